@@ -53,6 +53,13 @@ class After(StrEnum):
     EXPIRY_WRITTEN = "expiry-written"  # deletion vectors of expired versions, in no commit yet
     EXPIRED = "expired"  # the versions of one table
     HOLD_RECORDED = "hold-recorded"
+    ERASURE_BEGUN = "erasure-begun"  # its record
+    VALUES_REWRITTEN = "values-rewritten"  # files of one table without the values, in no commit yet
+    VALUES_ERASED = "values-erased"  # of one table; the old files are still there
+    FILES_DELETED = "files-deleted"  # of one table
+    LOG_CHECKPOINTED = "log-checkpointed"
+    LOG_FORGOTTEN = "log-forgotten"
+    ERASURE_ENDED = "erasure-ended"
     DIGEST_STORED = "digest-stored"
     LOGS_BACKED_UP = "logs-backed-up"
     FILE_BACKED_UP = "file-backed-up"  # in no backup yet

@@ -18,6 +18,7 @@ from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.engine import Engine
+from auditlake.lake.erasure_gate import at_work
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
@@ -101,6 +102,10 @@ class Applier:
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
+        with at_work(self.lake):
+            self._apply(stop)
+
+    def _apply(self, stop: threading.Event | None) -> None:
         begin(Beat.APPLY)
         beat(Beat.APPLY)
         begun_s, begun_at = time.monotonic(), time.time()
@@ -180,7 +185,8 @@ class Applier:
         moved, self._moved = self._moved, set()
         if moved:
             self._upkeep = self._upkeep or Upkeep(self.spark, self.lake, self._say)
-            self._upkeep.after(moved)
+            with at_work(self.lake):
+                self._upkeep.after(moved)
 
 
 def _mark_reached(applied: Applied) -> None:

@@ -21,6 +21,7 @@ import psycopg
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.lake.erasures import Erasure, unfinished
 from auditlake.lake.history import histories_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import Lake
@@ -96,6 +97,8 @@ class Status:
     """The legal holds in force."""
     last_batch: LastBatch | None = None
     """The engine of the last batch of apply; None if there was none."""
+    unfinished: tuple[Erasure, ...] = ()
+    """The erasures that were killed, or are under way."""
 
     @property
     def problem(self) -> str | None:
@@ -151,6 +154,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         block.upto.commit if block else None,
         tuple(holds_in_force(lake)),
         read_last_batch(lake),
+        tuple(unfinished(lake)),
     )
 
 
@@ -213,6 +217,7 @@ def as_json(status: Status) -> dict[str, object]:
         "acknowledged": str(positions.acknowledged) if positions else None,
         "sealed": None if status.sealed is None else str(status.sealed),
         "holds": [hold_json(each) for each in status.holds],
+        "unfinished_erasures": [_erasure_json(each) for each in status.unfinished],
         "current_age_s": status.current_age_s,
         "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,
@@ -258,6 +263,12 @@ def hold_json(held: HoldEvent) -> dict[str, object]:
         "reason": held.reason,
         "by": held.by,
     }
+
+
+def _erasure_json(erasure: Erasure) -> dict[str, object]:
+    columns = list(erasure.columns) or None
+    since = format_us(erasure.time_us)
+    return {"table": str(erasure.name), "columns": columns, "since": since, "reason": erasure.reason, "by": erasure.by}
 
 
 def _texts(names: tuple[TableName, ...] | None) -> list[str] | None:
@@ -325,6 +336,10 @@ def _of_slot(status: Status) -> Iterator[Verdict]:
 
 
 def _of_tables(status: Status) -> Iterator[Verdict]:
+    if status.unfinished:
+        begun = status.unfinished[0]
+        sentence = f"an erasure is unfinished since {format_us(begun.time_us)}: {begun.what}"
+        yield Verdict(ConfigError.exit_code, sentence, "If no auditlake forget runs: auditlake forget --resume.")
     parked = [(t.name, t.parked) for t in status.tables if t.parked is not None and not t.parked.ended]
     if parked:
         name, first = parked[0]

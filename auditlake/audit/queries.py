@@ -22,6 +22,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import Column
+from auditlake.temporal.moments import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us, is_when
 
@@ -178,6 +179,7 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     given = parse_key(table, question.key)
     reader.check(table, span.upto, question.until)
     _say_other(reader, table, question.table, span)
+    say_erased(reader.lake, table, span.after, span.upto)
     span = _of_one_key(reader, table, span)
     events = Book(reader, table, span.upto).life(given.key)
     if not events:

@@ -36,6 +36,7 @@ from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
 from auditlake.table_shape import IDENTITY, definition_differences
+from auditlake.temporal.moments import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
@@ -478,7 +479,11 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
             f"no transaction {name} is known up to {reader.watermark}",
             "It changed no published table, or it is older than the snapshot. auditlake log lists all that are known.",
         )
-    return transactions[lsns[-1]], lsns
+    transaction = transactions[lsns[-1]]
+    for table in reader.known.listed:
+        if set(map(str, table.all_names)).intersection(transaction.tables):
+            say_erased(reader.lake, table, Lsn(transaction.lsn - 1), transaction.lsn)
+    return transaction, lsns
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:

@@ -4,6 +4,9 @@
 the commit is refused: this fences off a second writer. Delta lets the version of an application transaction go
 backwards, so positions are compared here, before every append.
 
+Only an erasure may commit beside it (`delta.erasing`): it removes values of rows that were there before, and the
+files of others that are in no commit. Then the next commit is planned again, and its file written again.
+
 Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. In an object
 store a thread of its own does it, because a checkpoint reads every entry (398 requests, 32 s at 30 ms a request;
 2026-11, `bench/store_requests.py`), and commits must not wait for it. `tidy` joins small files, and deletes files that
@@ -15,7 +18,7 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +31,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
+from auditlake.delta.erasing import is_erasure
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, file_path, live_files, unreadable_log
 from auditlake.delta.log_writer import (
@@ -87,6 +91,9 @@ def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
         raise unreadable_log(path, exc) from exc
 
 
+Plan = Callable[[], Sequence[Action] | None]
+
+
 class AppendLog:
     """A Delta table that this process alone appends to."""
 
@@ -116,13 +123,13 @@ class AppendLog:
         """Set the retention of a table that an earlier release created."""
         current = self._table.metadata().configuration
         if any(current.get(name) != value for name, value in _CONFIGURATION.items()):
-            self._put("SET TBLPROPERTIES", with_configuration(self._table, _CONFIGURATION))
+            self._put("SET TBLPROPERTIES", lambda: with_configuration(self._table, _CONFIGURATION))
 
     def _add_columns(self, schema: pa.Schema) -> None:
         """Add the columns that a table of an earlier release lacks; they are NULL in its rows."""
         present = {field.name for field in self.table.schema().fields}
         if lacking := [field for field in Schema.from_arrow(schema).fields if field.name not in present]:
-            self._put("ADD COLUMN", with_plain_fields(self.table, lacking))
+            self._put("ADD COLUMN", lambda: with_plain_fields(self.table, lacking))
 
     @property
     def table(self) -> DeltaTable:
@@ -175,11 +182,12 @@ class AppendLog:
 
         Raises as `append`.
         """
-        with self._translated_errors():
+
+        def without() -> list[Action] | None:
             files = [add for add in live_files(self._path, self._version) if _may_exceed(add, column, limit)]
-            actions = [action for add in files for action in self._without(add, column, limit)]
-        if actions:
-            self._put("DELETE", actions)
+            return [action for add in files for action in self._without(add, column, limit)] or None
+
+        self._put("DELETE", without)
 
     def _without(self, add: Add, column: str, limit: int) -> list[Action]:
         rows = pq.read_table(parquet(file_path(self._path, add)))
@@ -189,19 +197,43 @@ class AppendLog:
     def _commit(
         self, rows: pa.RecordBatch | None, positions: Mapping[str, int], requires: Mapping[str, int] | None = None
     ) -> None:
-        with self._translated_errors():
-            added = [write_file(self._path, rows)] if rows is not None and rows.num_rows else []
-        self._put("WRITE", [*added, *moved(positions)], requires)
-        self._appends += len(added)
+        written = rows if rows is not None and rows.num_rows else None
+
+        def appended() -> list[Action]:
+            return [*([] if written is None else [write_file(self._path, written)]), *moved(positions)]
+
+        self._put("WRITE", appended, requires)
+        self._appends += written is not None
         self._positions.update(positions)
 
-    def _put(self, operation: str, actions: Sequence[Action], requires: Mapping[str, int] | None = None) -> None:
+    def _put(self, operation: str, plan: Plan, requires: Mapping[str, int] | None = None) -> bool:
+        """Commit what `plan` returns; return False, without a commit, if that is None.
+
+        An erasure may have committed since, and deleted files that were read or written: then it is planned again.
+        """
         with self._translated_errors():
-            self._require_checkpointed()
-            put_entry(self._path, self._version + 1, operation, actions, requires)
+            while True:
+                try:
+                    self._require_checkpointed()
+                    if (actions := plan()) is None:
+                        return False
+                    put_entry(self._path, self._version + 1, operation, actions, requires)
+                except OSError:  # also FileExistsError, and a file that is gone
+                    if not self._pass_erasures():
+                        raise
+                else:
+                    break
             self._version += 1
             if self._version % _CHECKPOINT_EVERY == 0:
                 self._start_checkpoint()
+            return True
+
+    def _pass_erasures(self) -> bool:
+        """Go on after the commits of erasures that follow this process's last one; return whether there are any."""
+        before = self._version
+        while is_erasure(self._path, self._version + 1):
+            self._version += 1
+        return self._version > before
 
     def _require_checkpointed(self) -> None:
         """Raise the error of the last checkpoint, if it ended with one."""
@@ -240,17 +272,21 @@ class AppendLog:
 
         Raises LakeConflict and LakeUnusable as `append` does.
         """
-        with self._translated_errors():
+
+        def joined() -> list[Action] | None:
             groups = _joinable(self._path, live_files(self._path, self._version))
-            actions = [action for group in groups for action in self._joined(group)]
-        if actions:
-            self._put("OPTIMIZE", actions)
-        elif (self._path / "_delta_log" / entry_name(self._version + 1)).exists():
+            return [action for group in groups for action in self._joined(group)] or None
+
+        if not self._put("OPTIMIZE", joined) and not self._pass_erasures() and self._follows():
             raise self._overtaken()
         self._appends = 0
         if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:
             self._delete_expired()
             self._vacuumed_at = time.monotonic()
+
+    def _follows(self) -> bool:
+        """Return whether another process committed after this one."""
+        return bool((self._path / "_delta_log" / entry_name(self._version + 1)).exists())
 
     def _joined(self, adds: Sequence[Add]) -> list[Action]:
         return [without_change(action) for action in (*map(removed, adds), joined_file(self._path, adds))]

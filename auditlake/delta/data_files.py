@@ -22,6 +22,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -189,6 +190,33 @@ def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Map
     own = table / new_file_name(partition)
     move(file, own)
     return _added(table, own, partition, columns, crc32(own) if isinstance(own, Path) else None)
+
+
+def write_tables(
+    table: Place, rows: Iterable[pa.Table], partition: Mapping[str, str], columns: Sequence[str] | None
+) -> Action | None:
+    """Write tables of equal schemas into a new file, one after the other; None, and no file, if they have no row.
+
+    `columns` have statistics; None for all integers.
+    """
+    filled = (each for each in rows if each.num_rows)
+    if (first := next(filled, None)) is None:
+        return None
+    file, bounded = table / new_file_name(partition), _integers(first.schema) if columns is None else list(columns)
+    make_folder(table / partition_folder(partition))
+    with (
+        new_file(file) as sink,
+        pq.ParquetWriter(
+            sink,
+            first.schema,
+            use_dictionary=short_texts(first),
+            write_statistics=bounded,
+            write_page_index=bool(partition),
+        ) as writer,
+    ):
+        for each in chain([first], filled):
+            write_groups(writer, each)
+    return _added(table, file, partition, bounded, crc32_written(file, sink))
 
 
 def joined_file(table: Place, adds: Sequence[Add]) -> Action:

@@ -24,7 +24,7 @@ from auditlake.temporal.when import AtTime, format_us, parse_when
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedHold:
     """A hold as it was typed."""
 
     name: str
@@ -35,7 +35,7 @@ class Wanted:
     by: str
 
 
-def add_hold(lake: Lake, wanted: Wanted, now: datetime) -> list[HistoryTable]:
+def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable]:
     """Record a hold; return the tables that it covers now.
 
     Raises BadUsage, NotAnswerable if no row ever had the key, LakeConflict while rows are being removed.
@@ -113,7 +113,7 @@ def _end(until: str | None, now: datetime) -> int | None:
     return moment.time_us
 
 
-def _token(lake: Lake, tables: list[HistoryTable], wanted: Wanted, now: datetime) -> str:
+def _token(lake: Lake, tables: list[HistoryTable], wanted: WantedHold, now: datetime) -> str:
     if len(tables) > 1:
         names = ", ".join(table.label for table in tables)
         raise BadUsage(f"--key is of one table, and {wanted.tables} matches {names}", "Name one table.")

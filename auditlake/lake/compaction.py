@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.delta.erasing import ERASE
 from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
 from auditlake.delta.row_groups import held_bytes, row_groups
@@ -105,7 +106,7 @@ def _touched(files: Files, version: int) -> bool:
     for action in actions:
         if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
             return True
-        if action.get("commitInfo", {}).get("operation") == FENCE:
+        if action.get("commitInfo", {}).get("operation") in {FENCE, ERASE}:
             return True
     return False
 

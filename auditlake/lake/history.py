@@ -318,15 +318,16 @@ def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
 
 def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
     """Write rows, without `_part`, into a new file of a partition, with statistics of LSNs and keys."""
-    return write_part(table.path, rows, _bounded(table), {"_part": part})
+    return write_part(table.path, rows, bounded_columns(table), {"_part": part})
 
 
 def adopt_rows(table: HistoryTable, part: str, files: Iterable[Place]) -> list[Action]:
     """Move files of such rows into a partition, with the same statistics; return their actions."""
-    return [adopt_file(table.path, file, _bounded(table), {"_part": part}) for file in files]
+    return [adopt_file(table.path, file, bounded_columns(table), {"_part": part}) for file in files]
 
 
-def _bounded(table: HistoryTable) -> list[str]:
+def bounded_columns(table: HistoryTable) -> list[str]:
+    """Return the columns whose least and greatest values are in the log, for files that are written here."""
     return [*LSNS, *(column.stored for column in whole_number_keys(table.columns))]
 
 

@@ -15,22 +15,20 @@ import json
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.errors import LakeUnusable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import numbered_records, write_numbered
 from auditlake.mask_rules import matches_table
 from auditlake.relation import TableName
-from auditlake.store.files import make_folder, put_if_absent, read_each
+from auditlake.store.files import read_each
 from auditlake.store.place import Place
 
 ADDED, RELEASED = "added", "released"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NUMBERED = re.compile(r"(\d{6})\.json")
-_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,7 @@ def read_events(lake: Lake) -> list[HoldEvent]:
 
     Raises LakeUnusable if a record cannot be read.
     """
-    places: list[Place] = sorted(lake.holds.glob("*.json"), key=str)
-    return read_each(lake.root, _read, [place for place in places if _NUMBERED.fullmatch(place.name)])
+    return read_each(lake.root, _read, numbered_records(lake.holds))
 
 
 def _read(place: Place) -> HoldEvent:
@@ -102,14 +99,4 @@ def record_event(lake: Lake, event: HoldEvent) -> None:
 
     Raises LakeUnusable if the folder cannot be written, LakeConflict if other processes write again and again.
     """
-    content = json.dumps(asdict(event), indent=2, ensure_ascii=False).encode()
-    try:
-        make_folder(lake.holds)
-        for _ in range(_ATTEMPTS):
-            numbers = [int(found[1]) for each in lake.holds.glob("*.json") if (found := _NUMBERED.fullmatch(each.name))]
-            with suppress(FileExistsError):
-                put_if_absent(lake.holds / f"{max(numbers, default=-1) + 1:06}.json", content)
-                return
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.holds} cannot be written: {exc.strerror}", "Fix the folder.") from exc
-    raise LakeConflict(f"other processes write to {lake.holds} all the time", "Run this again.")
+    write_numbered(lake.holds, lambda _: asdict(event))

@@ -27,7 +27,9 @@ A name at the source may therefore mean several histories, one after the other (
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +46,9 @@ from auditlake.store.place import Place
 from auditlake.table_shape import Shape
 
 _RUNNING = frozenset({"running", "trying again"})
+_DIGITS = 6
+_NUMBERED = re.compile(rf"\d{{{_DIGITS}}}\.json")
+_ATTEMPTS = 20
 
 
 def write_record(lake: Lake, place: Place, content: object, *, durable: bool = False) -> None:
@@ -77,6 +82,30 @@ def change_record(lake: Lake, place: Place, content: object, version: str | None
         ) from None
     except OSError as exc:
         raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+
+
+def numbered_records(folder: Place) -> list[Place]:
+    """List the files of a folder that `write_numbered` wrote, in their order."""
+    places: list[Place] = [place for place in folder.glob("*.json") if _NUMBERED.fullmatch(place.name)]
+    return sorted(places, key=lambda place: place.name)
+
+
+def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
+    """Write a file that is never replaced, durable, under the next number, with the content for that number.
+
+    Raises LakeUnusable if the folder cannot be written, LakeConflict if other processes write again and again.
+    """
+    try:
+        files.make_folder(folder)
+        for _ in range(_ATTEMPTS):
+            number = max((int(place.name[:_DIGITS]) for place in numbered_records(folder)), default=-1) + 1
+            text = json.dumps(content(number), indent=2, ensure_ascii=False)
+            with suppress(FileExistsError):
+                files.put_if_absent(folder / f"{number:0{_DIGITS}}.json", text.encode())
+                return
+    except OSError as exc:
+        raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    raise LakeConflict(f"other processes write to {folder} all the time", "Run this again.")
 
 
 def replace_file(

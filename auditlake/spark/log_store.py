@@ -87,7 +87,8 @@ _UNFENCED = r"""
             try {
                 while (actions.hasNext()) {
                     String action = (String) actions.next();
-                    if (action.startsWith("{\"commitInfo\"") && action.contains("\"FENCE\"")) {
+                    boolean isFence = action.contains("\"FENCE\"") || action.contains("\"ERASE\"");
+                    if (action.startsWith("{\"commitInfo\"") && isFence) {
                         throw new FileNotFoundException("VACUUMED " + path);
                     }
                 }
@@ -312,7 +313,7 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
 """
 
 FENCE = "VACUUM START"
-"""Operation of the commit that is made before a vacuum."""
+"""Operation of the commit that is made before a vacuum; that of an erasure (`delta.erasing`) has the same effect."""
 _VACUUMED = "deleted by a vacuum before its commit:"
 SOURCE, S3_SOURCE = (
     store.replace("    /* joined */", f"{_JOINED}{_UNFENCED}".strip("\n"))

@@ -13,11 +13,13 @@ A moment outside the known range raises NotAnswerable, which names both; it is n
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import assert_never
 
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.belonging import require_together
+from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
 from auditlake.lake.history_files import find_files
@@ -401,11 +403,26 @@ def _is_after(when: When | None, parked: Parked) -> bool:
     return when is None or isinstance(when, AtNow)
 
 
+def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
+    """Report the erasures of what `table` had in [`first`, `last`], each once in a process."""
+    root: Place = lake.root
+    for each in read_erasures(lake) if isinstance(root, Path) else ():  # in a store there are none
+        if each.name == table.name and each.meets(first, last) and (root, each.number) not in _said:
+            _said.add((root, each.number))
+            when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"
+            who = f"by {each.by} at {format_us(each.time_us)}: {each.reason}"
+            say(f"erased: {each.what}, as it was {when}, {who}; the answer has NULL there, or lacks the row")
+
+
+_said: set[tuple[Place, int]] = set()
+"""The erasures that were reported."""
+
+
 def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
     """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
 
     Nor may one end after now: the table has changed since the last commit that is known. With `known.allow_gaps`, print
-    a message instead: the answer then has only the known changes.
+    a message instead: the answer then has only the known changes. What was erased there is reported, too.
 
     Raises NotAnswerable.
     """
@@ -418,6 +435,7 @@ def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens:
         if not known.allow_gaps:
             raise _ahead(known, table, gap) if is_ahead else _inside(known, table, gap, f"{asked}, {missing}")
         say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
+    say_erased(known.lake, table, first, last)
 
 
 def _is_now(whens: Sequence[When | None], first: Lsn, last: Lsn) -> bool:

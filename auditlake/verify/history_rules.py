@@ -32,8 +32,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from auditlake.apply import keys, typed_values
 from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
-from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
+from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added, without_raw
 from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.erasure.matching import ERASED_KEY
 from auditlake.fold.net import ENDS
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -228,9 +229,9 @@ def _hash(value: Expression, column_type: ColumnType) -> Expression:
 
 
 def _period_hash(name: str) -> Expression:
-    if name == "_raw":  # the entries of a map have no order
-        entries = F.array_sort(F.map_entries("_raw"))
-        return F.xxhash64(entries, F.col("_raw").isNull())
+    if name == "_raw":  # the entries of a map have no order, and changes do not have the names of erased columns
+        raw = without_raw(F.col("_raw"), ERASED_KEY)
+        return F.xxhash64(F.array_sort(F.map_entries(raw)), raw.isNull())
     return F.xxhash64(F.col(name), F.col(name).isNull())
 
 

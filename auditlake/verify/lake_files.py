@@ -14,6 +14,7 @@ from pathlib import Path
 from auditlake.capture.partition_watch import read_partitions
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
+from auditlake.lake.erasures import read_erasures
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
@@ -60,6 +61,7 @@ def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "apply.json", lambda: read_last_batch(lake)
     yield "publication.json", lambda: _read_publication(lake)
     yield "holds", lambda: read_events(lake)
+    yield "erasures", lambda: read_erasures(lake)
     yield "parked", lambda: read_records(lake)
     yield "partitions", lambda: [read_partitions(lake, name) for name in lake.partitioned_names()]
     yield "shapes", lambda: [read_shape(lake, name) for name in lake.shape_names()]

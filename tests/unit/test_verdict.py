@@ -117,7 +117,7 @@ def test_a_status_is_complete_at_any_width(monkeypatch: pytest.MonkeyPatch, widt
     assert "…" not in text
     assert text.count(reason.strip(" ,")) == 2
     missing = {label for label in as_json(status) if label.replace("_", " ") not in text}
-    assert missing == {"tables", "new_tables", "unfollowed_tables", "holds"}
+    assert missing == {"tables", "new_tables", "unfollowed_tables", "holds", "unfinished_erasures"}
     assert "public.late" in text
     if width is not None:
         assert max(len(_STYLE.sub("", line)) for line in lines) <= width

@@ -1,4 +1,4 @@
-"""Commands that forbid the removal of values: hold."""
+"""Commands that remove values for good, and that forbid it: forget and hold."""
 
 from __future__ import annotations  # settings are imported when a command runs
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import with_settings
+from auditlake.cli.options import DashedCommand, with_settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -55,13 +55,13 @@ def hold(settings: Settings, *, action: str, name: str | None, as_json: bool, **
 def _add(settings: Settings, lake: Lake, name: str, reason: str, given: dict[str, object]) -> None:
     from datetime import datetime
 
-    from auditlake.erasure.holding import Wanted, add_hold
+    from auditlake.erasure.holding import WantedHold, add_hold
 
     if not isinstance(pattern := given["pattern"], str):
         raise BadUsage("hold add needs --table", "Name the tables to hold: --table public.orders, or '*.*' for all.")
     until = None if given["until"] is None else str(given["until"])
     key = given["key"] if isinstance(given["key"], tuple) else ()
-    wanted = Wanted(name, pattern, key, until, reason, str(given["by"]))
+    wanted = WantedHold(name, pattern, key, until, reason, str(given["by"]))
     covered = add_hold(lake, wanted, datetime.now(settings.zone))
     what = "one row of " if wanted.key else ""
     say(f"{name} holds {what}{', '.join(table.label for table in covered)}")
@@ -82,4 +82,55 @@ def _list(lake: Lake, *, as_json: bool) -> None:
         show_holds(held)
 
 
-COMMANDS = (hold,)
+@click.command(cls=DashedCommand)
+@with_settings
+@click.argument("table", required=False)
+@click.argument("key", nargs=-1)
+@click.option("--columns", metavar="NAMES", help="Only the values of these columns, with commas; the row stays.")
+@click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
+@click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
+@click.option("--dry-run", is_flag=True, help="Only check, and show what would be erased.")
+@click.option("--resume", "finishes", is_flag=True, help="Finish an erasure that was killed.")
+def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finishes: bool, **given: object) -> None:
+    """Erase the row with this KEY from the lake's files for good: its whole past, or the past of some columns.
+
+    PostgreSQL must not have the row any more, or other values in these columns.
+
+    \b
+    Example:
+      auditlake forget customers 42 --columns name,email --reason 'request of 2026-11-24'
+      auditlake forget orders 7 --reason 'request of 2026-11-24' --dry-run
+      auditlake forget --resume
+    """
+    from auditlake.erasure import forget as erasing
+
+    lake = Lake(settings.lake)
+    if finishes:
+        if table is not None:
+            raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")
+        done = erasing.resume(lake)
+        for each in done:
+            say(f"erased {each.what}")
+        if not done:
+            say("no erasure is unfinished")
+        return
+    if table is None or not key or not isinstance(given["reason"], str):
+        raise BadUsage("forget needs a table, a key and --reason", "See auditlake forget --help.")
+    _forget(settings, lake, (table, key), given)
+
+
+def _forget(settings: Settings, lake: Lake, row: tuple[str, tuple[str, ...]], given: dict[str, object]) -> None:
+    from datetime import datetime
+
+    from auditlake.erasure.forget import forget as erase
+    from auditlake.erasure.scope import Wanted
+
+    columns = tuple(name.strip() for name in str(given["columns"] or "").split(",") if name.strip())
+    wanted = Wanted(*row, columns, str(given["reason"]), str(given["by"]))
+    only = bool(given["dry_run"])
+    found = erase(lake, wanted, datetime.now(settings.zone), dry_run=only)
+    counts = f"{found.versions:,} versions, {found.changes:,} changes, {len(found.tokens)} keys"
+    say(f"{'would erase' if only else 'erased'} {found.what}: {counts}")
+
+
+COMMANDS = (hold, forget)

@@ -1,0 +1,154 @@
+"""Remove values from a Delta table for good: rewrite files, commit, then delete all that has older content. No JVM.
+
+A deletion that keeps old files for readers, or only marks rows, leaves the values where anybody finds them. Here
+nothing is kept: old data files, rows that deletion vectors mark, files that no commit ever named, and, if they may have
+bounds of values, all older entries, checkpoints and checksums of the log.
+
+Order of effects, after each of which the table can be read:
+
+1. List all files of the table. Write new files without the values.
+2. Commit (`ERASE`): the new files in place of the old ones, and no change of the data for streaming readers. Whoever
+   wrote a file of the list and has not committed it planned an earlier version, and is refused from now on. So a file
+   of the list that the new version does not name is nobody's.
+3. Write a checkpoint, fsync it, and delete the log before it (`forget_log`).
+4. Delete the files of the list that the new version does not name (`delete_unnamed`).
+
+A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. Only for tables on a disk: in
+an object store, deleting an object may leave older versions of it.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.data_files import write_tables
+from auditlake.delta.deletion_vectors import read_vector
+from auditlake.delta.expired_files import named_files
+from auditlake.delta.log_entry import entry_name
+from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry, file_path, list_newest, live_files
+from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
+from auditlake.delta.row_groups import gathered, read_placed
+from auditlake.delta.table import open_version
+from auditlake.failpoints import After, reach
+from auditlake.store.files import list_written, sync
+from auditlake.store.place import Place
+
+ERASE = "ERASE"
+"""The operation of a commit that removes values; every writer goes on after it."""
+Change = Callable[[pa.Table], pa.Table]
+"""Returns the rows that stay, without the values that go. It is given all columns of some rows of one file."""
+_LOG = "_delta_log"
+_ATTEMPTS = 50
+
+
+def is_erasure(table: Place, version: int) -> bool:
+    """Return whether the entry of a version is that of an erasure; False if there is none."""
+    try:
+        return any(action.get("commitInfo", {}).get("operation") == ERASE for action in entry(table, version))
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to erase from a table: `concerns` is whether a file has any of it, also in rows that are deleted.
+
+    `change` is applied to all rows of such files that are not deleted. `columns` get statistics; None for all integers.
+    `positions` are set to what they are, so that every commit that was planned before conflicts.
+    """
+
+    concerns: Callable[[Add], bool]
+    change: Change
+    columns: Sequence[str] | None = None
+    positions: Sequence[str] = ()
+
+
+def erase(table: Path, task: Task) -> int:
+    """Rewrite the live files that are concerned, and delete every other content; return the version of the commit.
+
+    Raises FileExistsError if other processes commit again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        listed = [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
+        version = list_newest(table).newest
+        actions: list[Action] = []
+        for add in filter(task.concerns, live_files(table, version)):
+            actions += [removed(add), *_rewritten(table, add, task)]
+        actions += _positions(table, version, task.positions)
+        reach(After.VALUES_REWRITTEN)
+        try:
+            put_commit(table, version + 1, ERASE, map(_unchanging, actions))
+        except FileExistsError:
+            _delete(table, [str(action["add"]["path"]) for action in actions if "add" in action])
+            continue
+        reach(After.VALUES_ERASED)
+        delete_unnamed(table, listed)
+        reach(After.FILES_DELETED)
+        return version + 1
+    raise FileExistsError(f"other processes commit to {table} all the time")
+
+
+def _unchanging(action: Action) -> Action:
+    return action if "txn" in action else without_change(action)
+
+
+def _positions(table: Path, version: int, apps: Sequence[str]) -> list[Action]:
+    delta = open_version(table, version) if apps else None
+    found = {app: at for app in apps if delta is not None and (at := delta.transaction_version(app)) is not None}
+    return moved(found)
+
+
+def _rewritten(table: Path, add: Add, task: Task) -> list[Action]:
+    """Write what stays of a file into a new one; nothing if no row stays."""
+    gone = np.fromiter(read_vector(table, add["deletionVector"]), np.int64) if "deletionVector" in add else None
+
+    def kept() -> Iterable[pa.RecordBatch]:
+        for place, batch in read_placed(file_path(table, add)):
+            rows = pa.table(batch)
+            if gone is not None:
+                here = np.ones(batch.num_rows, bool)
+                here[gone[(gone >= place) & (gone < place + batch.num_rows)] - place] = False
+                rows = rows.filter(pa.array(here))
+            yield from task.change(rows).combine_chunks().to_batches()
+
+    written = write_tables(table, gathered(kept()), dict(add["partitionValues"]), task.columns)
+    return [] if written is None else [written]
+
+
+def delete_unnamed(table: Path, listed: Iterable[str]) -> None:
+    """Delete the files of a list from before the last commit of this process that the newest version does not name."""
+    live = live_files(table, list_newest(table).newest)
+    named = set(named_files(table, live))
+    beside = {str(Path(name).with_name(f".{Path(name).name}.crc")) for name in named}
+    _delete(table, [name for name in listed if name not in named and name not in beside])
+
+
+def _delete(table: Path, names: Iterable[str]) -> None:
+    places = [table / name for name in names]
+    for place in places:
+        place.unlink(missing_ok=True)
+    sync(*{place.parent for place in places if place.parent.is_dir()})
+
+
+def forget_log(table: Path) -> None:
+    """Write a checkpoint after the commit of an erasure, and delete the log before it: it may have bounds of values.
+
+    Entries go in their order, so that a writer of before finds that its version was used (`log_writer.put_commit`).
+    """
+    checkpoint(table)
+    log = table / _LOG
+    newest = checkpoints(log)[0]
+    reach(After.LOG_CHECKPOINTED)
+    kept = {checkpoint_file(log, newest).name, "_last_checkpoint"}
+    kept |= {entry_name(number) for number in list_newest(table).entries if number >= newest}
+    for file in sorted(log.rglob("*"), key=lambda file: file.name.lstrip(".")):
+        if file.is_file() and str(file.relative_to(log)) not in kept:
+            file.unlink(missing_ok=True)
+    sync(log)
+    reach(After.LOG_FORGOTTEN)

@@ -1,0 +1,178 @@
+"""Erase a row, or columns of it, from a lake on a disk. Values are gone when the command ends, not after a retention.
+
+Order of effects, under the locks of everything that rewrites files, and with the gate to apply closed:
+
+1. Check everything (`erasure.scope`). Record the intent, durable: tokens, columns, why; no key and no value.
+2. `transactions`: contexts of the commits concerned, in which a value is looked for. First, because the values are
+   read from 3 and 4.
+3. `changes`.
+4. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
+5. What a killed `resync` left of the table.
+6. Record the end.
+
+Each table is rewritten, committed, and then rid of every file that its new version does not name (`delta.erasing`). A
+kill at any point leaves a lake that can be read and followed, and an intent without an end: `resume` does all of it
+again. `follow`, `capture` and `maintain` go on: capture appends after the commit of an erasure, apply waits.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.delta.erasing import Task, erase, forget_log
+from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
+from auditlake.delta.row_groups import read_batches
+from auditlake.erasure.holding import require_not_held
+from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
+from auditlake.erasure.scope import Wanted, find_scope, places_of, require_erasable
+from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.failpoints import After, reach
+from auditlake.lake.erasure_gate import closed
+from auditlake.lake.erasures import Erasure, record_end, record_intent, unfinished
+from auditlake.lake.history import HistoryTable, bounded_columns
+from auditlake.lake.key_tokens import read_secret
+from auditlake.lake.layout import HISTORY_APP, Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.ledger.copies import text_column
+from auditlake.store.files import remove_folder
+
+_STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
+
+
+def forget(lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False) -> Erasure:
+    """Erase what is wanted, or with `dry_run` only return what that would be.
+
+    Raises as `scope.find_scope`; ConfigError if another erasure is unfinished, LakeConflict if processes are at work.
+    """
+    require_manifest(lake)
+    require_erasable(lake)
+    if dry_run:
+        return find_scope(lake, wanted, now)
+    with _alone(lake):
+        require_finished(lake)
+        erasure = record_intent(lake, find_scope(lake, wanted, now))
+        reach(After.ERASURE_BEGUN)
+        _Run.of(lake, erasure).all()
+    return erasure
+
+
+def resume(lake: Lake) -> list[Erasure]:
+    """Finish the erasures that were killed; return them.
+
+    Raises LakeConflict if processes are at work, ConfigError if a hold was added since.
+    """
+    require_manifest(lake)
+    require_erasable(lake)
+    with _alone(lake):
+        found = unfinished(lake)
+        for each in found:
+            _Run.of(lake, each).all()
+    return found
+
+
+def require_finished(lake: Lake) -> None:
+    """Require that no erasure is unfinished.
+
+    Raises ConfigError.
+    """
+    if found := unfinished(lake):
+        raise ConfigError(
+            f"an erasure is unfinished: {found[0].what}, begun by {found[0].by}: {found[0].reason}",
+            "Run auditlake forget --resume.",
+        )
+
+
+@contextmanager
+def _alone(lake: Lake) -> Iterator[None]:
+    with hold(lake, "forget", *_STAGES), closed(lake):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    lake: Lake
+    erasure: Erasure
+    table: HistoryTable
+    history: InHistory
+    changes: InChanges
+
+    @classmethod
+    def of(cls, lake: Lake, erasure: Erasure) -> "_Run":
+        """Open the table of an erasure; the lake must have it, and the secret of its tokens."""
+        secret, reader = read_secret(lake), Reader(lake, datetime.now(UTC))
+        tables = reader.known.as_read or {}
+        if secret is None or erasure.name not in tables:
+            missing = lake.token_key if secret is None else f"the history of {erasure.name}"
+            raise LakeUnusable(f"{missing} is missing, so {erasure.what} cannot be erased", "Restore it.")
+        inner = reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn)
+        require_not_held(lake, inner, erasure.tokens)
+        matcher = Matcher(erasure, secret)
+        table = tables[erasure.name]
+        places = places_of(reader, inner, erasure)
+        history = InHistory(table, matcher)
+        return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
+
+    def all(self) -> None:
+        """Erase from every place, in the documented order."""
+        contexts = self._contexts()
+        changes = InChanges(self.changes.relations, self.changes.matcher, contexts)
+        transactions = InTransactions(contexts)
+        in_transactions = Task(_any(self.lake.transactions, ["lsn", "context"], transactions), transactions.change)
+        columns = ["lsn", "op", "relation", "old", "new", "unchanged", "content"]
+        erase(self.lake.transactions, in_transactions)
+        erase(self.lake.changes, Task(_any(self.lake.changes, columns, changes), changes.change))
+        found = _any(self.table.path, self.history.needed, self.history)
+        erase(self.table.path, Task(found, self.history.change, bounded_columns(self.table), (HISTORY_APP,)))
+        forget_log(self.table.path)
+        left = self.lake.copied_again(self.table.name)
+        if left.is_dir():
+            remove_folder(left)
+        record_end(self.lake, self.erasure)
+        reach(After.ERASURE_ENDED)
+
+    def _contexts(self) -> Contexts:
+        """Collect the values that are still there, and the commits that had them."""
+        lsns, values = set[int](), set[str]()
+        for rows in _batches(self.lake.changes):
+            mask = pa.array(self.changes.of_row(rows))
+            for row in rows.filter(mask).select(["lsn", "ordinal", "relation", "old", "new"]).to_pylist():
+                lsns.add(row["lsn"])
+                values |= self.changes.erased_texts(row)
+        for rows in _batches(self.table.path):
+            found = rows.filter(pa.array(self.history.mask(rows)))
+            lsns |= {each for name in ("_from_lsn", "_to_lsn") for each in found[name].to_pylist() if each is not None}
+            values |= self._texts(found)
+        sought = {each for each in values if len(each) >= LEAST_TEXT}
+        as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
+        return Contexts(frozenset(lsns), frozenset(sought | as_bytes))
+
+    def _texts(self, rows: pa.Table) -> set[str]:
+        wanted = [c for c in self.table.columns if not self.erasure.columns or c.stored in self.erasure.stored]
+        present = [column for column in wanted if column.stored in rows.column_names]
+        if self.erasure.columns:
+            rows = rows.filter(rows["_to_lsn"].is_valid())
+        texts = (text_column(rows, column).to_pylist() for column in present)
+        return {text for column in texts for text in column if text is not None}
+
+
+def _batches(table: Path) -> Iterator[pa.Table]:
+    """Yield all rows of the live files of a table, those that are marked as deleted included."""
+    version = list_newest(table).newest
+    for add in live_files(table, version) if version >= 0 else ():
+        for batch in read_batches(file_path(table, add)):
+            yield pa.table(batch)
+
+
+def _any(table: Path, columns: list[str], rows: InHistory | InChanges | InTransactions) -> Callable[[Add], bool]:
+    """Return whether a file of a table has rows that are concerned, read in these columns."""
+
+    def concerns(add: Add) -> bool:
+        return any(rows.mask(pa.table(batch)).any() for batch in read_batches(file_path(table, add), columns))
+
+    return concerns

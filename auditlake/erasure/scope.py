@@ -1,0 +1,212 @@
+"""What an erasure concerns: the row under all keys that it had, its versions and changes; and why it is refused.
+
+An erasure begins at the source. What PostgreSQL has now would come back with the next change or the next snapshot, and
+a history without it would not be the database's. So a row must be deleted there before it is erased, and a value of a
+column must be another one or NULL; both must be applied. Then nothing that is captured later has the values, unless
+somebody writes them to the source again, which is a new fact and not the erased one.
+
+The row is what `auditlake row TABLE KEY` shows: every row that ever had the key, under all keys that these rows had.
+Everything is checked before the first effect.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from auditlake.audit.changes import Change, changes_of, in_changes, key_places
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_key import Key, parse_key
+from auditlake.audit.versions import Version, versions_of
+from auditlake.erasure.holding import require_not_held, require_reason
+from auditlake.erasure.matching import Places
+from auditlake.errors import BadUsage, NotAnswerable, Unsupported
+from auditlake.lake.erasures import Erasure
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.key_tokens import make_secret, token
+from auditlake.lake.layout import Lake
+from auditlake.ledger.blocks import has_ledger
+from auditlake.lsn import Lsn
+from auditlake.store.place import Place
+
+_MOST_KEYS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An erasure as it was typed; without columns the whole row."""
+
+    table: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    reason: str
+    by: str
+
+
+def require_erasable(lake: Lake) -> None:
+    """Require a lake in which values can be erased for good.
+
+    Raises Unsupported.
+    """
+    root: Place = lake.root
+    if not isinstance(root, Path):
+        raise Unsupported(
+            f"{lake.root} is in an object store, which may keep older versions of what is deleted",
+            "Erase in a copy on a disk: auditlake backup, then restore there.",
+        )
+    if has_ledger(lake):
+        raise Unsupported(
+            f"{lake.root} has a ledger, and this version does not destroy the secrets of single entries",
+            "Without it, an entry would still confirm a guess of the erased values.",
+        )
+
+
+def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
+    """Return the record of an erasure, without a number; nothing is written, except the secret of tokens.
+
+    Raises BadUsage, ConfigError if the row is held, NotAnswerable and Unsupported.
+    """
+    require_reason(wanted.reason)
+    reader = Reader(lake, now)
+    upto = reader.known.last_lsn
+    table = reader.keyed_at(reader.table(wanted.table, upto), upto)
+    given = parse_key(table, wanted.key)
+    _require_plain(reader, table, upto)
+    stored = _stored(reader, table, wanted.columns, upto)
+    found = _Found.of(reader, table, given.key, upto)
+    if not found.versions and not found.changes:
+        given.check_absent()
+        raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")
+    secret = make_secret(lake)
+    tokens = tuple(sorted(token(secret, table.name, key) for key in found.keys))
+    require_not_held(lake, table, tokens)
+    found.require_applied(table)
+    found.require_ended_at_source(table, sorted({reader.own_names(table)[name] for name in stored}))
+    closed = [version for version in found.versions if version.end is not None]
+    lsns = [change.lsn for change in found.changes]
+    return Erasure(
+        number=-1,
+        table=table.name.table,
+        schema=table.name.schema,
+        tokens=tokens,
+        columns=wanted.columns,
+        stored=stored,
+        upto_lsn=int(table.position),
+        kept=found.kept(),
+        from_lsn=min([*(version.begin.lsn for version in closed), *lsns]),
+        to_lsn=max([*(version.end.lsn for version in closed if version.end), *lsns]),
+        versions=len(closed),
+        changes=len(found.changes),
+        reason=wanted.reason,
+        by=wanted.by,
+        time_us=int(now.timestamp() * 1_000_000),
+    )
+
+
+def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[int, Places]:
+    """Return where each relation version of a table has its key, and the erased columns."""
+    relations = reader.relations_of(table)
+    names = [column.name for column in table.key]
+    own = {reader.own_names(table)[name] for name in erasure.stored}
+    found = {}
+    for number, places in key_places(table, relations, names).items():
+        columns = relations[number].columns
+        gone = tuple(place for place, column in enumerate(columns) if column.name in own)
+        found[number] = Places(places, gone)
+    return found
+
+
+def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+    if not table.as_made:
+        raise Unsupported(
+            f"another program has given the history of {table.label} table features", "Undo that, then erase."
+        )
+    if (changed := reader.rekeyed_at(table, upto)) is not None:
+        raise Unsupported(
+            f"the columns that identify a row of {table.label} changed at {changed}",
+            "This version finds rows by one key only.",
+        )
+
+
+def _stored(reader: Reader, table: HistoryTable, columns: Sequence[str], upto: Lsn) -> tuple[str, ...]:
+    keys = {column.stored for column in table.key}
+    found: set[str] = set()
+    for name in columns:
+        physical = reader.physical_columns(table, name, upto)
+        if physical & keys:
+            raise BadUsage(f"{name} is part of the key of {table.label}", "Leave out --columns to erase the whole row.")
+        found |= physical
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The keys, versions and changes of a row."""
+
+    keys: frozenset[Key]
+    versions: Sequence[Version]
+    changes: Sequence[Change]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> "_Found":
+        """Follow changes of the key, in both directions."""
+        names = tuple(column.name for column in table.key)
+        keys, changes = {key}, list[Change]()
+        while True:
+            condition = in_changes(table, reader.relations_of(table), sorted(keys))
+            changes = [*changes_of(reader, table.name, Span(Lsn(0), upto), condition)]
+            more = {each for change in changes for each in (change.key_before(names), change.key_after(names))}
+            if more <= keys:
+                break
+            keys |= more
+            if len(keys) > _MOST_KEYS:
+                raise Unsupported(f"rows of {table.label} exchange their keys", "Erase the whole table's rows singly.")
+        return cls(frozenset(keys), versions_of(reader, table, sorted(keys), upto), changes, names)
+
+    @property
+    def open(self) -> list[Version]:
+        """Return the versions that PostgreSQL has now."""
+        return [version for version in self.versions if version.end is None]
+
+    def require_applied(self, table: HistoryTable) -> None:
+        """Require that the history has all changes of the row.
+
+        Raises NotAnswerable.
+        """
+        if any(change.lsn > table.position for change in self.changes):
+            raise NotAnswerable(
+                f"changes of this row of {table.label} are not applied yet, its position is {table.position}",
+                "Run auditlake follow --until-current, then this again.",
+            )
+
+    def require_ended_at_source(self, table: HistoryTable, columns: Sequence[str]) -> None:
+        """Require that PostgreSQL does not have any more what is to be erased.
+
+        Raises NotAnswerable.
+        """
+        if self.open and not columns:
+            raise NotAnswerable(
+                f"PostgreSQL still has the row of {table.label}, so it would come back",
+                "Delete it there, let auditlake follow apply that, then run this again; or erase some --columns.",
+            )
+        for version in self.open:
+            still = [name for name in columns if version.values.get(name) in self._ended(name)]
+            if still:
+                raise NotAnswerable(
+                    f"PostgreSQL still has the value of {', '.join(still)} in the row of {table.label}",
+                    "Change it there, let auditlake follow apply that, then run this again.",
+                )
+
+    def _ended(self, name: str) -> set[str | None]:
+        """Return the values of a column that ended, without NULL."""
+        return {version.values.get(name) for version in self.versions if version.end is not None} - {None}
+
+    def kept(self) -> tuple[tuple[int, int], ...]:
+        """Return the changes whose new row is the one that PostgreSQL has now."""
+        found = []
+        for version in self.open:
+            of_commit = [each for each in self.changes if each.lsn == version.begin.lsn and each.after is not None]
+            own = [each for each in of_commit if each.key_after(self.names) == version.key]
+            found += [(int(own[-1].lsn), own[-1].ordinal)] if own else []
+        return tuple(found)

@@ -1,0 +1,136 @@
+"""Records of erasures: what was removed, by whom, when and why, without the values and without the key.
+
+    erasures/000000.json        before the first effect: the intent
+    erasures/000000.done.json   after the last one
+
+An intent without the second file is an erasure that was killed: `auditlake forget --resume` finishes it. It names the
+row by tokens (`lake.key_tokens`), of the key and of all others that the row had, so it can be finished without the key.
+Both files are written once and never replaced.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.lake.records import numbered_records, write_numbered
+from auditlake.relation import TableName
+from auditlake.store.files import put_if_absent, read_each
+from auditlake.store.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """One erasure. Without `columns` the whole row is removed; they are names of the source, `stored` of the history.
+
+    `kept` are the changes, as LSN and ordinal, whose new row is the one that PostgreSQL has now: it stays. The versions
+    concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `done_us` is None while it
+    is unfinished. Times in microseconds since 1970.
+    """
+
+    number: int
+    table: str
+    schema: str
+    tokens: tuple[str, ...]
+    columns: tuple[str, ...]
+    stored: tuple[str, ...]
+    upto_lsn: int
+    kept: tuple[tuple[int, int], ...]
+    from_lsn: int
+    to_lsn: int
+    versions: int
+    changes: int
+    reason: str
+    by: str
+    time_us: int
+    done_us: int | None = None
+
+    @property
+    def name(self) -> TableName:
+        """Return the name of the table's history."""
+        return TableName(self.schema, self.table)
+
+    def meets(self, first: int, last: int) -> bool:
+        """Return whether a state in [`first`, `last`] had what is erased."""
+        return self.from_lsn <= last and first < self.to_lsn
+
+    @property
+    def what(self) -> str:
+        """Return what is removed, in words."""
+        row = "one row" if not self.columns else f"{', '.join(self.columns)} of one row"
+        return f"{row} of {self.name}"
+
+
+def read_erasures(lake: Lake) -> list[Erasure]:
+    """Read all erasures, in their order.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    return read_each(lake.root, lambda place: _erasure(lake, place), numbered_records(lake.erasures))
+
+
+def _erasure(lake: Lake, place: Place) -> Erasure:
+    content = _read(place)
+    try:
+        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored")}
+        kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
+        erasure = Erasure(**{**content, **lists, "kept": kept})
+        end = _end(lake, erasure.number)
+        return replace(erasure, done_us=int(_read(end)["time_us"])) if end.exists() else erasure
+    except (TypeError, ValueError, KeyError) as exc:
+        raise _unreadable(place, exc) from exc
+
+
+def unfinished(lake: Lake) -> list[Erasure]:
+    """Read the erasures that were killed, or are under way.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    return [each for each in read_erasures(lake) if each.done_us is None]
+
+
+def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
+    """Write the record of an erasure that is to begin, under the next number; return it with that.
+
+    Raises LakeUnusable, LakeConflict.
+    """
+    numbered: list[Erasure] = []
+
+    def content(number: int) -> dict[str, object]:
+        numbered.append(replace(erasure, number=number))
+        return {name: value for name, value in asdict(numbered[-1]).items() if name != "done_us"}
+
+    write_numbered(lake.erasures, content)
+    return numbered[-1]
+
+
+def record_end(lake: Lake, erasure: Erasure) -> None:
+    """Record that nothing is left to do of an erasure.
+
+    Raises LakeUnusable.
+    """
+    content = {"number": erasure.number, "time_us": time.time_ns() // 1000}
+    try:
+        with suppress(FileExistsError):
+            put_if_absent(_end(lake, erasure.number), json.dumps(content, indent=2).encode())
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.erasures} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+
+
+def _end(lake: Lake, number: int) -> Place:
+    return lake.erasures / f"{number:06}.done.json"
+
+
+def _read(place: Place) -> Mapping[str, Any]:
+    try:
+        return dict(json.loads(place.read_text()))
+    except (OSError, ValueError, TypeError) as exc:
+        raise _unreadable(place, exc) from exc
+
+
+def _unreadable(place: Place, exc: Exception) -> LakeUnusable:
+    return LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records what was erased.")

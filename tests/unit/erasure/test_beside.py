@@ -1,0 +1,130 @@
+"""An erasure beside capture and apply: what they have begun before it commits is done again after it."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from auditlake.delta import append_table, log_writer
+from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.errors import LakeConflict
+from auditlake.lake.erasure_gate import at_work, closed
+from auditlake.lake.layout import CHANGES_APP, Lake
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
+from tests.command import run_here
+from tests.erasure_lake import OF_ONE, ONE, found_in, require_sound, write_lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Write the lake."""
+    return write_lake(tmp_path / "lake")
+
+
+def _erase(lake: Lake) -> None:
+    assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+
+
+def _rows(lsn: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"lsn": lsn, "ordinal": 0, "op": "message"}], CHANGES_SCHEMA)
+
+
+def _lsns(lake: Lake) -> list[int]:
+    table = open_delta(lake.changes)
+    assert table is not None
+    return sorted(table.to_pyarrow_table(columns=["lsn"])["lsn"].to_pylist())
+
+
+@pytest.fixture
+def once_before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Let something happen between the files of the next commit and its entry."""
+    commit = log_writer.put_entry
+
+    def arrange(effect: Callable[[], None]) -> None:
+        effects = [effect]
+
+        def put_entry(*given: Any) -> None:
+            if effects:
+                effects.pop()()
+            commit(*given)
+
+        monkeypatch.setattr(append_table, "put_entry", put_entry)
+
+    return arrange
+
+
+def test_capture_appends_after_an_erasure(lake: Lake) -> None:
+    """A log that was opened before."""
+    log, before = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake)
+    _erase(lake)
+    log.append(_rows(0x700), {CHANGES_APP: 0x700})
+    assert _lsns(lake) == [*before, 0x700]
+    assert log.position(CHANGES_APP) == 0x700
+    require_sound(lake)
+
+
+def test_a_file_that_an_erasure_deleted_is_written_again(
+    lake: Lake, once_before_commit: Callable[[Callable[[], None]], None]
+) -> None:
+    """It was written and not committed, so the erasure cannot know whose it is."""
+    log, before = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake)
+    once_before_commit(lambda: _erase(lake))
+    log.append(_rows(0x700), {CHANGES_APP: 0x700})
+    assert _lsns(lake) == [*before, 0x700]
+    require_sound(lake)
+
+
+def test_files_that_were_joined_meanwhile_bring_nothing_back(
+    lake: Lake, once_before_commit: Callable[[Callable[[], None]], None]
+) -> None:
+    """They have the values, in no commit; capture joins the new files instead."""
+    log, before = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake)
+    once_before_commit(lambda: _erase(lake))
+    log.tidy()
+    assert _lsns(lake) == before
+    assert found_in(lake, ONE) == {}
+    require_sound(lake)
+
+
+def test_another_writer_is_refused_as_before(
+    lake: Lake, once_before_commit: Callable[[Callable[[], None]], None]
+) -> None:
+    """Only an erasure may commit beside capture."""
+    log = AppendLog(lake.changes, CHANGES_SCHEMA)
+    other = AppendLog(lake.changes, CHANGES_SCHEMA)
+    once_before_commit(lambda: other.append(_rows(0x700), {CHANGES_APP: 0x700}))
+    with pytest.raises(LakeConflict, match="another process committed"):
+        log.append(_rows(0x700), {CHANGES_APP: 0x700})
+
+
+def test_an_erasure_waits_for_a_batch_and_then_gives_up(lake: Lake) -> None:
+    """A process that is suspended within a batch may have read the values."""
+    with at_work(lake), pytest.raises(LakeConflict, match="a batch of another process is under way"), closed(lake, 0):
+        pytest.fail("the gate is open")
+
+
+def test_a_batch_waits_for_an_erasure(lake: Lake) -> None:
+    """It begins when the erasure has ended."""
+    order = []
+
+    def work() -> None:
+        with at_work(lake):
+            order.append("batch")
+
+    waiting = threading.Thread(target=work)
+    with closed(lake, 0):
+        waiting.start()
+        order.append("erased")
+    waiting.join()
+    assert order == ["erased", "batch"]
+
+
+def test_batches_are_at_work_together(lake: Lake) -> None:
+    """Apply in one process, maintenance in another."""
+    with at_work(lake), at_work(lake):
+        pass
+    with closed(lake, 0):
+        pass

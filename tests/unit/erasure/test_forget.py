@@ -1,0 +1,186 @@
+"""Erasure on a disk: no byte of the values stays, other answers are the same, kills are finished."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import auditlake
+from auditlake.failpoints import After
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from tests.command import Done, run_here
+from tests.erasure_lake import (
+    OF_ONE,
+    OF_TWO,
+    ONE,
+    OTHERS,
+    PEOPLE,
+    TWO,
+    append_change,
+    apply,
+    columns_gone,
+    found_in,
+    kill_and_finish,
+    require_sound,
+    states,
+    without,
+    write_lake,
+)
+
+_REASON = ("--reason", "request 7")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake before any erasure."""
+    return write_lake(tmp_path_factory.mktemp("written") / "lake").root
+
+
+@pytest.fixture
+def lake(written: Path, tmp_path: Path) -> Lake:
+    """A copy of it."""
+    shutil.copytree(written, tmp_path / "lake")
+    return Lake(tmp_path / "lake")
+
+
+def _forget(lake: Lake, *arguments: str) -> Done:
+    return run_here(["forget", *arguments, "--lake", lake.root])
+
+
+def test_the_search_finds_every_value_before(lake: Lake) -> None:
+    """In every kind of place: the log's bounds, rows that are marked as deleted, changes, contexts, and cells."""
+    found = found_in(lake, (*ONE, *TWO, *OTHERS))
+    assert set().union(*found.values()) == {*ONE, *TWO, *OTHERS}
+    places = {name.rpartition("/")[0] for name in found}
+    assert {"changes", "transactions", "history/public/people/_delta_log"} <= places
+    assert any(name.startswith("history/public/people/_part=") for name in found)
+    assert list((lake.root / "history/public/people").rglob("deletion_vector_*"))
+
+
+def test_columns_of_a_row_are_gone_from_every_byte(lake: Lake) -> None:
+    """The row stays, under both keys that it had; what PostgreSQL has now stays, and all that others have."""
+    before = states(lake)
+    assert _forget(lake, *OF_ONE).code == 0
+    assert found_in(lake, ONE) == {}
+    assert states(lake) == without(before, columns_gone)
+    assert set().union(*found_in(lake, (*TWO, *OTHERS)).values()) == {*TWO, *OTHERS}
+    require_sound(lake)
+
+
+def test_a_deleted_row_is_gone_from_every_byte(lake: Lake) -> None:
+    """Also its versions; the other rows of its files stay."""
+    before = states(lake)
+    assert _forget(lake, *OF_TWO).code == 0
+    assert found_in(lake, TWO) == {}
+    assert states(lake) == without(before, lambda row: row if row["id"] != "2" else None)
+    assert set().union(*found_in(lake, (*ONE, *OTHERS)).values()) == {*ONE, *OTHERS}
+    require_sound(lake)
+    assert "no row of public.people had this key" in run_here(["row", "people", "2", "--lake", lake.root]).stderr
+
+
+def test_contexts_lose_the_value_and_keep_the_rest(lake: Lake) -> None:
+    """Both in `transactions` and in the message in `changes`."""
+    assert _forget(lake, *OF_ONE).code == 0
+    (found,) = [each for each in auditlake.Lake(lake.root).log() if each.lsn == 0x200]
+    assert (found.actor, found.reason) == ("[erased]", "my address")
+
+
+def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
+    """Who, when, why, and tokens."""
+    assert _forget(lake, *OF_TWO).code == 0
+    record = json.loads((lake.erasures / "000000.json").read_text())
+    assert (record["by"], record["reason"], record["table"], len(record["tokens"])) == ("dpo", "request 7", "people", 1)
+    assert set(json.loads((lake.erasures / "000000.done.json").read_text())) == {"number", "time_us"}
+
+
+@pytest.mark.parametrize("step", [f"{After.VALUES_ERASED}:2", After.LOG_CHECKPOINTED])
+def test_a_killed_erasure_is_reported_and_finished(lake: Lake, step: str) -> None:
+    """After these steps; tests/release has every step."""
+    kill_and_finish(lake, step)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nothing", "1", *_REASON), 2, "there is no table nothing"),
+        (("people", "99", *_REASON), 7, "no row of public.people ever had this key"),
+        (("people", "2"), 2, "needs a table, a key and --reason"),
+        (("people", "2", "--reason", " "), 2, "the reason is missing"),
+        (("people", "x", *_REASON), 2, "is not a valid integer"),
+        (("people", "2", "--columns", "nothing", *_REASON), 2, "has no column nothing"),
+        (("people", "2", "--columns", "id", *_REASON), 2, "id is part of the key"),
+        (("people", "11", *_REASON), 7, "PostgreSQL still has the row of public.people"),
+        (("people", "3", "--columns", "email", *_REASON), 7, "PostgreSQL still has the value of email"),
+        (("people", "2", "--resume"), 2, "takes no table"),
+    ],
+)
+def test_refusals_come_before_any_effect(lake: Lake, arguments: tuple[str, ...], code: int, message: str) -> None:
+    """No file of the lake changes, but for the secret of tokens."""
+    before = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file()}
+    done = _forget(lake, *arguments)
+    assert (done.code, message in done.stderr) == (code, True), done.stderr
+    after = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file() and path != lake.token_key}
+    assert after == before
+
+
+def test_a_held_row_is_not_erased(lake: Lake) -> None:
+    """By a hold of the row, under another of its keys, or of the table; others are."""
+    hold: list[str | Path] = ["hold", "add", "case", "--table", "people", "--reason", "court", "--lake", lake.root]
+    assert run_here([*hold, "--key", "1"]).code == 0
+    refused = _forget(lake, *OF_ONE)
+    assert (refused.code, "is held by case since" in refused.stderr) == (3, True)
+    assert found_in(lake, ONE) != {}
+    assert _forget(lake, *OF_TWO).code == 0
+
+
+def test_changes_that_are_not_applied_refuse(lake: Lake) -> None:
+    """The history would lack what the change refers to."""
+    row = {"op": "insert", "relation": 1, "new": ["2", "Zacharias Beispiel", *[None] * 4]}
+    append_change(lake, 0x700, row)
+    assert "are not applied yet" in _forget(lake, *OF_TWO).stderr
+    apply(lake)
+    assert "PostgreSQL still has the row" in _forget(lake, *OF_TWO).stderr
+
+
+def test_a_dry_run_changes_nothing(lake: Lake) -> None:
+    """It says what would be erased."""
+    done = _forget(lake, *OF_ONE, "--dry-run")
+    assert (done.code, "would erase name, email, born, score of one row of public.people" in done.stderr) == (0, True)
+    assert "3 versions, 3 changes, 2 keys" in done.stderr
+    assert not lake.erasures.exists()
+
+
+def test_a_lake_goes_on_after_an_erasure(lake: Lake) -> None:
+    """Capture appends, apply folds, and the next erasure finds nothing left."""
+    before = states(lake)
+    assert _forget(lake, *OF_ONE).code == 0
+    append_change(lake, 0x700, {"op": "insert", "relation": 1, "new": ["5", "Neu", *[None] * 4]})
+    apply(lake)
+    table = open_history(lake, PEOPLE)
+    assert table is not None
+    assert table.position == 0x700
+    assert states(lake) == without(before, columns_gone)
+    now = auditlake.Lake(lake.root).as_of().table("people").texts()
+    assert [row["name"] for row in now if row["id"] == "5"] == ["Neu"]
+    require_sound(lake)
+
+
+@pytest.mark.parametrize(
+    ("question", "is_told"),
+    [
+        (["row", "people", "11"], True),
+        (["show", "0/300"], True),
+        (["show", "0/600"], False),
+        (["sql", "--as-of", "lsn:768", "select count(*) from people"], True),
+        (["sql", "select count(*) from people"], False),
+        (["sql", "--as-of", "lsn:768", "select count(*) from notes"], False),
+        (["diff", "0/200", "0/600"], True),
+    ],
+)
+def test_answers_that_had_the_values_say_so(lake: Lake, question: list[str], is_told: bool) -> None:  # noqa: FBT001
+    """And no other."""
+    assert _forget(lake, *OF_ONE).code == 0
+    done = run_here([*question, "--lake", lake.root])
+    assert (done.code, "erased: name, email, born, score of one row" in done.stderr) == (0, is_told), done.stderr
