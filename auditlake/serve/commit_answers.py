@@ -1,17 +1,17 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from pydantic import Field
 
 from auditlake.attribution import Context
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
 from auditlake.audit.diff import Entry as DiffEntry
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of, table_of_both
+from auditlake.audit.queries import Life, LogQuestion, RowQuestion, blame_of, life_of, table_of_both
 from auditlake.audit.row_history import Blame, Event
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
@@ -27,7 +27,7 @@ from auditlake.audit.transactions import (
 from auditlake.audit.undo_script import patch
 from auditlake.audit.versions import Version
 from auditlake.delta.sql import select
-from auditlake.errors import AuditlakeError
+from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -70,6 +70,8 @@ class OfRow(OfTable):
     """A row."""
 
     key: list[str] = Field(description="The row's key, in the order of the key's columns.", max_length=32)
+    column: str | None = Field(default=None, description="Only what changed this column.", max_length=300)
+    versus: str | None = Field(default=None, description="Another moment to compare the row with.", max_length=200)
 
 
 class OfComparison(models.Model):
@@ -265,8 +267,10 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistory:
     room = Room()
     blame = room.fitting(_blame(each, committed) for each, committed in blamed.columns)
     entries = list(life.entries())
-    listed = [(entry, committed) for entry, committed in entries if isinstance(entry, Event)]
-    events = room.fitting(_event(entry, committed) for entry, committed in listed)
+    only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
+    chosen = ((entry, by) for entry, by in entries if isinstance(entry, Event))
+    listed = [(entry, by) for entry, by in chosen if only is None or only.is_changed(entry)]
+    events = room.fitting(_event(entry, by, only) for entry, by in listed)
     room.require(events, "the row", "auditlake row shows it.")
     return models.RowHistory(
         at=at,
@@ -275,10 +279,84 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistory:
         key=list(parse_key(table, question.key).key),
         exists=bool(life.events) and blamed.ended[0] is None,
         events=events,
-        gaps=[_gap(entry) for entry, _ in entries if isinstance(entry, Gap)],
+        gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry, _ in entries if isinstance(entry, Gap))],
         blame=blame,
         before=str(listed[len(events)][0].mark.lsn) if len(events) < len(listed) else None,
+        difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One column of a table under every name and type: its own names in versions, its names by moment."""
+
+    reader: Reader
+    table: HistoryTable
+    own: frozenset[str]
+
+    @classmethod
+    def of(cls, reader: Reader, table: HistoryTable, name: str, lsn: Lsn) -> "_Column":
+        """Find a column by the name that it has at `lsn`, or had.
+
+        Raises BadUsage if there is none.
+        """
+        names = reader.own_names(table)
+        stored = reader.physical_columns(table, name, lsn)
+        return cls(reader, table, frozenset(names.get(each, each) for each in stored))
+
+    def is_changed(self, event: Event) -> bool:
+        """Return whether an event gave it another value, or began or ended the row."""
+        return event.before is None or event.after is None or not self.own.isdisjoint(self._changed(event))
+
+    def _changed(self, event: Event) -> Iterator[str]:
+        before, after = _values(event.before) or {}, _values(event.after) or {}
+        shown = {self._name(own, event.mark.lsn): own for own in self.own}
+        yield from (own for name, own in shown.items() if before.get(name) != after.get(name))
+
+    def _name(self, own: str, lsn: int) -> str:
+        names = self.reader.own_names(self.table)
+        columns = self.reader.columns_at(self.table, Lsn(lsn))
+        return next((c.name for c in columns if names.get(c.stored, c.stored) == own), own)
+
+    def names(self, lsn: int) -> frozenset[str]:
+        """Return the names that it has in rows as they are shown at an LSN."""
+        return frozenset(self._name(own, lsn) for own in self.own)
+
+
+def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.Gap]:
+    parked = reader.known.parked.get(table.name)
+    if parked is not None and not parked.ended and parked.lsn <= lsn:
+        yield models.Gap(lsn=str(parked.lsn), to_lsn=None, reason=parked.reason)
+
+
+def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifference:
+    """Compare the row at another moment with its state at `lsn`.
+
+    Raises BadUsage if the other one is later, NotAnswerable if the table is not known then.
+    """
+    resources.reader(when)
+    other, shown = moment(resources, life.reader, when)
+    if other > lsn:
+        raise BadUsage(f"{other} is after {lsn}", "Ask as of the later moment, versus the earlier one.")
+    life.reader.check(life.table, other, when)
+    before, after = (_state(life, each) for each in (other, lsn))
+    values = changed_values(before, after)
+    both = set(before or ()) & set(after or ())
+    different = sum(each.has_old and each.has_new for each in values)
+    return models.RowDifference(
+        before=shown,
+        existed=before is not None,
+        exists=after is not None,
+        values=values,
+        unchanged=len(both) - different,
+    )
+
+
+def _state(life: Life, lsn: Lsn) -> Values | None:
+    """Return the row of a key at an LSN, None if there was none."""
+    ended = [event for event in life.events if event.mark.lsn <= lsn]
+    version = ended[-1].after if ended else None
+    return None if version is None else life.reader.shown_at(life.table, lsn, version.values)
 
 
 def _blame(each: Blame, committed: Transaction | None) -> models.Blame:
@@ -292,7 +370,9 @@ def _blame(each: Blame, committed: Transaction | None) -> models.Blame:
     )
 
 
-def _event(event: Event, committed: Transaction | None) -> models.Event:
+def _event(event: Event, committed: Transaction | None, only: _Column | None) -> models.Event:
+    """Describe an event; `only` is the column whose values are shown, of all by default."""
+    names = None if only is None else only.names(event.mark.lsn)
     context = committed.context if committed else Context()
     before, after = _values(event.before), _values(event.after)
     return models.Event(
@@ -304,8 +384,8 @@ def _event(event: Event, committed: Transaction | None) -> models.Event:
         reason=context.reason,
         key=list(event.key),
         key_before=None if event.key_before is None else list(event.key_before),
-        values=changed_values(before, after),
-        row=None if after is None else dict(after),
+        values=[each for each in changed_values(before, after) if names is None or each.column in names],
+        row=None if after is None else {k: v for k, v in after.items() if names is None or k in names},
     )
 
 
@@ -354,6 +434,7 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
         for table in sorted(known.values(), key=lambda table: (table.name_at(span.upto), table.name))
         if changed.intersection(map(str, table.all_names))
         or table.name in reader.known.parked
+        or span.after < table.horizon <= span.upto
         or any(gap.lsn_to > span.after for gap in reader.gaps_of(table))
         or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
     ]
@@ -369,6 +450,8 @@ def _table_diff(
 ) -> models.TableDiff | None:
     span = Span(min(lsns), max(lsns))
     name = str(table.name_at(span.upto))
+    if span.after < table.horizon <= span.upto and lsns[0] < lsns[1]:
+        return _new(reader, table, span.upto, asked)
     try:
         _check_both(reader, table, lsns, asked)
     except AuditlakeError as exc:
@@ -394,6 +477,17 @@ def _table_diff(
     )
 
 
+def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) -> models.TableDiff:
+    """Describe a table whose history begins between the moments: nothing is known of it at the first one."""
+    name, begins = str(table.name_at(upto)), str(table.horizon)
+    try:
+        reader.check(table, upto, asked.after)
+    except AuditlakeError as exc:
+        return models.TableDiff(table=name, begins=begins, problem=exc.message)
+    rows = count_rows(reader, table, upto) if table.key else None
+    return models.TableDiff(table=name, begins=begins, rows_after=rows)
+
+
 def _diff_entry(each: DiffEntry) -> models.Entry:
     before = None if each.before is None else {name: each.before[name] for name in each.changed}
     after = None if each.after is None else {name: each.after[name] for name in each.changed}
@@ -410,5 +504,5 @@ def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:
     span = Span(min(a, b), max(a, b))
     tables = _tables(reader, span, asked.table)
     for table in tables:
-        _check_both(reader, table, (a, b), asked)
+        _check_both(reader, table, (a, b), asked)  # also if one is new: nothing is known that could be restored
     yield from patch([Compared(reader, table, span, reverse=a < b) for table in tables])

@@ -59,6 +59,7 @@ def endpoints(status: Answer) -> tuple[Endpoint, ...]:
         Endpoint("facets", tables.OfFacets, tables.facets, models.Facets),
         Endpoint("find", tables.OfFind, tables.find, models.Finds),
         Endpoint("row", commits.OfRow, commits.row, models.RowHistory, "/row"),
+        Endpoint("neighbour", tables.OfNeighbour, tables.neighbour, models.Neighbour),
         Endpoint("log", commits.OfLog, commits.log, models.Log, "/log"),
         Endpoint("transaction", commits.OfTransaction, commits.transaction, models.TransactionDetail, "/transaction"),
         Endpoint("compare", commits.OfComparison, commits.compare, models.Comparison),

@@ -84,6 +84,25 @@ def bars_path(timeline: models.Timeline) -> str:
     return "".join(parts)
 
 
+def unknown_path(timeline: models.Timeline) -> str:
+    """Return the stretches of the density chart in which changes are unknown."""
+    begin, end = timeline.from_us, timeline.to_us
+    parts = []
+    for each in timeline.unknown:
+        first = begin if each.from_us is None else max(begin, each.from_us)
+        last = end if each.to_us is None else min(end, each.to_us)
+        if first <= last:
+            x, width = (WIDTH * part / max(1, end - begin) for part in (first - begin, last - first))
+            parts.append(f"M{x:.1f} 0h{max(2.0, width):.1f}V{HEIGHT}H{x:.1f}z")
+    return "".join(parts)
+
+
+def has_line(chart: models.Chart) -> bool:
+    """Return whether a chart shows more than nothing: two known values, and one that is not 0."""
+    known = [each for each in chart.values if each is not None]
+    return len(known) > 1 and any(known)
+
+
 def line_path(chart: models.Chart) -> str:
     """Return a line over time; a value that is not known interrupts it."""
     known = [(t, v) for t, v in zip(chart.times_us, chart.values, strict=True) if v is not None]

@@ -10,6 +10,7 @@ in memory. Growth is computed from `transactions`, sizes from the log of each hi
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -25,6 +26,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.resources import Resources, as_lsn
+from auditlake.serve.timeline import Timeline
 from auditlake.status import Status, as_json, judge, read_status
 from auditlake.temporal.when import format_us
 
@@ -82,11 +84,12 @@ class Period(models.Model):
     from_us: int | None = Field(default=None, description="Begin, in microseconds since 1970.", ge=-(2**62), le=2**62)
     to_us: int | None = Field(default=None, description="End, exclusive.", ge=-(2**62), le=2**62)
     bars: int = Field(default=200, ge=1, le=2000, description="The number of parts.")
+    table: str | None = Field(default=None, description="Unknown stretches of this table alone.", max_length=300)
 
 
 def timeline(resources: Resources, asked: Period) -> models.Timeline:
-    """Return the number of commits in equal parts of a period."""
-    resources.reader()
+    """Return the number of commits in equal parts of a period, and the stretches in which changes are unknown."""
+    reader = resources.reader()
     commits = resources.timeline
     first, last = commits.commit(1), commits.commit(commits.count)
     begin = asked.from_us if asked.from_us is not None else first[1] if first else 0
@@ -106,7 +109,32 @@ def timeline(resources: Resources, asked: Period) -> models.Timeline:
             )
             for bar in bars
         ],
+        unknown=list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table))),
     )
+
+
+def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.Stretch]:
+    """Yield the gaps, and what is parked, of a table or of all."""
+    for gap in reader.known.gaps if table is None else reader.gaps_of(table):
+        name = reader.known.tables.get(gap.table) if gap.table is not None else None
+        yield models.Stretch(
+            table=None if name is None else str(name.last_name),
+            lsn=str(gap.lsn_from),
+            to_lsn=str(gap.lsn_to),
+            from_us=gap.from_us or commits.time_us(gap.lsn_from),
+            to_us=gap.to_us or commits.time_us(gap.lsn_to),
+            reason=gap.reason,
+        )
+    for parked in reader.known.parked.values():
+        if not parked.ended and (table is None or table.name == parked.table):
+            yield models.Stretch(
+                table=str(reader.known.tables[parked.table].last_name),
+                lsn=str(parked.lsn),
+                to_lsn=None,
+                from_us=parked.time_us or commits.time_us(parked.lsn),
+                to_us=None,
+                reason=parked.reason,
+            )
 
 
 class Step(models.Model):
@@ -123,20 +151,24 @@ class Step(models.Model):
 
 
 def step(resources: Resources, asked: Step) -> models.Commit:
-    """Return a commit: the first or the last if the step would leave the lake."""
+    """Return a commit, or the beginning of the lake before it; the first or the last if the step would leave it."""
     reader = resources.reader(asked.at)
     commits = resources.timeline
     if asked.time_us is not None:
         found = commits.at_time(asked.time_us)
-        number = 1 if found is None else commits.number(found[0])
+        number = 0 if found is None else commits.number(found[0])
     elif asked.number is not None:
         number = asked.number
     else:
         number = commits.number(reader.watermark if asked.at is None else as_lsn(asked.at)) + asked.by
-    number = min(max(number, 1), commits.count)
-    commit = commits.commit(number)
-    if commit is None:
+    first = commits.commit(1)
+    if first is None:
         raise NotAnswerable("the lake has no transaction yet", "Run auditlake follow.")
+    begin = Lsn(min(table.horizon for table in reader.known.listed))
+    if number < 1 and begin < first[0]:
+        return models.Commit(number=0, lsn=str(begin), time=None, time_us=first[1])
+    number = min(max(number, 1), commits.count)
+    commit = commits.commit(number) or first
     return models.Commit(number=number, lsn=str(commit[0]), time=format_us(commit[1]), time_us=commit[1])
 
 

@@ -44,6 +44,20 @@ class Bar(Model):
     lsn: str | None
 
 
+class Stretch(Model):
+    """A stretch in which changes of a table, of all if it is null, are unknown; without an end, it is parked.
+
+    Times are in microseconds since 1970; null if it began before the first commit.
+    """
+
+    table: str | None
+    lsn: str
+    to_lsn: str | None
+    from_us: int | None
+    to_us: int | None
+    reason: str
+
+
 class Timeline(Model):
     """Density of commits in a period; times in microseconds since 1970. `first_us` and `last_us` are the lake's."""
 
@@ -53,14 +67,18 @@ class Timeline(Model):
     to_us: int
     commits: int
     bars: list[Bar]
+    unknown: list[Stretch]
 
 
 class Commit(Model):
-    """One commit: its number from 1, LSN and time."""
+    """One commit: its number from 1, LSN and time.
+
+    The number 0 is the beginning of the lake, before the first commit: it has that one's `time_us`, and no time.
+    """
 
     number: int
     lsn: str
-    time: str
+    time: str | None
     time_us: int
 
 
@@ -116,6 +134,14 @@ class Rows(Model):
     where: list[str]
     sort: str | None
     cut: bool
+
+
+class Neighbour(Model):
+    """The key of the row before or after another; null if there is none."""
+
+    at: Moment
+    table: str
+    key: list[str] | None
 
 
 class Facet(Model):
@@ -224,11 +250,21 @@ class Event(Model):
 
 
 class Gap(Model):
-    """A range of LSNs in which changes of the table are unknown."""
+    """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
 
     lsn: str
-    to_lsn: str
+    to_lsn: str | None
     reason: str
+
+
+class RowDifference(Model):
+    """A row at another moment, `before`, and at the moment of the answer: whether it exists, and what differs."""
+
+    before: Moment
+    existed: bool
+    exists: bool
+    values: list[ChangedValue]
+    unchanged: int
 
 
 class Blame(Model):
@@ -245,6 +281,8 @@ class Blame(Model):
 class RowHistory(Model):
     """The life of a row up to a moment, newest event first; `exists` at that moment.
 
+    `difference` is from the moment `versus`, if that was asked.
+
     `before`: events are left out, because these have enough characters; ask as of this LSN for them.
     """
 
@@ -257,6 +295,7 @@ class RowHistory(Model):
     gaps: list[Gap]
     blame: list[Blame]
     before: str | None
+    difference: RowDifference | None
 
 
 class Found(Model):
@@ -284,9 +323,10 @@ class Finds(Model):
 
 
 class TableDiff(Model):
-    """Net difference of a table between two moments."""
+    """Net difference of a table between two moments; `begins` if its history begins between them, so it is new."""
 
     table: str
+    begins: str | None = None
     rows_before: int | None = None
     rows_after: int | None = None
     added: int = 0

@@ -22,20 +22,32 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from auditlake.errors import NotAnswerable
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
-from auditlake.serve import models
+from auditlake.relation import Column, TableName
+from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
-from auditlake.serve.formatting import SHORT, bars_path, bytes_text, is_cut, line_path, time_html, value, visible
+from auditlake.serve.formatting import (
+    SHORT,
+    bars_path,
+    bytes_text,
+    has_line,
+    is_cut,
+    line_path,
+    time_html,
+    unknown_path,
+    value,
+    visible,
+)
 from auditlake.serve.lake_answers import Period, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest
 from auditlake.serve.resources import Resources
-from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
+from auditlake.serve.table_answers import Listed, OfFacets, OfFind, OfNeighbour, facets, find, list_tables, neighbour
 
 _NAVIGATION = (
     ("/", "Tables"),
@@ -71,7 +83,8 @@ class Pages:
         """Return the routes of all pages."""
         own: dict[str, Shown] = {"/compare": Pages._compare, "/find": Pages._find, "/sql": Pages._sql}
         paths = [*self._listed, *own]
-        return [Route(path, self._page(path, own.get(path) or self._endpoint(path))) for path in paths]
+        pages = [Route(path, self._page(path, own.get(path) or self._endpoint(path))) for path in paths]
+        return [*pages, Route("/row/{way}", self._page("/row", Pages._neighbour))]
 
     def _seen_by(self, request: Request) -> "Pages":
         """Return the pages as the user sees them who asks."""
@@ -89,7 +102,10 @@ class Pages:
 
     async def _answer(self, path: str, request: Request, context: "Shown") -> Response:
         def answered() -> Response:
-            return self._rendered(request, self._with_moment(path, request, context(self, request)), _OK)
+            found = context(self, request)
+            if "redirected" in found:
+                return RedirectResponse(found["redirected"], 303)
+            return self._rendered(request, self._with_moment(path, request, found), _OK)
 
         try:
             return await self._readings.run(answered)
@@ -121,7 +137,7 @@ class Pages:
         at = getattr(answer, "at", None) or getattr(answer, "after", None)
         if at is None:
             at = self._moment(None if context["template"] == "problem.html" else asked)
-        shown = timeline(self._readings, Period(bars=_BARS))
+        shown = self._timeline(request.query_params.getlist("table"))
         return context | {
             "at": at,
             "path": path,
@@ -134,10 +150,20 @@ class Pages:
             "evidence_url": _moved(path, [*_query(request), (PARAMETER, "1")], at.lsn),
             "now_url": f"{path}?{urlencode(_query(request))}",
             "bars": bars_path(shown),
+            "unknown": unknown_path(shown),
+            "of_table": (request.query_params.getlist("table") or [""])[0],
             "signs_in": self._signs_in,
             "user": user_of(request).name,
             "sees_all": self._readings.grant.is_whole,
         }
+
+    def _timeline(self, tables: list[str]) -> models.Timeline:
+        """Return the timeline, with what is unknown of the page's one table, or of all."""
+        table = tables[0] if len(tables) == 1 and tables[0] else None
+        try:
+            return timeline(self._readings, Period(bars=_BARS, table=table))
+        except BadUsage:  # there is no such table, which the page says
+            return timeline(self._readings, Period(bars=_BARS))
 
     def _moment(self, asked: str | None) -> models.Moment:
         return moment(self._readings, self._readings.reader(asked), asked)[1]
@@ -179,6 +205,8 @@ class Pages:
             asked = parse(endpoint.asked, query)
             answer = endpoint.answer(pages._readings, asked)
             found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
+            if isinstance(answer, models.RowHistory):
+                found["entries"] = _in_order(answer)
             return found | (more[name](pages, request, asked) if name in more else {"title": _title(name, asked)})
 
         return context
@@ -218,6 +246,15 @@ class Pages:
         asked: OfComparison = validated(OfComparison, {"before": given["before"], "after": at, "table": names})
         return page | {"answer": compare(self._readings, asked), "asked": asked, "before": asked.before}
 
+    def _neighbour(self, request: Request) -> Context:
+        """Lead to the row before or after another."""
+        query = QueryParams([*request.query_params.multi_items(), ("way", request.path_params["way"])])
+        asked: OfNeighbour = parse(OfNeighbour, query)
+        found = neighbour(self._readings, asked)
+        if found.key is None:
+            raise NotAnswerable(f"{found.table} has no {asked.way} row at this moment", "This is the last one.")
+        return {"redirected": _links(asked.at)("/row", table=asked.table, key=found.key)}
+
     def _begin(self) -> str:
         reader = self._readings.reader()
         return str(min((table.horizon for table in reader.known.tables.values()), default=0))
@@ -232,29 +269,28 @@ class Pages:
             "answer": None,
         }
         if not (given.get("table") and given.get("value")):
-            return page | {"table": given.get("table")}
+            at, names = given.get("at") or None, [given["table"]] if given.get("table") else page["names"]
+            return page | {"table": given.get("table"), "examples": list(examples.values(self._readings, names, at))}
         asked = parse(OfFind, given)
         return page | {"asked": asked, "answer": (answer := find(self._readings, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
         schema, more = self._schema(request.query_params.get("at") or None)
+        questions = list(examples.statements(schema, with_logs=self._readings.grant.is_whole))
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
+        page["examples"] = questions
         asked = request.query_params
         dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._readings.dialect}
         return page | dialect | {"more_tables": more, "sql": asked.get("sql", "")}
 
-    def _schema(self, at: str | None) -> tuple[list[Context], int]:
+    def _schema(self, at: str | None) -> tuple[dict[TableName, tuple[Column, ...]], int]:
         """Return tables with their columns at a moment, and how many more there are."""
         reader = self._readings.reader(at)
         lsn = reader.moment(at)
         tables = sorted((name, each) for name, each in reader.known.tables_at(lsn).items() if each.horizon <= lsn)
         shown = tables[:_TABLES_OF_SCHEMA]
-        schema = [
-            {"table": str(name), "columns": [column.name for column in reader.columns_at(table, lsn)]}
-            for name, table in shown
-        ]
-        return schema, len(tables) - len(shown)
+        return {name: reader.columns_at(table, lsn) for name, table in shown}, len(tables) - len(shown)
 
     def sql_answer(self, answer: models.Answer) -> str:
         """Return the answer of a statement as JSON, its rows in it as HTML."""
@@ -297,6 +333,7 @@ def _environment() -> Environment:
         "line": line_path,
         "lsn_before": lambda text: Lsn.parse(text) - 1,
     }
+    made.tests["drawn"] = has_line
     made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved}
     return made
 
@@ -321,6 +358,16 @@ def _title(name: str, asked: models.Model) -> str:
             return f"Transaction {asked.transaction}"
         case _:
             return name.capitalize()
+
+
+def _in_order(answer: models.RowHistory) -> list[models.Event | models.Gap]:
+    """Return the events of a row and what is unknown between them, newest first; a gap is before what ended it."""
+    ends = [(Lsn.parse(each.to_lsn or each.lsn), 1, each) for each in answer.gaps]
+    placed: list[tuple[Lsn, int, models.Event | models.Gap]] = [
+        *ends,
+        *((Lsn.parse(each.lsn), 2 if each.op == "resync" else 0, each) for each in answer.events),
+    ]
+    return [each for _, _, each in sorted(placed, key=lambda entry: entry[:2], reverse=True)]
 
 
 def _filter_added(request: Request) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -70,6 +70,13 @@ class OfFacets(OfTable):
 
     column: str
     where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
+
+
+class OfNeighbour(OfTable):
+    """A key, and a direction."""
+
+    key: list[str] = Field(description="The row's key, in the order of the key's columns.", max_length=32)
+    way: Literal["previous", "next"] = "next"
 
 
 class OfFind(OfTable):
@@ -199,6 +206,18 @@ def _row_models(state: TableState, found: pa.Table) -> Iterator[models.Row]:
     keys = [column.name for column in state.key]
     for row in found.to_pylist():
         yield models.Row(values=list(row.values()), key=[str(row[name]) for name in keys] if keys else None)
+
+
+def neighbour(resources: Resources, asked: OfNeighbour) -> models.Neighbour:
+    """Return the key of the row before or after a key, in the order of keys.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    state, at = state_of(resources, asked.table, asked.at)
+    with _opened(resources, state) as opened:
+        found = opened().beside(asked.key, forwards=asked.way == "next")
+    key = None if found is None else next(_row_models(state, found)).key
+    return models.Neighbour(at=at, table=state.name, key=key)
 
 
 def facets(resources: Resources, asked: OfFacets) -> models.Facets:

@@ -195,22 +195,28 @@ def column_named(name: str, columns: Mapping[str, Column]) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Order of the rows: by one column, then by the key. NULL is last, first if descending, as in PostgreSQL."""
+    """Order of the rows: by one column, then by the key. NULL is last, first if descending, as in PostgreSQL.
+
+    `backwards`: by the key from its end.
+    """
 
     column: Column | None
     descending: bool
     key: tuple[Column, ...]
+    backwards: bool = False
 
     def sql(self) -> str:
         """Return the ORDER BY clause; "" for no order."""
         others = (column for column in self.key if column != self.column and may_sort(column))
-        parts = [part for column in others for part in _ordered(column, "asc nulls last")]
+        way = "desc nulls first" if self.backwards else "asc nulls last"
+        parts = [part for column in others for part in _ordered(column, way)]
         parts = [*self._first(()), *parts]
         return f" order by {', '.join(parts)}" if parts else ""
 
     def sql_held(self, fitting: Container[str]) -> str:
         """Return the ORDER BY clause for rows that are held in the order of their keys."""
-        return f" order by {', '.join([*self._first(fitting), 'h.rowid'])}"
+        last = "h.rowid desc" if self.backwards else "h.rowid"
+        return f" order by {', '.join([*self._first(fitting), last])}"
 
     def _first(self, fitting: Container[str]) -> list[str]:
         way = "desc nulls first" if self.descending else "asc nulls last"
@@ -381,6 +387,23 @@ class OpenState:
             return pa.Table.from_batches(first_batches(self.pages(selection), most).batches, schema)
         return self._numbered(self._whole, chosen)
 
+    def beside(self, key: Sequence[str], *, forwards: bool) -> pa.Table | None:
+        """Return the row after or before a key, which need not exist; None if there is none.
+
+        Raises BadUsage if the key has a column that cannot be compared, or other columns.
+        """
+        columns = self._state.key
+        if len(columns) != len(key) or not columns:
+            raise BadUsage(f"the key has {len(columns)} columns, {len(key)} values are given", "Give one for each.")
+        order = Order(None, descending=False, key=columns, backwards=not forwards)
+        for place in reversed(range(len(columns))):
+            same = [where_of(column, "is", value) for column, value in zip(columns[:place], key, strict=False)]
+            beyond = where_of(columns[place], "gt" if forwards else "lt", key[place])
+            found = self.page(Selection((*same, beyond), order, 0, 1))
+            if found.num_rows:
+                return found
+        return None
+
     def _numbered(self, held: Held, chosen: npt.NDArray[np.integer[Any]]) -> pa.Table:
         """Return held rows by their numbers, in this order.
 
@@ -397,6 +420,8 @@ class OpenState:
 
     def _numbers(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
         """Return the numbers of the held rows of a page, in its order; None if they are found by sorting all rows."""
+        if selection.order.backwards:
+            return None
         offset, limit = selection.offset, held.count if selection.limit is None else selection.limit
         if selection.order.column is not None:
             return self._far(held, selection) if offset >= _FAR else None

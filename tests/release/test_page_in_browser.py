@@ -209,11 +209,12 @@ return [Number(e.dataset.walk), ring && box.bottom > 0 && box.top < innerHeight,
 
 
 def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> None:
-    """Arrow keys go to the next commit, Home and End to the first and last; rows, address and announcement follow."""
+    """Arrow keys go to the next commit, Home to the first copies, End to the last commit; rows and address follow."""
     _resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/rows?table=orders")
     for key, lsn, rows in (
-        (Keys.HOME, "0/150", [["1", "b"], ["2", "''"]]),
+        (Keys.HOME, "0/100", [["1", "a"], ["2", "''"]]),
+        (Keys.ARROW_RIGHT, "0/150", [["1", "b"], ["2", "''"]]),
         (Keys.ARROW_RIGHT, "0/200", [["1", "b"], ["3", "NULL"]]),
         (Keys.ARROW_RIGHT, "0/250", [["1", "c"], ["3", "NULL"], ["4", "new"]]),
         (Keys.ARROW_LEFT, "0/200", [["1", "b"], ["3", "NULL"]]),
@@ -225,6 +226,22 @@ def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> No
         assert lsn in (_slider(browser).get_attribute("aria-valuetext") or "")
         assert lsn in (browser.find_element(By.ID, "announcement").get_attribute("textContent") or "")
     assert browser.execute_script("return document.activeElement.id") == "slider"
+
+
+def test_back_returns_from_moves_of_the_slider(browser: webdriver.Chrome, url: str) -> None:
+    """Moves that follow each other closely are one step; the rows are those of the moment that Back leads to."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(f"{url}/rows?table=orders&at=0/300&sort=id")
+    browser.execute_script("window.same = true")
+    for key, lsn in ((Keys.HOME, "0/100"), (Keys.ARROW_RIGHT, "0/150")):
+        _slider(browser).send_keys(key)
+        _wait_for(browser, lsn)
+    browser.back()
+    _wait(browser, lambda b: "at=0/300" in b.current_url and [row[1] for row in _cells(b)] == ["1", "4"])
+    assert browser.find_element(By.ID, "moment-lsn").text == "0/300"
+    browser.forward()
+    _wait(browser, lambda b: "at=0%2F150" in b.current_url and [row[1] for row in _cells(b)] == ["1", "2"])
+    assert browser.execute_script("return window.same") is True
 
 
 def test_the_slider_moves_by_mouse(browser: webdriver.Chrome, url: str) -> None:
@@ -353,7 +370,7 @@ def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
     """The script of a value is text, after the page was loaded and after the slider has replaced its main part."""
     browser.get(f"{url}/rows?table=hostile")
     _slider(browser).send_keys(Keys.HOME)
-    _wait(browser, lambda b: "at=0%2F150" in b.current_url)
+    _wait(browser, lambda b: "at=0%2F100" in b.current_url)
     assert "<script>alert(1)</script>" in browser.find_element(By.CSS_SELECTOR, ".rows").text
     assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
 

@@ -27,6 +27,16 @@ function pageUrl(lsn) {
   return url;
 }
 
+// Moves of the slider that follow each other closely are one step of Back.
+const ONE_MOVE_MS = 1000;
+let moved = -Infinity;
+
+function remember(url, push) {
+  const isNew = push && performance.now() - moved > ONE_MOVE_MS;
+  if (push) moved = performance.now();
+  history[isNew ? "pushState" : "replaceState"](null, "", url);
+}
+
 let running = null;
 
 async function show(url, { push = false } = {}) {
@@ -45,7 +55,7 @@ async function show(url, { push = false } = {}) {
     if (focused) document.getElementById(focused)?.focus();
     const moment = response.headers.get("x-moment");
     if (moment && response.status === 200) setMoment(JSON.parse(moment));
-    history[push ? "pushState" : "replaceState"](null, "", url);
+    remember(url, push);
     ready();
   } catch (error) {
     if (error.name !== "AbortError") announce("The server cannot be reached.");
@@ -128,8 +138,22 @@ class Timeline {
       return `M${(place * width).toFixed(1)} 100v-${height.toFixed(1)}h${(width * 0.8).toFixed(1)}V100z`;
     });
     document.getElementById("bars").setAttribute("d", path.join(""));
+    document.getElementById("unknown").setAttribute("d", this.unknown());
     this.ticks();
     this.place(this.at);
+  }
+
+  // The stretches in which changes are unknown; as formatting.unknown_path draws them.
+  unknown() {
+    const { from_us: from, to_us: to, unknown } = this.shown;
+    return unknown.map((each) => {
+      const first = Math.max(from, each.from_us ?? from);
+      const last = Math.min(to, each.to_us ?? to);
+      if (first > last) return "";
+      const scale = 1000 / Math.max(1, to - from);
+      const x = (first - from) * scale;
+      return `M${x.toFixed(1)} 0h${Math.max(2, (last - first) * scale).toFixed(1)}V100H${x.toFixed(1)}z`;
+    }).join("");
   }
 
   share(micros) {
@@ -210,7 +234,7 @@ class Timeline {
     const bar = this.bar(event);
     const lsn = bar.lsn || this.shown.bars.find((each) => each.lsn)?.lsn;
     this.place(bar.to_us);
-    if (lsn && lsn !== section.dataset.lsn) show(pageUrl(lsn));
+    if (lsn && lsn !== section.dataset.lsn) show(pageUrl(lsn), { push: true });
   }
 
   key(event) {
@@ -234,7 +258,7 @@ class Timeline {
     this.at = commit.time_us;
     if (this.share(commit.time_us) < 0 || this.share(commit.time_us) > 1) await this.zoom(1, commit.time_us, 0.5);
     this.place(commit.time_us);
-    await show(pageUrl(commit.lsn));
+    await show(pageUrl(commit.lsn), { push: true });
   }
 
   zoomBy(way) {
@@ -257,7 +281,7 @@ class Timeline {
     if (this.shown.first_us === null) return;
     const mine = ++this.zooms;
     const bars = Math.max(60, Math.min(600, Math.round(this.slider.clientWidth / 4)));
-    const asked = { from_us: Math.floor(from), to_us: Math.max(Math.ceil(to), Math.floor(from) + 1), bars };
+    const asked = { from_us: Math.floor(from), to_us: Math.max(Math.ceil(to), Math.floor(from) + 1), bars, table: section.dataset.table };
     const response = await fetch(`/api/v1/timeline?${new URLSearchParams(asked)}`);
     if (!response.ok || mine !== this.zooms) return;
     this.shown = await response.json();
@@ -584,8 +608,13 @@ function readyLive() {
   if (source) button.setAttribute("aria-pressed", "true");
 }
 
+const shownPath = location.pathname;
 const timeline = section ? new Timeline() : null;
 if (timeline) watchForNewer();
-addEventListener("popstate", () => location.reload());
+addEventListener("popstate", () => {
+  moved = -Infinity;
+  if (location.pathname === shownPath && !main.querySelector("[data-fixed]")) show(location.href);
+  else location.reload();
+});
 if (document.querySelector("[data-refresh]")) setInterval(() => { if (!document.hidden) show(location.href); }, 10000);
 ready();

@@ -214,15 +214,31 @@ def test_a_table_that_changed_without_a_transaction_is_compared(tmp_path: Path) 
 
 
 def test_the_timeline_counts_every_commit_once(page: Page) -> None:
-    """Four commits, at 6, 10, 10 and 30 s; steps go from one to the next and stay within the lake."""
+    """Four commits, at 6, 10, 10 and 30 s; steps go from one to the next, and to the copies before the first."""
     whole = page.json("timeline", bars=24)
     assert (whole["first_us"], whole["last_us"]) == (T0_US + 6_000_000, T0_US + 30_000_000)
     assert [bar["commits"] for bar in whole["bars"] if bar["commits"]] == [1, 2, 1]
     zoomed = page.json("timeline", from_us=T0_US + 9_000_000, to_us=T0_US + 11_000_000, bars=2)
     assert [(bar["commits"], bar["lsn"]) for bar in zoomed["bars"]] == [(0, "0/150"), (2, "0/250")]
     assert page.json("step", at="0/200", by=1)["lsn"] == "0/250"
-    assert page.json("step", at="0/150", by=-9)["lsn"] == "0/150"
+    assert page.json("step", at="0/200", by=-1)["lsn"] == "0/150"
+    beginning = {"number": 0, "lsn": "0/100", "time": None, "time_us": T0_US + 6_000_000}
+    assert page.json("step", at="0/150", by=-9) == page.json("step", time_us=T0_US) == beginning
+    assert page.json("step", at="0/100", by=1)["lsn"] == "0/150"
     assert page.json("step", time_us=T0_US + 12_000_000)["lsn"] == "0/250"
+
+
+def test_rows_are_walked_in_the_order_of_their_keys(any_page: Page) -> None:
+    """Forwards and backwards, from a key that does not exist, too; the last one has no next."""
+
+    def beside(key: str, way: str, at: str = "0/250") -> list[str] | None:
+        found: list[str] | None = any_page.json("neighbour", table="orders", key=key, way=way, at=at)["key"]
+        return found
+
+    assert [beside(key, "next") for key in ("0", "1", "2", "3", "4")] == [["1"], ["3"], ["3"], ["4"], None]
+    assert [beside(key, "previous") for key in ("5", "4", "3", "2", "1")] == [["4"], ["3"], ["1"], ["1"], None]
+    assert beside("1", "next", "0/100") == ["2"]
+    assert any_page.get("/api/v1/neighbour", table="orders", key=["1", "2"]).status_code == 400
 
 
 def test_exports_have_every_value(page: Page) -> None:
@@ -278,6 +294,8 @@ _ASKED: list[tuple[str, dict[str, Any]]] = [
     ("facets", {"table": "hostile", "column": "text"}),
     ("find", {"table": "orders", "value": "b"}),
     ("row", {"table": "orders", "key": "3"}),
+    ("row", {"table": "orders", "key": "1", "versus": "0/150", "column": "note"}),
+    ("neighbour", {"table": "orders", "key": "1"}),
     ("log", {}),
     ("transaction", {"transaction": "0/250"}),
     ("compare", {"before": "0/150"}),
