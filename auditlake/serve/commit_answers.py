@@ -434,7 +434,7 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
         for table in sorted(known.values(), key=lambda table: (table.name_at(span.upto), table.name))
         if changed.intersection(map(str, table.all_names))
         or table.name in reader.known.parked
-        or span.after < table.horizon <= span.upto
+        or span.after < table.first_snapshot_lsn <= span.upto
         or any(gap.lsn_to > span.after for gap in reader.gaps_of(table))
         or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
     ]
@@ -450,7 +450,7 @@ def _table_diff(
 ) -> models.TableDiff | None:
     span = Span(min(lsns), max(lsns))
     name = str(table.name_at(span.upto))
-    if span.after < table.horizon <= span.upto and lsns[0] < lsns[1]:
+    if span.after < table.first_snapshot_lsn <= span.upto and lsns[0] < lsns[1]:
         return _new(reader, table, span.upto, asked)
     try:
         _check_both(reader, table, lsns, asked)
@@ -479,7 +479,7 @@ def _table_diff(
 
 def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) -> models.TableDiff:
     """Describe a table whose history begins between the moments: nothing is known of it at the first one."""
-    name, begins = str(table.name_at(upto)), str(table.horizon)
+    name, begins = str(table.name_at(upto)), str(table.first_snapshot_lsn)
     try:
         reader.check(table, upto, asked.after)
     except AuditlakeError as exc:

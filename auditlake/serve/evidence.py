@@ -2,9 +2,11 @@
 
 The file loads nothing and runs nothing: the style is part of it, links are text, forms are gone, long values are
 unfolded. With a ledger it names the tree over everything sealed when it was written, with which a digest that was kept
-elsewhere is compared; it is no proof by itself, and says so.
+elsewhere is compared, and has the proof of a row or a transaction as `auditlake prove` writes it. That of a row covers
+its whole life; both name changes of every table of a transaction, so only a user who may see all gets them.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +17,13 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.blocks import Block, read_last_block
+from auditlake.ledger.prove import Target, proofs_of
 from auditlake.serve import models
+from auditlake.serve.bounds import ANSWER_CHARACTERS
 
 PARAMETER = "_evidence"
 PATHS = ("/row", "/transaction", "/compare")
@@ -31,24 +36,41 @@ class Evidence:
     name: str
     facts: Mapping[str, str]
     style: Markup
+    proof: str | None
 
 
-def evidence(lake: Lake, path: str, query: list[tuple[str, str]], at: models.Moment) -> Evidence:
-    """Describe the answer of a page.
+def evidence(lake: Lake, path: str, query: list[tuple[str, str]], at: models.Moment, target: Target | str) -> Evidence:
+    """Describe the answer of a page; `target` is what is proved, or why nothing is.
 
     Raises LakeUnusable.
     """
-    manifest, now = require_manifest(lake), datetime.now(UTC)
+    manifest, now, last = require_manifest(lake), datetime.now(UTC), read_last_block(lake)
     facts = {
         "Question": f"{path}?{urlencode([*query, ('at', at.lsn)])}",
         "As of": f"{at.lsn}, {at.time or 'before the first commit'}, commit {at.commit} of {at.commits}",
         "Database": f"{manifest.database} of the server {manifest.system_identifier}, timeline {manifest.timeline}",
         "Written": f"{now.isoformat(timespec='seconds')} by auditlake {version('auditlake')}",
-        "Ledger": _ledger(read_last_block(lake)),
+        "Ledger": _ledger(last),
     }
+    reason, proof = ("", None) if last is None else _proof(lake, target)
+    if reason:
+        facts["Proof"] = reason
     style = (files("auditlake.serve") / "static" / "app.css").read_text("utf-8")
     name = f"{path.strip('/')}-{at.lsn.replace('/', '-')}-{now:%Y%m%dT%H%M%SZ}.html"
-    return Evidence(name, facts, Markup(style))  # noqa: S704 - our own file
+    return Evidence(name, facts, Markup(style), proof)  # noqa: S704 - our own file
+
+
+def _proof(lake: Lake, target: Target | str) -> tuple[str, str | None]:
+    """Return what is said of the proof, and the proof as JSON."""
+    if isinstance(target, str):
+        return target, None
+    try:
+        text = json.dumps(proofs_of(lake, target, None))
+    except NotAnswerable as exc:
+        return f"none: {exc.message}", None
+    if len(text) > ANSWER_CHARACTERS:
+        return f"left out, because it has {len(text):,} characters: auditlake prove writes it", None
+    return "at the end of this file, to the tree above", text
 
 
 def unlinked(*_: object, **__: object) -> str:

@@ -13,7 +13,7 @@ from auditlake.relation import Column, TableName
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import state_of
 from auditlake.serve.table_rows import OpenState, Order, Selection
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _MOST_TABLES = 3
@@ -44,7 +44,7 @@ def values(resources: Resources, names: Sequence[str], at: str | None) -> Iterat
 
 def _telling(columns: Sequence[Column], row: Mapping[str, str | None]) -> str | None:
     short = [column for column in columns if 0 < len(row[column.name] or "") <= _LONGEST]
-    ranked = sorted(short, key=lambda column: (type_of(column).kind is not Kind.TEXT, not column.key))
+    ranked = sorted(short, key=lambda column: (type_of(column).kind is not Conversion.TEXT, not column.key))
     return ranked[0].name if ranked else None
 
 
@@ -63,7 +63,7 @@ def statements(tables: Mapping[TableName, Sequence[Column]], *, with_logs: bool)
 
 
 def _is_grouped(column: Column) -> bool:
-    if column.key or type_of(column).kind is not Kind.TEXT or not _PLAIN.fullmatch(column.name):
+    if column.key or type_of(column).kind is not Conversion.TEXT or not _PLAIN.fullmatch(column.name):
         return False
     tokens = tokenize(column.name)
     return len(tokens) == 1 and tokens[0].token_type is TokenType.VAR  # no keyword

@@ -24,12 +24,13 @@ from starlette.routing import Route
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
+from auditlake.ledger.prove import Target
 from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
 from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
-from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
+from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log, named_key
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
@@ -183,11 +184,29 @@ class Pages:
 
     def _evidence(self, request: Request, context: Context) -> Response:
         """Return the page as a file that is kept."""
-        found = evidence(self._readings.lake, context["path"], _query(request), context["at"])
+        target = self._target(context["answer"], context["asked"])
+        found = evidence(self._readings.lake, context["path"], _query(request), context["at"], target)
         template = self._environment.get_template(context["template"])
         body = unfolded("".join(template.blocks["main"](template.new_context(context | _WHOLE))))
         html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
         return HTMLResponse(html, headers={"content-disposition": f'attachment; filename="{found.name}"'})
+
+    def _target(self, answer: models.Model, asked: models.Model) -> Target | str:
+        """Return what the ledger proves of an answer, or why nothing."""
+        if not self._readings.grant.is_whole:
+            return "left out: it names changes of tables that you may not see"
+        match answer, asked:
+            case models.TransactionDetail(), _:
+                return Target(answer.transaction.lsn, ())
+            case models.RowHistory(), OfRow():
+                reader = self._readings.reader()
+                now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
+                is_same = now.name == then.name
+                return (
+                    Target(asked.table, named_key(now, asked.key)) if is_same else "none: the table is another one now"
+                )
+            case _:
+                return "none: of rows and transactions alone"
 
     def _endpoint(self, path: str) -> "Shown":
         endpoint = self._listed[path]

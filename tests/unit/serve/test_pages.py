@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from auditlake.serve.formatting import SHORT, time_html, value
 from auditlake.serve.live import event
 from auditlake.serve.resources import Busy, Limits
 from tests.page import Page, write_lake
+from tests.proof_verifier import verify
 from tests.small_lake import ORDERS
 
 _PAGES = {
@@ -167,12 +169,20 @@ def test_evidence_is_one_file(page: Page, path: str) -> None:
 
 
 def test_evidence_names_the_ledger(tmp_path: Path) -> None:
-    """Its tree, and up to where it is sealed; a refused question has no evidence."""
+    """Its tree, up to where it is sealed, and a proof that a verifier accepts; a refused question has no evidence."""
     lake = write_lake(tmp_path / "lake")
     Sealer(lake).seal("tests")
     page = Page(lake)
     html = page.get("/row", table="orders", key="1", _evidence="1").text
     assert re.search(r"sealed up to 0/300; auditlake/7/shop/\w+, size \d+, root [\w+/]{43}=", html)
+    for given in ({"table": "orders", "key": "1", "at": "0/250"}, {"transaction": "0/250"}):
+        path = "/row" if "key" in given else "/transaction"
+        html = page.get(path, _evidence="1", **given).text
+        proof = json.loads(unescape(re.findall(r'<pre id="proof">(.*?)</pre>', html, re.DOTALL)[0]))
+        rows = verify(proof, None)
+        assert len(rows) == len(proof["entries"]) > 1
+        assert re.search(r"root ([\w+/]{43}=)", html)[1] in proof["checkpoint"]  # type: ignore[index]
+    assert "none: of rows and transactions alone" in page.get("/compare", before="0/200", _evidence="1").text
     refused = page.get("/row", table="orders", key="1", at="0/99", _evidence="1")
     assert (refused.status_code, "content-disposition" in refused.headers) == (422, False)
 
