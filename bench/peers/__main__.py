@@ -1,6 +1,6 @@
 """Run jobs side by side, keep each result as JSON, and generate the page: `make peers` (docs/contributing.md).
 
-    python -m peers [JOB...] [--scale 0.1] [--runs 3] [--missing]
+    python -m peers [JOB[:SCALE]...] [--scale 0.1] [--runs 3] [--patience 60] [--minutes M] [--missing]
 
 Each job writes its result when it ends, so an interrupted session continues with `--missing`: it leaves out jobs that
 have a result of the same commit, scale and runs.
@@ -8,6 +8,10 @@ have a result of the same commit, scale and runs.
 
 import argparse
 import json
+import math
+import signal
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +36,37 @@ _RATES = {"latency-100": 100, "latency-500": 500}
 def main() -> None:
     """Parse arguments, run the jobs, write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(JOBS)} [all]")
+    parser.add_argument("jobs", nargs="*", metavar="JOB[:SCALE]", help=f"{', '.join(JOBS)} [all]")
     parser.add_argument("--scale", type=float, default=0.1, help="1 is the full size: TPC-H at scale factor 1")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument(
-        "--missing", action="store_true", help="only jobs without a result of this commit, scale and runs"
-    )
+    parser.add_argument("--patience", type=float, default=60, help="seconds; who takes longer runs only once")
+    parser.add_argument("--minutes", type=float, help="begin no job after this time")
+    parser.add_argument("--missing", action="store_true", help="leave out jobs with a result of this commit and scale")
     arguments = parser.parse_args()
-    unknown = set(arguments.jobs) - set(JOBS)
+    jobs = [(name, float(scale or arguments.scale)) for name, _, scale in map(_parted, arguments.jobs or JOBS)]
+    unknown = {name for name, _ in jobs} - set(JOBS)
     if unknown:
         parser.error(f"unknown jobs: {', '.join(sorted(unknown))}")
-    facts = {**environment(), "scale": arguments.scale, "runs": arguments.runs}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and folders removed
+    end_s = time.monotonic() + 60 * (arguments.minutes or math.inf)
+    facts = {**environment(), "runs": arguments.runs}
     page.RESULTS.mkdir(exist_ok=True)
-    for job in arguments.jobs or JOBS:
+    for job, scale in jobs:
         file = page.RESULTS / f"{job}.json"
-        if arguments.missing and file.exists() and _is_of(json.loads(file.read_text()), facts):
+        if arguments.missing and file.exists() and _is_of(json.loads(file.read_text()), {**facts, "scale": scale}):
             continue
-        print(f"{job}, scale {arguments.scale:g}", flush=True)
-        result = _measured(job, arguments.scale, arguments.runs, facts)
+        if time.monotonic() > end_s:
+            print(f"{job} is left out: {arguments.minutes:g} minutes are over", flush=True)
+            continue
+        print(f"{job}, scale {scale:g}", flush=True)
+        result = _measured(job, scale, arguments.patience, facts)
         file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        page.write()
     page.write()
+
+
+def _parted(job: str) -> tuple[str, str, str]:
+    return job.partition(":")
 
 
 def _is_of(result: dict[str, Any], facts: dict[str, Any]) -> bool:
@@ -86,13 +101,13 @@ def _copied(arena: Arena, job: str, scale: float) -> copies.Source:
     return copies.load_tpch(arena, scale, ("lineitem",) if job == "lineitem" else copies.TPCH)
 
 
-def _measured(job: str, scale: float, runs: int, facts: dict[str, Any]) -> dict[str, Any]:
+def _measured(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:
     installation = _DEBIAN_15 if job == "source" and _DEBIAN_15.exists() else None  # has the extensions of triggers
     with open_arena(installation) as arena:
         size, expected, contenders = _prepared(arena, job, scale)
         versions = {"PostgreSQL": arena.sql("postgres", "show server_version").split()[0], **facts["versions"]}
-        tried = contest(contenders, runs, arena.folder)
-        return as_result(job, tried, expected, {**facts, "versions": versions, "size": size})
+        tried = contest(contenders, facts["runs"], arena.folder, patience_s)
+        return as_result(job, tried, expected, {**facts, "scale": scale, "versions": versions, "size": size})
 
 
 if __name__ == "__main__":

