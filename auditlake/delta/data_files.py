@@ -185,6 +185,17 @@ def write_part(table: Place, rows: pa.Table, columns: Sequence[str], partition: 
     return _write_file(table, rows, columns, partition)
 
 
+def write_batches(
+    table: Place, batches: Iterable[pa.RecordBatch], columns: Sequence[str], partition: Mapping[str, str]
+) -> list[Action]:
+    """Write rows as `write_part`, while they are read: holds those of one row group. Without rows there is no file."""
+    tables = gathered(batches)
+    if (first := next(tables, None)) is None:
+        return []
+    make_folder(table / partition_folder(partition))
+    return [_write_tables(table, chain([first], tables), columns, partition)]
+
+
 def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
     """Move a Parquet file of another writer into an existing partition, with statistics of these columns."""
     own = table / new_file_name(partition)
@@ -241,19 +252,27 @@ def joined_file(table: Place, adds: Sequence[Add]) -> Action:
 def _write_file(
     table: Place, rows: pa.RecordBatch | pa.Table, columns: Sequence[str], partition: Mapping[str, str]
 ) -> Action:
-    file, content = table / new_file_name(partition), pa.table(rows)
+    return _write_tables(table, iter([pa.table(rows)]), columns, partition)
+
+
+def _write_tables(
+    table: Place, tables: Iterator[pa.Table], columns: Sequence[str], partition: Mapping[str, str]
+) -> Action:
+    """Write tables of one schema into a file; at least one."""
+    file, first = table / new_file_name(partition), next(tables)
     with (
         new_file(file) as sink,
         pq.ParquetWriter(
             sink,
-            content.schema,
+            first.schema,
             # To find out whether other values repeat costs more than a dictionary saves.
-            use_dictionary=short_texts(content),
+            use_dictionary=short_texts(first),
             write_statistics=list(columns),
             write_page_index=bool(partition),  # queries read single pages of partitioned tables, the histories
         ) as writer,
     ):
-        write_groups(writer, content)
+        for rows in chain([first], tables):
+            write_groups(writer, rows)
     return _added(table, file, partition, columns, crc32_written(file, sink))
 
 

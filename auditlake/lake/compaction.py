@@ -1,7 +1,8 @@
 """Compaction and clustering of a history: replace data files by others with the same rows, without changing data.
 
-**Compaction.** `join` rewrites the small files of one partition in memory, without deleted rows and sorted. An OPTIMIZE
-of ten small files costs as much as ten batches. More than `HELD_BYTES` of rows are left to Spark (OPTIMIZE).
+**Compaction.** `join` rewrites small files of one partition without deleted rows. An OPTIMIZE of ten small files costs
+as much as ten batches, and a JVM. Open versions are written while they are read, in any number; closed ones are sorted
+in memory, and more than `HELD_BYTES` of them are left to Spark.
 
 **Clustering.** `cluster` sorts the closed versions of a month by `_from_lsn`, and splits them into files by age. An
 as-of query at L reads from each later month only the versions that began by L: usually a few long-lived ones. Sorting
@@ -29,26 +30,25 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from auditlake.delta.erasing import ERASE
-from auditlake.delta.log_reader import entry, file_path
+from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
-from auditlake.delta.row_groups import held_bytes, row_groups
+from auditlake.delta.row_groups import held_bytes, read_placed, row_groups
 from auditlake.delta.table import open_table
-from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_rows
+from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_row_batches
 from auditlake.lake.history_files import Files, part_of
 from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.spark import functions as F  # noqa: N812 - the usual name
 from auditlake.spark.log_store import FENCE
-from auditlake.store.files import modified_s, parquet, remove_folder
+from auditlake.store.files import modified_s, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -138,35 +138,48 @@ def has_large_row_groups(files: Files) -> bool:
 def join(files: Files) -> bool:
     """Replace files of one partition by one file; return False if another commit touched them.
 
-    Closed versions are sorted by `_from_lsn`.
+    Closed versions are sorted by `_from_lsn`, in memory. Open ones are written while they are read.
     """
     (part,) = {part_of(file) for file in files.by_name.values()}
-    rows = _rows(files)
+    rows = _kept_rows(files)
     if part != OPEN_PART:
-        rows = rows.sort_by([("_from_lsn", "ascending"), ("_to_lsn", "ascending")])
-    added = [write_rows(files.table, part, rows)] if rows.num_rows else list[Action]()
-    return rearrange(files, added)
+        held = pa.Table.from_batches(rows, history_schema(files.table.columns))
+        rows = iter(held.sort_by([("_from_lsn", "ascending"), ("_to_lsn", "ascending")]).to_batches())
+    return rearrange(files, write_row_batches(files.table, part, rows))
 
 
-def _rows(files: Files) -> pa.Table:
-    schema = history_schema(files.table.columns)
-    tables = []
+def bins(files: Files, limit_bytes: int) -> list[Files]:
+    """Divide files so that those of each part have at most this size together, or one of them is larger alone."""
+    parts, names, size_bytes = list[Files](), list[str](), 0
     for name, file in files.by_name.items():
-        rows = pq.ParquetFile(parquet(file_path(files.table.path, file.add))).read()
-        kept = np.ones(rows.num_rows, bool)
-        kept[np.fromiter(files.gone(name), np.int64)] = False
-        tables.append(_with_schema(rows.filter(pa.array(kept)), schema))
-    return pa.concat_tables(tables)
+        if names and size_bytes + file.size_bytes > limit_bytes:
+            parts.append(files.named(names))
+            names, size_bytes = [], 0
+        names.append(name)
+        size_bytes += file.size_bytes
+    return [*parts, files.named(names)] if names else parts
 
 
-def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _kept_rows(files: Files) -> Iterator[pa.RecordBatch]:
+    """Read the rows that are not deleted, in the columns of the table; holds those of one row group."""
+    schema = history_schema(files.table.columns)
+    for (name, _), path in zip(files.by_name.items(), files.paths, strict=True):
+        gone = np.fromiter(files.gone(name), np.int64)
+        for first, batch in read_placed(path):
+            kept = np.ones(batch.num_rows, bool)
+            kept[gone[(gone >= first) & (gone < first + batch.num_rows)] - first] = False
+            if kept.any():
+                yield _with_schema(batch.filter(pa.array(kept)), schema)
+
+
+def _with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Add as NULL the columns that were added to the table after the file was written."""
-    existing = frozenset(rows.column_names)
+    existing = frozenset(rows.schema.names)
     columns = [
         rows[field.name].cast(field.type) if field.name in existing else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
-    return pa.table(columns, schema=schema)
+    return pa.record_batch(columns, schema=schema)
 
 
 def has_bounds(files: Files) -> bool:

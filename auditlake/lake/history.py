@@ -54,7 +54,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
-from auditlake.delta.data_files import adopt_file, write_part
+from auditlake.delta.data_files import adopt_file, write_batches, write_part
 from auditlake.delta.log_reader import entries_since, entry, live_files, read_actions, read_newest_state
 from auditlake.delta.log_writer import (
     Action,
@@ -319,6 +319,11 @@ def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
 def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
     """Write rows, without `_part`, into a new file of a partition, with statistics of LSNs and keys."""
     return write_part(table.path, rows, bounded_columns(table), {"_part": part})
+
+
+def write_row_batches(table: HistoryTable, part: str, rows: Iterable[pa.RecordBatch]) -> list[Action]:
+    """Write rows as `write_rows` while they are read; without rows there is no file."""
+    return write_batches(table.path, rows, bounded_columns(table), {"_part": part})
 
 
 def adopt_rows(table: HistoryTable, part: str, files: Iterable[Place]) -> list[Action]:

@@ -28,7 +28,8 @@ apply.merge = lose
 """
 THROUGH_SPARK = """
 import auditlake.lake.maintenance as maintenance
-maintenance.fits = lambda _: False
+maintenance.may_hold = lambda _: False
+maintenance._STREAMED_BYTES = 0
 """
 _KILLED, _DONE, _BUG, _LAKE = -9, 0, 1, 6
 _START_S = 180.0

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +19,14 @@ from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
-from auditlake.errors import LakeConflict
-from auditlake.lake import compaction, history
+from auditlake.engine import Engine
+from auditlake.errors import LakeConflict, Unsupported
+from auditlake.lake import compaction, history, maintenance
 from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.files import parquet
@@ -242,3 +245,56 @@ def test_files_are_chosen_by_their_size_before_compression(tmp_path: Path, monke
     monkeypatch.setattr(compaction, "_LARGE_ROW_BYTES", 10_000)
     assert (may_hold(opened), has_large_row_groups(opened)) == (False, True)
     assert fitting(opened).by_name.keys() == opened.by_name.keys() - {large}
+
+
+def no_session() -> NoReturn:
+    """Stand for a session where Spark must not start."""
+    raise AssertionError("Spark was started")
+
+
+@pytest.mark.parametrize("engine", [Engine.AUTO, Engine.DUCKDB])
+def test_more_open_versions_than_memory_holds_are_joined_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    """They are written while they are read, a few files at a time, each in a commit."""
+    lake = chosen_lake(tmp_path)
+    begin(lake)
+    path = lake.history(NAME)
+    for version, number in ((5, 10), (6, 11)):
+        added = write_part(path, rows((*COLUMNS, LATER), {"id": number, "_from_lsn": 170}), ["id"], OPEN)
+        put_commit(path, version, "MERGE", [added])
+    before, sizes = read(lake), [file.size_bytes for file in the_files(lake).of_part("open").by_name.values()]
+    assert len(sizes) == 4
+    monkeypatch.setattr(compaction, "HELD_BYTES", 0)
+    monkeypatch.setattr(compaction, "_LARGE_ROW_BYTES", 1 << 30)
+    monkeypatch.setattr(maintenance, "_OPEN_FILE_BYTES", sum(sorted(sizes)[-2:]))
+    assert rewrite_due(Means(no_session, engine), the_table(lake), Due(open_part=True))
+    opened = the_files(lake).of_part("open").by_name.values()
+    assert read(lake) == before
+    assert len(opened) == 2
+    assert not any(file.is_marked for file in opened)
+    assert the_table(lake).delta_version == 8
+
+
+def test_the_engine_decides_who_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Spark every OPTIMIZE is Spark's, with `auto` only one of very many rows."""
+    lake = chosen_lake(tmp_path)
+    begin(lake)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        rewrite_due(Means(no_session, Engine.SPARK), the_table(lake), Due(open_part=True))
+    monkeypatch.setattr(maintenance, "_STREAMED_BYTES", 0)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        rewrite_due(Means(no_session), the_table(lake), Due(open_part=True))
+    assert rewrite_due(Means(no_session, Engine.DUCKDB), the_table(lake), Due(open_part=True))
+
+
+def test_a_history_of_another_program_is_not_maintained_without_spark(tmp_path: Path) -> None:
+    """The error names it and the command that does."""
+    lake = chosen_lake(tmp_path)
+    begin(lake)
+    table = replace(the_table(lake), as_made=False)
+    with pytest.raises(Unsupported, match=r"the history of public\.t") as refusal:
+        rewrite_due(Means(no_session, Engine.DUCKDB), table, Due(open_part=True))
+    assert "--engine auto" in (refusal.value.hint or "")
+    with pytest.raises(Unsupported):
+        expire(Means(no_session, Engine.DUCKDB), table)
