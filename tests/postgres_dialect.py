@@ -118,6 +118,25 @@ def _decoded(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
 
+def answer_of_postgresql(conn: "psycopg.Connection[Any]", sql: str) -> Any:
+    """Return the names and rows of a query; the first line of the message if it fails."""
+    try:
+        columns, rows = _texts(conn, sql)
+    except psycopg.Error as exc:
+        return str(exc).split("\n")[0]
+    return [name for name, _ in columns], rows
+
+
+def in_any_order(answer: Any) -> Any:
+    """Return an answer with its rows sorted."""
+    return answer if isinstance(answer, str) else (answer[0], sorted(answer[1], key=repr))
+
+
+def is_ordered(sql: str) -> bool:
+    """Return whether the rows of a query have an order."""
+    return " order by " in _outside(" ".join(sql.lower().split()))
+
+
 _ON_VALUES = (
     "invalid input syntax",
     "division by zero",
@@ -155,11 +174,7 @@ class Both:
 
     def difference(self, sql: str) -> str | None:  # noqa: PLR0911, C901 - one kind after the other
         """Return where the answers differ; None if they do not, or the statement is refused by name."""
-        try:
-            columns, theirs = _texts(self.conn, sql)
-            expected: Any = ([name for name, _ in columns], theirs)
-        except psycopg.Error as exc:
-            expected = str(exc).split("\n")[0]
+        expected = answer_of_postgresql(self.conn, sql)
         try:
             found: Any = self.of_lake(sql)
         except NotAnswerable as exc:
@@ -176,8 +191,8 @@ class Both:
             return None
         if isinstance(expected, str):
             return f"{sql}\n  PostgreSQL: {expected}\n  found {found[1][:3]}"
-        ordered = " order by " in _outside(sql.lower())
-        ours, rows = (each if ordered else sorted(each, key=repr) for each in (found[1], expected[1]))
+        found, expected = (each if is_ordered(sql) else in_any_order(each) for each in (found, expected))
+        ours, rows = found[1], expected[1]
         if found[0] != expected[0]:
             return f"{sql}\n  names {found[0]}, PostgreSQL {expected[0]}"
         if ours != rows:

@@ -18,8 +18,9 @@ REFUSED = (
     "select settings ->> -2 from customers",
     "select sum(weight) from orders",
     "select greatest(price, 0) from orders",
-    "select to_char(placed, 'YYYY') from orders",
-    "select date_part('year', placed) from orders",
+    "select to_char(placed, 'DDTH') from orders",
+    "select price from orders group by distinct rollup(price)",
+    "select customers from customers",
     "select name from customers group by id",
     "select status, price from orders group by status",
 )

@@ -33,7 +33,7 @@ from auditlake.query.embedded.engine import (
     rows_of,
 )
 from auditlake.query.embedded.spark_types import arrow_of
-from auditlake.query.postgres import documents, numbers
+from auditlake.query.postgres import documents, formats, numbers
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
@@ -59,6 +59,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_remainder": (numbers.remainder, (_TEXT, _TEXT), _TEXT),
     "pg_compare": (numbers.compare, (_TEXT, _TEXT), _WHOLE),
     "pg_round": (numbers.rounded, (_TEXT, _WHOLE), _TEXT),
+    "pg_number_text": (formats.number_text, (_TEXT, _TEXT), _TEXT),
     "pg_trunc": (numbers.truncated, (_TEXT, _WHOLE), _TEXT),
     "pg_floor": (numbers.floored, (_TEXT,), _TEXT),
     "pg_ceil": (numbers.raised, (_TEXT,), _TEXT),
@@ -84,7 +85,7 @@ _MAY_BE_NULL = frozenset({"pg_member", "pg_member_text", "pg_element", "pg_eleme
 _MAY_FAIL = frozenset(
     {name for name, (function, _, _) in _FUNCTIONS.items() if function.__module__ == numbers.__name__}
 )
-_MAY_FAIL |= {"pg_json_length"}
+_MAY_FAIL |= {"pg_json_length", "pg_number_text"}
 _INTERVAL_TEXT = "pg_interval_text"
 
 

@@ -18,11 +18,14 @@ from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggr
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
 from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import cast, coerced, common, interval, literal, named_type, number
+from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time
 from auditlake.query.postgres.numbers import Failed
 from auditlake.query.postgres.types import (
     BOOL,
     DATE,
+    FLOAT8,
+    INT4,
     INTERVAL,
     JSONB,
     NUMERIC,
@@ -86,6 +89,7 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "_zoned",
     exp.Array: "_array",
     exp.Anonymous: "_anonymous",
+    exp.Grouping: "_grouping",
     exp.Filter: "_filtered",
     exp.Window: "_window",
     **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
@@ -235,10 +239,21 @@ class Expressions:
         if name in AGGREGATES:
             return self._aggregate(node)
         cells = [self.cell(each) for each in node.expressions]
+        if name == "to_char":
+            return to_char(cells, node)
+        if name == "date_part":
+            return self._date_part(cells, node)
         if name in {"ltrim", "rtrim", "btrim"}:
             sides = {"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH")
             return trimmed(sides, cells, node).named(name)
         return called(name, cells, node).named(name)
+
+    @staticmethod
+    def _date_part(cells: Sequence[Cell], node: exp.Expr) -> Cell:
+        if len(cells) != 2 or cells[0].literal is None:  # noqa: PLR2004 - a field and a time
+            raise Refused(node, "date_part of a field that is not a literal")
+        found = extracted(cells[0].literal.lower(), cells[1], node)
+        return Cell(f"cast({found.sql} as double)", FLOAT8, "date_part")
 
     def _literal(self, node: exp.Expr) -> Cell:
         text = str(node.this)
@@ -515,6 +530,13 @@ class Expressions:
         if not cells or kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz"}:
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(f"[{', '.join(_as(each, kind, node) for each in cells)}]", array(kind), "array")
+
+    def _grouping(self, node: exp.Expr) -> Cell:
+        only(node, "expressions")
+        if not self._aggregates:
+            raise Refused(node, "GROUPING here", wrong=True)
+        keys = ", ".join(self.cell(each).sql for each in node.expressions)
+        return Cell(f"cast(grouping({keys}) as integer)", INT4, "grouping")
 
     def _aggregate(self, node: exp.Expr) -> Cell:
         return self._aggregated(node, None, None)

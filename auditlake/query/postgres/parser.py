@@ -1,16 +1,18 @@
 """PostgreSQL's SQL with `FOR SYSTEM_TIME`: sqlglot's parser for it, and what its trees do not show. Pure.
 
 No engine gets what was typed: DuckDB's text is generated from the tree, node by node (`expressions`, `queries`). So
-only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly, and what is known of that
-kind is refused here: `date_part`, which becomes `extract`, and words that sqlglot drops.
+only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly. What is known of that kind
+is changed here before it is parsed, and functions whose arguments sqlglot translates are left as they are written.
 """
+
+from typing import ClassVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
-from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.errors import BadUsage
 from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 
 _POSTGRES = Postgres()
@@ -19,10 +21,14 @@ _READ_ONLY = "Write a query: SELECT, WITH or VALUES. Nothing here changes a lake
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _DEEPEST = 300
+_AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART"})
 
 
 class _Parser(Periods, PostgresParser):
-    pass
+    FUNCTIONS: ClassVar = {name: make for name, make in PostgresParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
+    FUNCTION_PARSERS: ClassVar = {
+        name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name not in _AS_WRITTEN
+    }
 
 
 def tokenize(sql: str) -> list[Token]:
@@ -63,9 +69,9 @@ def parse(sql: str) -> exp.Query:
     word = tokens[0].text.upper() if tokens else ""
     if word not in _STARTS:
         raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
-    _check(sql, tokens)
+    _check_depth(tokens)
     try:
-        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(tokens), sql)
+        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(_with_ways(tokens)), sql)
     except ParseError as exc:
         raise bad_syntax(exc, HINT) from exc
     except RecursionError:
@@ -84,6 +90,21 @@ def parse(sql: str) -> exp.Query:
 
 _TYPES = frozenset({"date", "timestamp", "timestamptz", "interval", "bool", "boolean", "int", "integer", "bigint"})
 _TYPES |= {"text", "numeric", "uuid", "jsonb", "json", "smallint", "float4", "float8", "real", "time", "varchar"}
+
+
+def _with_ways(tokens: list[Token]) -> list[Token]:
+    """Write ORDER BY … USING < as ASC, and USING > as DESC."""
+    written: list[Token] = []
+    for token in tokens:
+        way = _WAYS.get(token.token_type)
+        if way is None or not written or written[-1].token_type is not TokenType.USING:
+            written.append(token)
+        else:
+            written[-1] = _like(token, *way)
+    return written
+
+
+_WAYS = {TokenType.LT: (TokenType.ASC, "asc"), TokenType.GT: (TokenType.DESC, "desc")}
 
 
 def _with_casts(tokens: list[Token]) -> list[Token]:
@@ -126,19 +147,12 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
-def _check(sql: str, tokens: list[Token]) -> None:
-    """Refuse what sqlglot reads in another way than PostgreSQL, or drops."""
+def _check_depth(tokens: list[Token]) -> None:
     depth = 0
     for token in tokens:
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        word = token.text.lower()
         if depth > _DEEPEST:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
-        if token.token_type is not TokenType.STRING and word in _OTHERWISE:
-            raise NotAnswerable(f"{word} at {place_in(sql, token.start)} is not translated", _OTHERWISE[word])
-
-
-_OTHERWISE = {"date_part": "Write extract(year from …)."}
 
 
 def place_in(sql: str, offset: int) -> str:

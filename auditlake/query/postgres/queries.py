@@ -118,10 +118,14 @@ class Scope:
         ]
 
     def _unknown(self, node: exp.Column) -> Refused:
+        if isinstance(node.this, exp.Star):
+            raise Refused(node, "table.* in an expression")
         name, table = folded(node.this), node.args.get("table")
         scopes: list[Scope] = [self]
         while (outer := scopes[-1].outer) is not None:
             scopes.append(outer)
+        if table is None and any(source.given == name for each in scopes for source in each.sources):
+            raise Refused(node, f"a row of {name} as a value", "Name its columns.")
         if table is not None and not any(each.named(node) for each in scopes):
             known = [source.given for each in scopes for source in each.sources]
             return Refused(
@@ -152,14 +156,17 @@ class Scope:
             if not self.sources:
                 raise Refused(node, "* without FROM", wrong=True)
             return [_usable(cell, node) for cell in self.shown]
-        found = self.named(node)  # type: ignore[arg-type]  # a column whose name is a star
+        scope: Scope | None = self
+        found: list[_Source] = []
+        while scope is not None and not found:
+            found, scope = scope.named(node), scope.outer  # type: ignore[arg-type]  # a column whose name is a star
         if len(found) != 1:
             raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
         return [_usable(cell, node) for cell in found[0].cells]
 
     def add(self, source: _Source, node: exp.Expr) -> None:
         """Add a table."""
-        if any(each.given == source.given and each.schema == source.schema for each in self.sources):
+        if source.given and any(each.given == source.given and each.schema == source.schema for each in self.sources):
             raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
         self.sources.append(source)
 
@@ -659,7 +666,18 @@ class _Select:
         if clause is None:
             return ""
         only(clause, "expressions")
-        return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
+        if clause.args.get("all") is not None:
+            raise Refused(clause, "GROUP BY DISTINCT")
+        return f" group by {', '.join(self._group_item(each, columns) for each in clause.expressions)}"
+
+    def _group_item(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
+        """Translate a key, a list of keys, ROLLUP, CUBE or GROUPING SETS."""
+        if isinstance(node, exp.Tuple):
+            return f"({', '.join(self._group_key(each, columns) for each in node.expressions)})"
+        if (word := _GROUPINGS.get(type(node))) is not None:
+            only(node, "expressions")
+            return f"{word} ({', '.join(self._group_item(each, columns) for each in node.expressions)})"
+        return self._group_key(node, columns)
 
     def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
         cell, node = None, node.unnest()
@@ -717,4 +735,5 @@ def _inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
     return None if found is None else columns[int(found.sql[1:])]
 
 
+_GROUPINGS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
 _GROUP_HINT = "Equal values of this type may have different texts: cast it, to numeric(12,2) or text."

@@ -179,8 +179,7 @@ select id from orders limit 0
 select id from orders order by id limit all offset 55
 select sum(weight) from orders
 select greatest(price, 0) from orders
-select to_char(placed, 'YYYY') from orders
-select date_part('year', placed) from orders
+select to_char(placed, 'DDTH') from orders
 select now() > placed, current_date > '2020-01-01'::date from orders
 select count(*) from orders where placed > now() - interval '1 day'
 select price, total from orders where price > 50 or total is null order by price, id
@@ -201,3 +200,35 @@ select status from orders group by -7
 select sum(note::numeric) filter (where note ~ '^[0-9]+$') from orders
 select lag('a') over () from orders
 select strpos(note, ''), split_part(note, '', 2), split_part(note, '', 1) from orders
+select to_char(placed, 'YYYY-MM-DD HH24:MI:SS'), to_char(placed, 'YYYY-MM'), to_char(placed, '"Q"Q YYYY') from orders order by id
+select to_char(born, 'Mon DD, YYYY'), to_char(born, 'FMMonth FMDD, YYYY'), to_char(born, 'Month|Day|DY|dy|Dy|MONTH|month|day|DAY|mon|MON') from customers order by id
+select to_char(shipped, 'YYYYMMDDHH24MISSUS'), to_char(shipped, 'HH12:MI AM'), to_char(shipped, 'HH:MI pm'), to_char(shipped, 'MS US') from orders order by id
+select to_char(placed, 'IYYY-IW-ID D DDD YY FMDDD FMMM/FMDD'), to_char(null::date, 'YYYY') from orders order by id
+select to_char(placed, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') from orders where id = 1
+select to_char(price, 'FM999,990.00'), to_char(price, '999990.00'), to_char(price, 'FM999.99'), to_char(price, '9'), to_char(price, 'FM9.9') from orders order by id
+select to_char(total, 'FM9,999,999,999.000'), to_char(total, '9,999,999.999'), to_char(total, '0000000000.0'), to_char(total, 'FM0') from orders order by id
+select to_char(id, '000'), to_char(id, 'FM000'), to_char(id, '999'), to_char(-id, '9,999'), to_char(-id, 'FM09,999'), to_char(id::int, '9') from orders order by id
+select to_char(qty, '99'), to_char(qty, '00'), to_char(qty, '99.9'), to_char(qty, 'FM99.99'), to_char(qty, 'FM90.09'), to_char(qty - 0.5, '9.9'), to_char(qty - 0.5, 'FM0.0'), to_char(qty/100.0, '9.9'), to_char(qty/100.0, 'FM9.99'), to_char(qty/1000.0, '9.9') from orders order by id
+select to_char(1234567.891, '9,999,999'), to_char(123, '9,999,999'), to_char(123, '0,999,999'), to_char(123, '9,099,999'), to_char(-123, '9,099,999'), to_char(0, '9,999'), to_char(0, '9,999.99'), to_char(0.1, '90.9'), to_char(12, '9,9'), to_char(1, '9,9'), to_char(-1, '9,9')
+select date_part('year', placed), date_part('epoch', shipped), date_part('second', placed), date_part('month', born) from orders, customers where customers.id = 1 order by 1, 2
+select status, qty > 3 as big, count(*), sum(price), grouping(status), grouping((qty > 3), status) from orders group by rollup(status, (qty > 3)) order by 1, 2, 5, 6
+select status, count(*) from orders group by cube(status, customer_id % 2) order by 1, 2
+select status, customer_id % 3 as m, max(price) from orders group by grouping sets ((status), (2), ()) order by 1, 2
+select status, sum(qty) from orders group by rollup(1) having grouping(status) = 1
+select count(*), grouping(status) from orders where id < 0 group by rollup(status)
+select status, sum(sum(qty)) over (order by status), rank() over (order by count(*)) from orders group by grouping sets (status, ()) order by 1, 2
+select id, status, count(*) from orders where id = 3 group by rollup(id, status) order by 1, 2
+select status, count(*) from orders where status = 'paid' group by rollup(status) order by 1
+select coalesce(status, 'all'), count(*) from orders group by rollup(status) order by 1, 2
+select case when grouping(status) = 1 then 'total' else status end as s, avg(price) from orders group by rollup(status) order by 1, 2
+select status, vip, count(*) from orders o join customers c on c.id = o.customer_id group by status, rollup(vip) order by 1, 2, 3
+select status, vip, count(distinct customer_id) from orders o join customers c on c.id = o.customer_id group by cube(status, vip) order by 1, 2, 3
+select distinct count(*) from orders group by rollup(status, qty)
+select upper(status), count(*) from orders group by rollup(status) order by 1, 2
+select 1 as one, count(*) from orders group by rollup(1) order by 1
+select 'x' as k, status, count(*) from orders group by grouping sets ((status), ()) order by 2, 3
+select price from orders group by distinct rollup(price)
+select id from orders order by id using > limit 3
+select * from (select 1), (select 2)
+select customers from customers
+select o.* from orders o, lateral (select o.*) x where o.id = 1
