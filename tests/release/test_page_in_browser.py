@@ -337,6 +337,28 @@ def test_a_failed_statement_leaves_no_earlier_answer(browser: webdriver.Chrome, 
     assert not browser.find_element(By.ID, "cancel").is_displayed()
 
 
+def test_two_columns_of_an_answer_are_drawn(browser: webdriver.Chrome, url: str) -> None:
+    """A bar for each row with a number, the tallest one for the greatest; no chart without two columns or rows."""
+    browser.get(f"{url}/sql")
+    _statement(browser, "select note, price, id from orders for system_time all where id <= 4 order by price")
+    chart = browser.find_element(By.ID, "chart")
+    _wait(browser, lambda _: chart.is_displayed())
+    chart.find_element(By.TAG_NAME, "summary").click()
+    Select(browser.find_element(By.ID, "chart-of")).select_by_visible_text("price")
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#chart-drawn title')].map(t => t.textContent)"
+    )
+    assert titles == ["a: 1.00", "b: 2.00", "c: 3.00", "new: 4.00", "'': 10.50"]
+    heights = browser.execute_script(
+        "return [...document.querySelectorAll('#chart-drawn path')].map(p => p.getBBox().height)"
+    )
+    assert heights == sorted(heights)
+    assert heights[0] == pytest.approx(heights[-1] * 1.0 / 10.5, rel=0.02)
+    assert browser.find_element(By.ID, "chart-note").text == "0 to 10.5; 1 row has no number"
+    _statement(browser, "select count(*) as n from orders")
+    _wait(browser, lambda b: "2" in _answer(b) and not chart.is_displayed())
+
+
 def test_statements_are_kept_in_the_browser(browser: webdriver.Chrome, url: str) -> None:
     """The answered ones without being asked for, others under a name; a link has the moment of its answer."""
     browser.get(f"{url}/sql")

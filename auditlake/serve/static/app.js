@@ -415,6 +415,7 @@ async function runSql() {
   state.textContent = "running…";
   link.hidden = true;
   cancel.hidden = false;
+  document.getElementById("chart").hidden = true;
   place.setAttribute("aria-busy", "true"); // it shows the answer of another statement
   const dialect = document.getElementById("dialect").value;
   const slow = setTimeout(() => { if (dialect === "spark") state.textContent = "running… The first statement for Spark starts it."; }, 2000);
@@ -432,6 +433,7 @@ async function runSql() {
     const shown = `${answer.rows.toLocaleString("en")}${answer.more ? "+" : ""} ${answer.rows === 1 ? "row" : "rows"}`;
     state.textContent = `${shown} · ${(answer.seconds * 1000).toFixed(0)} ms · ${answer.engine} · as of ${answer.at.lsn}`;
     place.innerHTML = answer.html;
+    readyChart(place);
     const url = new URL(location.href);
     url.searchParams.set("sql", area.value);
     url.searchParams.set("dialect", dialect);
@@ -448,6 +450,59 @@ async function runSql() {
     clearTimeout(slow);
     if (asking === mine) { asking = null; cancel.hidden = true; place.removeAttribute("aria-busy"); }
   }
+}
+
+// --- A chart of two columns of an answer -----------------------------------------------------------------------------
+
+const MOST_DRAWN = 200;
+
+function readyChart(place) {
+  const chart = document.getElementById("chart");
+  const heads = [...place.querySelectorAll("thead th")];
+  const rows = [...place.querySelectorAll("tbody tr")].filter((row) => row.cells.length === heads.length);
+  const names = heads.map((head) => head.querySelector("bdi").textContent);
+  const numeric = [...heads.keys()].filter((n) => heads[n].classList.contains("right"));
+  chart.hidden = rows.length < 2 || heads.length < 2 || !numeric.length;
+  if (chart.hidden) return;
+  const of = document.getElementById("chart-of");
+  const by = document.getElementById("chart-by");
+  of.replaceChildren(...numeric.map((n) => new Option(names[n], n)));
+  of.value = numeric.at(-1);
+  by.replaceChildren(...names.map((name, n) => new Option(name, n)));
+  by.value = names.findIndex((_, n) => n !== numeric.at(-1));
+  const draw = () => drawChart(rows, Number(of.value), Number(by.value));
+  of.onchange = draw;
+  by.onchange = draw;
+  draw();
+}
+
+function drawChart(rows, of, by) {
+  const known = rows.map((row) => ({ by: row.cells[by].textContent.trim(), of: row.cells[of].textContent.trim() }))
+    .filter((each) => each.of !== "" && Number.isFinite(Number(each.of)));
+  const drawn = known.slice(0, MOST_DRAWN);
+  const values = drawn.map((each) => Number(each.of));
+  const low = Math.min(0, ...values);
+  const high = Math.max(0, ...values);
+  const y = (value) => 196 - ((value - low) / Math.max(1e-300, high - low)) * 192;
+  const width = 1000 / Math.max(1, drawn.length);
+  const svg = document.getElementById("chart-drawn");
+  svg.replaceChildren(...drawn.map((each, place) => {
+    const bar = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    const x = (place * width).toFixed(2);
+    bar.setAttribute("d", `M${x} ${y(0).toFixed(1)}V${y(values[place]).toFixed(1)}h${(width * 0.8).toFixed(2)}V${y(0).toFixed(1)}z`);
+    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    title.textContent = `${each.by}: ${each.of}`;
+    bar.append(title);
+    return bar;
+  }));
+  const left = rows.length - known.length;
+  const notes = [`${low.toLocaleString("en")} to ${high.toLocaleString("en")}`];
+  if (left) notes.push(`${left} ${left === 1 ? "row has" : "rows have"} no number`);
+  if (known.length > drawn.length) notes.push(`the first ${MOST_DRAWN} rows`);
+  document.getElementById("chart-note").textContent = notes.join("; ");
+  document.getElementById("chart-first").textContent = drawn[0]?.by ?? "";
+  document.getElementById("chart-last").textContent = drawn.at(-1)?.by ?? "";
+  svg.setAttribute("aria-label", `Chart of ${drawn.length} rows, ${notes[0]}`);
 }
 
 function problemBox(problem) {
