@@ -30,6 +30,8 @@ _STREAMS = {
     "commits": (500_000, "transactions of one row"),
     "one-key": (100_000, "changes of one key"),
 }
+_UNITS = {"insert": _STREAMS["insert"][0], "small-tables": _SMALL_TABLES}
+_GROWTH = {"growth-rows": ("insert", (0.01, 0.1, 1.0)), "growth-tables": ("small-tables", (0.05, 0.5, 5.0))}
 _RATES = {"latency-100": 100, "latency-500": 500}
 
 
@@ -102,9 +104,20 @@ def _copied(arena: Arena, job: str, scale: float) -> copies.Source:
 
 
 def _measured(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:
+    if job not in _GROWTH:
+        return _contested(job, scale, patience_s, facts)
+    of, sizes = _GROWTH[job]
+    points = [(size, _contested(of, size * scale, patience_s, facts)) for size in sizes]
+    _, largest = points[-1]
+    kept = [{"x": int(size * scale * _UNITS[of]), "contenders": result["contenders"]} for size, result in points]
+    return {**largest, "job": job, "scale": scale, "points": kept}
+
+
+def _contested(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:
     installation = _DEBIAN_15 if job == "source" and _DEBIAN_15.exists() else None  # has the extensions of triggers
     with open_arena(installation) as arena:
         size, expected, contenders = _prepared(arena, job, scale)
+        print(f" {size}", flush=True)
         versions = {"PostgreSQL": arena.sql("postgres", "show server_version").split()[0], **facts["versions"]}
         tried = contest(contenders, facts["runs"], arena.folder, patience_s)
         return as_result(job, tried, expected, {**facts, "scale": scale, "versions": versions, "size": size})

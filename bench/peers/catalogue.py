@@ -38,10 +38,10 @@ PEERS = {
     "auditlake-durable": Peer("**auditlake**, durable", "–"),
     "auditlake-sql": Peer("**auditlake**, in the answer of a question", "–"),
     "auditlake-feed": Peer("**auditlake**, at a subscriber of `changes`", "–"),
-    "nothing": Peer("nothing", "anything", floor=True),
+    "nothing": Peer("neither a reader nor a trigger", "anything", floor=True),
     "copy": Peer("`COPY` (binary) to nothing", "anything: the rows are thrown away", floor=True),
     "recvlogical": Peer("`pg_recvlogical` to nothing", "anything: the changes are thrown away", floor=True),
-    "subscription": Peer("subscription of PostgreSQL", f"{_NO_HISTORY}: the target has the current rows"),
+    "subscription": Peer("PostgreSQL's subscription", f"{_NO_HISTORY}: the target has the current rows"),
     "duckdb": Peer("DuckDB's postgres scanner → Parquet", f"{_NO_HISTORY}, later changes, infinite or wide values"),
     "adbc": Peer("ADBC → delta-rs", f"{_NO_HISTORY}, later changes; infinite dates, and `numeric` is text"),
     "spark-jdbc": Peer("Spark JDBC → Delta", f"{_NO_HISTORY}, later changes, one snapshot for all connections"),
@@ -124,6 +124,7 @@ class Job:
     title: str
     kind: str
     why: str
+    grows: str | None = None
 
 
 _COPY = (
@@ -148,6 +149,19 @@ JOBS = {
     "insert": Job("One transaction of many rows", "race", _STREAM),
     "commits": Job("Many transactions of one row", "race", _STREAM),
     "one-key": Job("One key changed again and again", "race", _STREAM),
+    "growth-rows": Job(
+        "The size of one transaction",
+        "race",
+        "auditlake writes a large transaction in parts, and the others but dlt work row by row, so only dlt's memory "
+        "has to grow with it.",
+        "rows in one transaction",
+    ),
+    "growth-tables": Job(
+        "The number of tables in a first copy",
+        "race",
+        "Each table becomes a Delta table with a log and records of its own, which costs auditlake more than one file.",
+        "tables of 100 rows",
+    ),
     "latency-100": Job("From a commit to where it is seen, 100 transactions/s", "latency", _LATENCY),
     "latency-500": Job("From a commit to where it is seen, 500 transactions/s", "latency", _LATENCY),
     "source": Job(

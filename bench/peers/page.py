@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peers import plots
 from peers.catalogue import JOBS, KINDS, OURS, PEERS, Job, Kind
-from peers.plots import Bar, bars
+from peers.plots import Bar
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -108,9 +109,33 @@ def _section(result: dict[str, Any]) -> str:
         "|---|" + "---|" * (len(labels) + 3),
         *(_row(result, contender) for contender in _in_order(result)),
         "",
+        *_growth(result),
         _conditions(result),
     ]
     return "\n".join([*lines, ""])
+
+
+def _growth(result: dict[str, Any]) -> list[str]:
+    """Return a table of every size, if the job has several; the one above it is of the largest."""
+    if not _job(result).grows:
+        return []
+    names = [contender["name"] for contender in _in_order(result)]
+    found = {(point["x"], each["name"]): each["median"] for point in result["points"] for each in point["contenders"]}
+    lines = [
+        f"| {_job(result).grows} | {' | '.join(PEERS[name].label for name in names)} |",
+        "|---|" + "---|" * len(names),
+    ]
+    for point in result["points"]:
+        medians = [found.get((point["x"], name)) for name in names]
+        lines.append(f"| {point['x']:,} | {' | '.join(map(_time_and_memory, medians))} |")
+    return ["Time and peak memory by size:\n", *lines, ""]
+
+
+def _time_and_memory(median: dict[str, float | None] | None) -> str:
+    if median is None:
+        return "–"
+    memory = "" if median["peak_mb"] is None else f", {median['peak_mb']:,.0f} MB"
+    return f"{median['wall_s']:,.2f} s{memory}"
 
 
 def _row(result: dict[str, Any], contender: dict[str, Any]) -> str:
@@ -149,7 +174,8 @@ def _conditions(result: dict[str, Any]) -> str:
     others = max(run["foreign_cores"] for contender in result["contenders"] for run in contender["runs"])
     busy = f" **The machine was busy:** up to {others:.1f} cores did other work; trust CPU-seconds, not the wall."
     return (
-        f"{result['runs']} runs at scale {result['scale']:g}, {result['date']}, commit `{result['commit']}`, "
+        f"{result['runs']} run{'s' if result['runs'] > 1 else ''} at scale {result['scale']:g}, "
+        f"{result['date']}, commit `{result['commit']}`, "
         f"{machine['cores']} cores, {machine['memory_gb']} GiB, {machine['system']}; {known}."
         f"{busy if others > _BUSY_CORES else ''}"
     )
@@ -174,6 +200,8 @@ def _not_run(results: Sequence[dict[str, Any]]) -> str:
 
 def _plot(result: dict[str, Any]) -> str:
     job, figure = _job(result), _kind(result).figures[0]
+    if job.grows:
+        return plots.lines(f"{job.title}: {figure.label}", job.grows, _curves(result))
     found = [
         Bar(
             PEERS[contender["name"]].label.replace("*", "").replace("`", ""),
@@ -183,7 +211,16 @@ def _plot(result: dict[str, Any]) -> str:
         )
         for contender in _in_order(result)
     ]
-    return bars(f"{job.title}: {figure.label}", found)
+    return plots.bars(f"{job.title}: {figure.label}", found)
+
+
+def _curves(result: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for point in result["points"]:
+        for contender in point["contenders"]:
+            label = PEERS[contender["name"]].label.replace("*", "").replace("`", "")
+            found.setdefault(label, []).append((point["x"], contender["median"]["wall_s"]))
+    return found
 
 
 def _in_order(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -31,9 +31,7 @@ def test_the_page_opens_with_what_is_lost() -> None:
     ]
     text = page.generated(results, "")[page.PAGE]
     losses = text[text.index("## What auditlake loses at") : text.index("## First copy of TPC-H's lineitem")]
-    assert (
-        "subscription of PostgreSQL: 2.00 s (**2.00 ×**) | `pg_recvlogical` to nothing: 1.00 s (**4.00 ×**)" in losses
-    )
+    assert "PostgreSQL's subscription: 2.00 s (**2.00 ×**) | `pg_recvlogical` to nothing: 1.00 s (**4.00 ×**)" in losses
     assert losses.index("**2.00 ×**") < losses.index("**1.50 ×**")
     assert "One transaction of many rows" not in losses
     assert "capture" not in losses
@@ -49,6 +47,15 @@ def test_a_verdict_names_the_figures() -> None:
     assert "**auditlake** wins with 2.00 s; next is ADBC → delta-rs with 3.00 s." in ahead
     assert "old" not in behind
     assert behind.endswith("\n\nmore")
+
+
+def test_growth_shows_every_size() -> None:
+    """A row of times for each size below the table of the largest, and a line for each contender."""
+    small, large = _result("growth-rows", **{"auditlake-follow": 1}), _result("growth-rows", **{"auditlake-follow": 7})
+    points = [{"x": x, "contenders": result["contenders"]} for x, result in ((1000, small), (100_000, large))]
+    texts = page.generated([{**large, "points": points}], "")
+    assert "| 1,000 | 1.00 s, 0 MB |\n| 100,000 | 7.00 s, 0 MB |" in texts[page.PAGE]
+    assert texts[page.RESULTS / "growth-rows.svg"].count("<polyline") == 1
 
 
 def test_a_run_beside_other_work_says_so() -> None:
