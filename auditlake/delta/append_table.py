@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
@@ -53,6 +52,9 @@ from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
+if TYPE_CHECKING:  # as in `delta.table`
+    from deltalake import DeltaTable
+
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
 _TIDY_EVERY = 200
 # Limits of a joined file, on the disk and before compression (the cost of joining). A larger file is never rewritten.
@@ -68,13 +70,15 @@ _CONFIGURATION = {
 }
 
 
-def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
+def open_delta(path: Place, *, again: bool = True) -> "DeltaTable | None":
     """Open a Delta table; None if it does not exist. A checkpoint that cannot be read is set aside.
 
     It is tried `again` after an error: a copy that begins anew deletes the folder of its history.
 
     Raises LakeUnusable.
     """
+    from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415 - as in `delta.table`
+
     try:
         return open_table(path)
     except TableNotFoundError:
@@ -113,7 +117,9 @@ class AppendLog:
         self._appends = 0
         self._vacuumed_at = time.monotonic()
 
-    def _create(self, schema: pa.Schema) -> DeltaTable:
+    def _create(self, schema: pa.Schema) -> "DeltaTable":
+        from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
         fields = Schema.from_arrow(schema)
         with suppress(FileExistsError):  # another process has created it
             create_table(self._path, Creation(None, fields, (), _CONFIGURATION, deletion_vectors=False))
@@ -127,12 +133,14 @@ class AppendLog:
 
     def _add_columns(self, schema: pa.Schema) -> None:
         """Add the columns that a table of an earlier release lacks; they are NULL in its rows."""
+        from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
         present = {field.name for field in self.table.schema().fields}
         if lacking := [field for field in Schema.from_arrow(schema).fields if field.name not in present]:
             self._put("ADD COLUMN", lambda: with_plain_fields(self.table, lacking))
 
     @property
-    def table(self) -> DeltaTable:
+    def table(self) -> "DeltaTable":
         """The table as of this process's last commit."""
         if self._table.version() != self._version:
             self._table.update_incremental()
@@ -250,6 +258,8 @@ class AppendLog:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - as in `delta.table`
+
         try:
             yield
         except FileExistsError as exc:

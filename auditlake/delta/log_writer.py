@@ -34,15 +34,17 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-from deltalake import DeltaTable, Field, Schema
 
 from auditlake.delta.log_entry import entry_bytes, entry_name
 from auditlake.delta.log_reader import Replay, entries_since
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
+
+if TYPE_CHECKING:  # as in `delta.table`
+    from deltalake import DeltaTable, Field, Schema
 
 Action = Mapping[str, Mapping[str, object]]
 
@@ -62,7 +64,7 @@ class Creation:
     """Properties of a new table; without `deletion_vectors` it has no table feature."""
 
     name: str | None
-    schema: Schema
+    schema: "Schema"
     partition_by: tuple[str, ...]
     configuration: Mapping[str, str]
     deletion_vectors: bool = True
@@ -137,7 +139,7 @@ def commit_id_of(entry: Place) -> str | None:
     return infos[0].get("txnId") if infos else None
 
 
-def require_plain(path: Place, table: DeltaTable) -> None:
+def require_plain(path: Place, table: "DeltaTable") -> None:
     """Require that the table has no table feature, so that `put_commit` may append to it.
 
     Raises LakeUnusable.
@@ -193,8 +195,10 @@ def moved(positions: Mapping[str, int]) -> list[Action]:
     return [{"txn": {"appId": app, "version": at, "lastUpdated": now_ms}} for app, at in positions.items()]
 
 
-def with_schema(table: DeltaTable, fields: Sequence[Field], properties: Mapping[str, str]) -> list[Action]:
+def with_schema(table: "DeltaTable", fields: Sequence["Field"], properties: Mapping[str, str]) -> list[Action]:
     """Return the actions that set the columns of a table with table features, and add properties."""
+    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
     schema = Schema(list(fields))
     protocol, required = table.protocol(), _features(schema)
     readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
@@ -203,17 +207,19 @@ def with_schema(table: DeltaTable, fields: Sequence[Field], properties: Mapping[
     return [*changed, _metadata(table, schema, {**table.metadata().configuration, **properties})]
 
 
-def with_plain_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:
+def with_plain_fields(table: "DeltaTable", fields: Sequence["Field"]) -> list[Action]:
     """Return the actions that add columns to a table without table features, after all others."""
+    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
     return [_metadata(table, Schema([*table.schema().fields, *fields]), table.metadata().configuration)]
 
 
-def with_configuration(table: DeltaTable, configuration: Mapping[str, str]) -> list[Action]:
+def with_configuration(table: "DeltaTable", configuration: Mapping[str, str]) -> list[Action]:
     """Return the actions that set properties of a table."""
     return [_metadata(table, table.schema(), {**table.metadata().configuration, **configuration})]
 
 
-def _metadata(table: DeltaTable, schema: Schema, configuration: Mapping[str, str]) -> Action:
+def _metadata(table: "DeltaTable", schema: "Schema", configuration: Mapping[str, str]) -> Action:
     current = table.metadata()
     optional: dict[str, str | None] = {"name": current.name, "description": current.description}
     return {
@@ -245,7 +251,7 @@ def _creation_actions(creation: Creation) -> list[Action]:
     return [protocol, {"metaData": metadata}]
 
 
-def _features(schema: Schema) -> list[str]:
+def _features(schema: "Schema") -> list[str]:
     return [_DELETION_VECTORS, *([_TIMESTAMP_NTZ] if '"timestamp_ntz"' in schema.to_json() else [])]
 
 

@@ -12,9 +12,9 @@ the later of two commits is retried.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
 
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.log_writer import put_commit, with_plain_fields
@@ -23,6 +23,9 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+
+if TYPE_CHECKING:  # as in `delta.table`
+    from deltalake import DeltaTable, Field
 
 UNKNOWN_SHAPE = "its shape in between is not known"
 """Begins the reason of a gap in which no change of a row is missing."""
@@ -120,7 +123,9 @@ def _complete_columns(lake: Lake) -> None:
         put_commit(lake.gaps, table.version() + 1, "ADD COLUMN", with_plain_fields(table, lacking))
 
 
-def _lacking(table: DeltaTable) -> list[Field]:
+def _lacking(table: "DeltaTable") -> list["Field"]:
+    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
     names = {field.name for field in table.schema().fields}
     return [field for field in Schema.from_arrow(GAPS_SCHEMA).fields if field.name not in names]
 

@@ -49,8 +49,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
-from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
@@ -101,6 +99,10 @@ PERIOD_COLUMNS = (
 )
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 LSNS = ("_from_lsn", "_to_lsn")
+
+if TYPE_CHECKING:  # as in `delta.table`
+    from deltalake import DeltaTable, Field
+    from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _OID, _NAMES, _FORMER_OIDS = "auditlake.oid", "auditlake.names", "auditlake.former_oids"
@@ -267,7 +269,7 @@ def type_of(column: Column) -> ColumnType:
 
 def create_history(
     lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
-) -> DeltaTable:
+) -> "DeltaTable":
     """Create the empty table, without a position, so that it does not exist for readers yet.
 
     `called` is the table's name at the source, if that is not `name`.
@@ -279,7 +281,7 @@ def create_history(
 
 def recreate_history(
     lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
-) -> DeltaTable:
+) -> "DeltaTable":
     """Create the empty table as `create_history`, also in place of one without a position, whose copy was killed.
 
     Raises FileExistsError if another process committed meanwhile.
@@ -297,6 +299,8 @@ def recreate_history(
 
 
 def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, called: TableName) -> Creation:
+    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
+
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
@@ -450,7 +454,9 @@ def new_history(lake: Lake, recorded: Membership | None, relation: Relation) -> 
     return name
 
 
-def _source_field(column: Column) -> Field:
+def _source_field(column: Column) -> "Field":
+    from deltalake import Field  # noqa: PLC0415 - as in `delta.table`
+
     metadata: dict[str, str | int] = {
         "auditlake.type_oid": column.type_oid,
         "auditlake.typmod": column.typmod,
@@ -493,11 +499,15 @@ def _lsn(number: int | None) -> Lsn | None:
     return None if number is None else Lsn(number)
 
 
-def _period_fields() -> list[Field]:
+def _period_fields() -> list["Field"]:
+    from deltalake import Field  # noqa: PLC0415 - as in `delta.table`
+
     return [Field(name, _delta_type(spelling), nullable=True) for name, spelling in PERIOD_COLUMNS]
 
 
-def _delta_type(spelling: str) -> PrimitiveType | MapType | ArrayType:
+def _delta_type(spelling: str) -> "PrimitiveType | MapType | ArrayType":
+    from deltalake.schema import ArrayType, MapType, PrimitiveType  # noqa: PLC0415 - as in `delta.table`
+
     if spelling.startswith("array<"):
         return ArrayType(_delta_type(spelling.removeprefix("array<").removesuffix(">")), contains_null=True)
     if spelling == "map<string,string>":

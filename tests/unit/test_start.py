@@ -15,7 +15,7 @@ try:
     start()
 except SystemExit as exc:
     assert not exc.code, exc.code
-heavy = [name for name in ("pandas", "pyspark", "psycopg", "pydantic", "pyarrow") if name in sys.modules]
+heavy = [name for name in ("pandas", "pyspark", "psycopg", "deltalake", "pydantic", "pyarrow") if name in sys.modules]
 print("loaded:", *heavy, file=sys.stderr)
 """
 
@@ -25,7 +25,7 @@ print("loaded:", *heavy, file=sys.stderr)
     [(["diff", "0/180", "0/300"], "Ann → Anne"), (["sql", "select name from customers"], "Anne")],
 )
 def test_a_quick_command_loads_little(tmp_path: Path, command: list[str], shown: str) -> None:
-    """Neither pyspark nor a driver nor pandas."""
+    """Neither pyspark nor a driver nor pandas nor deltalake."""
     lake = write_lake_with_manifest(tmp_path / "lake")
     arguments = [*command, "--lake", str(lake.root)]
     done = subprocess.run([sys.executable, "-c", _RUN, *arguments], capture_output=True, text=True, check=False)

@@ -19,17 +19,15 @@ from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake.schema import ArrayType, PrimitiveType
 from sqlglot import Token, TokenType
 
 from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import Reading, state_query, versions_query
-from auditlake.delta.append_table import open_delta
-from auditlake.delta.log_reader import file_path, live_files
+from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import all_row_groups
-from auditlake.delta.sql import parquet_files
+from auditlake.delta.sql import TableFiles, read_newest
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
@@ -185,20 +183,16 @@ class _LogTable:
 
     name: TableName
     fields: tuple[Field, ...]
-    paths: tuple[Place, ...]
+    files: TableFiles
     upto: Lsn | None
 
     def sql(self, connection: "DuckDBPyConnection") -> str:
         """Return a query of its rows, with columns `c0`, `c1` and so on."""
-        _check_length(self.name, self.paths)
+        _check_length(self.name, [file_path(self.files.place, file.add) for file in self.files.files])
         names = [standard_identifier(str(each.name)) for each in self.fields]
         shown = ", ".join(f"{name} as c{n}" for n, name in enumerate(names))
         where = "" if self.upto is None else f" where lsn <= {self.upto:d}"
-        if not self.paths:
-            nothing = (f"cast(null as {duckdb_type(f.kind)}) as {n}" for f, n in zip(self.fields, names, strict=True))
-            return f"select {shown} from (select {', '.join(nothing)}) where false"
-        # Files from before a column was added lack it.
-        return f"select {shown} from {parquet_files(connection, self.paths, by_name=True)}{where}"
+        return f"select {shown} from ({self.files.sql(connection)}){where}"
 
 
 def log_table(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
@@ -207,30 +201,27 @@ def log_table(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
     Raises NotEmbedded.
     """
     path = known.lake.root / name.table
-    delta = open_delta(path)
-    if delta is None:
+    found = read_newest(path)
+    if found is None:
         raise NotEmbedded(f"the table {name}")
-    kinds = {field.name: _spark_type(field.type) for field in delta.schema().fields}
+    kinds = {column: _spark_type(kind) for column, kind in found.types.items()}
     fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
     if len(fields) < len(kinds):
         raise NotEmbedded(f"the table {name}")
-    try:
-        paths = tuple(file_path(path, add) for add in live_files(path, delta.version()))
-    except OSError as exc:
-        raise NotEmbedded(f"the log of {name}") from exc
     upto = known.changes_up_to(lsn) if name.table in {"changes", "transactions"} else None
-    return _LogTable(name, fields, paths, upto)
+    return _LogTable(name, fields, found, upto)
 
 
-def _spark_type(kind: object) -> str | None:
-    if isinstance(kind, ArrayType):
-        element = _spark_type(kind.element_type)
+def _spark_type(kind: str) -> str | None:
+    if kind.endswith("[]"):
+        element = _spark_type(kind.removesuffix("[]"))
         return None if element is None else f"array<{element}>"
-    return _DELTA_NAMES.get(kind.type) if isinstance(kind, PrimitiveType) else None
+    return _OF_DUCKDB.get(kind)
 
 
-_DELTA_NAMES = {"long": "bigint", "integer": "int", "short": "smallint"} | {
-    name: name for name in ("string", "binary", "timestamp", "boolean", "date")
+_OF_DUCKDB = {duckdb_type(kind): kind for kind in ("bigint", "int", "smallint", "string", "binary", "timestamp")} | {
+    "boolean": "boolean",
+    "date": "date",
 }
 
 
