@@ -375,6 +375,20 @@ def connect_replication(source: str) -> PGconn:
     raise unreachable("; ".join(messages))
 
 
+def identify_system(source: str) -> tuple[str, int]:
+    """Return system identifier and timeline, as the replication protocol tells them.
+
+    Raises SourceUnreachable, SourceUnready.
+    """
+    pgconn = connect_replication(source)
+    try:
+        answer = _answer(pgconn, b"IDENTIFY_SYSTEM")
+    finally:
+        pgconn.finish()
+    assert answer is not None  # noqa: S101 - `connect_replication` has asked the same
+    return answer[0], int(answer[1])
+
+
 def one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Split a connection string at its hosts, so that each has the full timeout."""
     lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}

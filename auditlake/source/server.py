@@ -1,5 +1,8 @@
 """Server identity, end of the write-ahead log, and clock.
 
+The identity is read by functions of SQL, which any role may call by default. A hardened or managed server may not offer
+them: then a replication connection tells the same, for which the role needs REPLICATION.
+
 Authority: postgresql.org/docs/current/protocol-replication.html, IDENTIFY_SYSTEM; functions-admin.html, "Backup
 Control"
 """
@@ -13,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 
+from auditlake.errors import SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
-from auditlake.source.connection import Row, fetch_one, lsn_in_lake
+from auditlake.source.connection import Row, fetch_one, for_other_machines, identify_system, lsn_in_lake
 
 _LONG_PAGE_HEADER_BYTES = 40
 _XID_BITS = 0xFFFF_FFFF
@@ -30,6 +34,17 @@ select (select system_identifier from pg_catalog.pg_control_system())::text,
        pg_catalog.current_setting('server_version_num')::int,
        pg_catalog.pg_is_in_recovery()
 """
+
+_WITHOUT_FUNCTIONS = """
+select pg_catalog.current_database()::text,
+       pg_catalog.current_setting('server_version_num')::int,
+       pg_catalog.pg_is_in_recovery()
+"""
+_NOT_OFFERED = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.UndefinedFunction,
+)
 
 _WAL_END = """
 select pg_catalog.pg_current_wal_insert_lsn()::text,
@@ -62,11 +77,33 @@ class WalEnd:
 
 
 def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
-    """Read the identity of the cluster and database behind `conn`."""
-    system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)
+    """Read the identity of the cluster and database behind `conn`.
+
+    Raises SourceUnready if neither the functions nor a replication connection can be used.
+    """
+    try:
+        with conn.transaction():  # one that is open can go on after a refusal
+            system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)
+    except _NOT_OFFERED as exc:
+        system, timeline = _identify_by_walsender(conn, exc)
+        database, version, in_recovery = fetch_one(conn, _WITHOUT_FUNCTIONS)
     return ServerIdentity(
         str(system), cast("int", timeline), str(database), cast("int", version), in_recovery=bool(in_recovery)
     )
+
+
+def _identify_by_walsender(conn: psycopg.Connection[Row], refused: psycopg.Error) -> tuple[str, int]:
+    try:
+        return identify_system(for_other_machines("", conn))
+    except (SourceUnready, SourceUnreachable) as exc:
+        if isinstance(exc, SourceUnreachable) and exc.retryable:
+            raise
+        raise SourceUnready(
+            f"role {conn.info.user} can read the server's identity neither by SQL ({refused.diag.message_primary})"
+            f" nor by a replication connection: {exc.message}",
+            f"Run GRANT EXECUTE ON FUNCTION pg_control_system(), pg_walfile_name(pg_lsn) TO {conn.info.user}, or give"
+            " the role REPLICATION.",
+        ) from exc
 
 
 def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:

@@ -40,7 +40,26 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 @click.option("--install-context", is_flag=True, help="Print the SQL of triggers that record who is connected.")
 @click.option("--install-ddl-trigger", is_flag=True, help="Print the SQL of event triggers that send schema changes.")
 @click.option("--yes", is_flag=True, help="Run that SQL, too.")
-def check(settings: Settings, *, install_context: bool, install_ddl_trigger: bool, yes: bool, **_: object) -> None:
+@click.option(
+    "--print-grants",
+    "granted",
+    type=click.Choice(["follow", "bootstrap", "capture", "resync", "verify", "drop", "status"]),
+    is_flag=False,
+    flag_value="follow",
+    metavar="[COMMAND]",
+    help="Print the SQL of the least role for a command [follow].",
+)
+@click.option("--role", default="auditlake", metavar="NAME", help="The role in that SQL [auditlake].")
+def check(  # noqa: PLR0913 - independent options
+    settings: Settings,
+    *,
+    install_context: bool,
+    install_ddl_trigger: bool,
+    yes: bool,
+    granted: str | None,
+    role: str,
+    **_: object,
+) -> None:
     """List what prevents a complete history of this database, each with the command that fixes it.
 
     \b
@@ -48,6 +67,7 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
       auditlake check --source postgresql://me@host/shop
       auditlake check --install-context
       auditlake check --install-ddl-trigger --yes
+      auditlake check --print-grants capture --role capturing
     """
     from auditlake.source.connection import connect
 
@@ -57,8 +77,19 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
             _install_ddl_trigger(conn, yes=yes)
         if install_context:
             _install_context(conn, settings, yes=yes)
-        if not install_context and not install_ddl_trigger:
+        if granted is not None:
+            _print_grants(conn, settings, granted, role)
+        if not install_context and not install_ddl_trigger and granted is None:
             _check(conn, settings)
+
+
+def _print_grants(conn: psycopg.Connection[Row], settings: Settings, command: str, role: str) -> None:
+    from auditlake.snapshot.grants import grants
+    from auditlake.snapshot.plan import survey
+
+    plan = survey(conn, settings.tables, settings.publication, settings.slot)
+    click.echo(f"-- the least role for auditlake {command}, run as a superuser or the role that stands in for one:")
+    _show_statements(grants(conn, plan, command, role))
 
 
 def _install_ddl_trigger(conn: psycopg.Connection[Row], *, yes: bool) -> None:
