@@ -18,6 +18,7 @@ from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.engine import Engine
+from auditlake.lake.belonging import require_together
 from auditlake.lake.erasure_gate import at_work
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
@@ -101,7 +102,10 @@ class Applier:
         """Seconds for changes to gather before the next batch."""
 
     def apply(self, stop: threading.Event | None = None) -> None:
-        """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
+        """Apply what `changes` holds now, in windows that fit into memory, or until `stop`.
+
+        Raises LakeUnusable, in the first call, if a table of the lake is older than the rest.
+        """
         with at_work(self.lake):
             self._apply(stop)
 
@@ -114,6 +118,8 @@ class Applier:
             advance(Mark.APPLIED_TIME, begun_at)
             return
         explained, _ = seen
+        if self._seen is None:
+            self._require_together()
         self._begin_again_after_resync()
         window = next_window(self.lake, self._window_end, self._histories)
         while window is not None:
@@ -132,6 +138,14 @@ class Applier:
         root: Place = self.lake.root
         least_s = 0.0 if isinstance(root, Path) else _IDLE_S_IN_STORE
         self._next_s = begun_s + max(least_s, len(self._histories.names) * _IDLE_S_PER_TABLE)
+
+    def _require_together(self) -> None:
+        """Require that no table of the lake is older than the rest: one would be waited for in vain.
+
+        Raises LakeUnusable.
+        """
+        if (positions := read_positions(self.lake)) is not None:
+            require_together(self.lake, positions, read_saved(self.lake, self._histories)[0])
 
     def _begin_again_after_resync(self) -> None:
         """Cut new windows if a table got a new snapshot, from whose LSN on its changes are to be applied."""

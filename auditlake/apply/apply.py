@@ -47,11 +47,9 @@ from auditlake.delta.commit_failures import commit_conflicts, writing
 from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
 from auditlake.failpoints import After, reach
-from auditlake.lake.belonging import require_together
 from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, read_saved, unpark
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
@@ -128,14 +126,10 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     all of `changes` above the table's position is searched again. With `retry`, tables parked by this stage are tried
     again, up to the commit they are parked for, even if the tail is longer. `histories` caches the tables from one call
     to the next.
-
-    Raises LakeUnusable, in the first call, if a table of the lake is older than the rest.
     """
-    positions_read, watermark = read_positions(lake), read_watermark(lake)
+    watermark = read_watermark(lake)
     histories = histories or Histories(lake)
     tables, parked = read_saved(lake, histories)  # after the watermark, so that none is folded past its parking
-    if known is None and positions_read is not None:
-        require_together(lake, positions_read, tables)
     if watermark is None or not tables:
         return Applied({}, {})
     limit = watermark if upto is None else Lsn(min(upto, watermark))

@@ -9,11 +9,9 @@
 Authority: prometheus.io/docs/practices/naming; github.com/prometheus/OpenMetrics
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
@@ -23,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from auditlake.counters import Beat, Counter, Mark, read_beats, read_counts, read_marks
 from auditlake.lake.parking import Cause
+from auditlake.metrics.children import children_bytes
 from auditlake.metrics.facts import ENDED, FOLLOWED, PARKED, LakeFacts, SlotFacts
 
 _CAPTURE, _APPLY = frozenset({Beat.CAPTURE}), frozenset({Beat.APPLY})
@@ -167,7 +166,7 @@ class Measurements(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
         yield InfoMetricFamily("auditlake_build", "Version of auditlake.", value={"version": version("auditlake")})
-        yield _gauge("children_resident_memory_bytes", "Memory of the JVM and workers.", _children_bytes())
+        yield _gauge("children_resident_memory_bytes", "Memory of the JVM and workers.", children_bytes())
         yield from _counters(self._sources.stages)
         yield from _moments(self._sources.stages)
         lake = self._sources.lake() if self._sources.lake else None
@@ -266,26 +265,3 @@ def _lags(lake: LakeFacts | None, slot: SlotFacts | None) -> Iterator[Metric]:
         yield _gauge("apply_lag_bytes", "WAL between the applied LSN and the watermark.", lag)
     if lake is not None and lake.backlog is not None:
         yield _gauge("apply_lag_transactions", "Transactions that are captured and not applied.", lake.backlog)
-
-
-def _children_bytes() -> int:
-    """Return the resident memory of all children, and theirs; 0 where /proc does not show it."""
-    total, waiting = 0, _children(os.getpid())
-    while waiting:
-        pid = waiting.pop()
-        waiting += _children(pid)
-        try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except OSError:  # it has ended
-            continue
-    return total
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, task.read_text().split())
-        except OSError:  # the thread has ended
-            continue
-    return found

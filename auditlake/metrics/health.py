@@ -2,14 +2,19 @@
 
 Alive does not depend on PostgreSQL or the lake: a process is not to be started again because its source is down, and
 one that has a day of changes to catch up with is alive. Ready does: a lost source or a lag makes a stage unready.
+
+One merge in Spark may take longer than any limit, and then its loop does not run. But its JVM works: so apply is also
+alive as long as the children of the process use CPU, which those that only wait do not. In process a batch is small.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from auditlake.counters import Beat, Mark, read_beats, read_marks
+from auditlake.metrics.children import children_cpu_s
 
 if TYPE_CHECKING:  # its library is imported only by what exports metrics
     from auditlake.metrics.exposition import Sources
@@ -17,6 +22,10 @@ if TYPE_CHECKING:  # its library is imported only by what exports metrics
 _DEAD_AFTER_S = {Beat.CAPTURE: 300.0, Beat.APPLY: 3600.0, Beat.SERVE: 60.0, Beat.WEBHOOK: 300.0}
 """Longer than one turn of the loop takes: a comparison with a large catalog, a merge of a large table, a request."""
 _BEHIND_S = 300.0
+_WORKING_SHARE = 0.05
+"""Of a core, since the last look. An idle JVM uses a hundredth."""
+_LOOK_S = 10.0
+"""In less time, one tick of the clock would look like work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +39,34 @@ class Health:
         return not self.problems
 
 
+class _Work:
+    """When the children of this process were last seen to work."""
+
+    def __init__(self) -> None:
+        self._looked_s, self._cpu_s, self._worked_s = 0.0, 0.0, 0.0
+        self._lock = threading.Lock()
+
+    def last_s(self) -> float:
+        """Look, unless the last look was just now; return the last time when they had used CPU since the one before."""
+        with self._lock:
+            now_s = time.time()
+            if now_s - self._looked_s < _LOOK_S:
+                return self._worked_s
+            cpu_s = children_cpu_s()
+            if self._looked_s and cpu_s - self._cpu_s > _WORKING_SHARE * (now_s - self._looked_s):
+                self._worked_s = now_s
+            self._looked_s, self._cpu_s = now_s, cpu_s
+            return self._worked_s
+
+
+_work = _Work()
+
+
 def alive(stages: frozenset[Beat]) -> Health:
-    """Return whether each loop has run lately; one that has not begun counts as starting."""
-    now, beats = time.time(), read_beats()
+    """Return whether each loop has run lately, or its JVM works; one that has not begun counts as starting."""
+    now, beats = time.time(), {**read_beats()}
+    if Beat.APPLY in beats:
+        beats[Beat.APPLY] = max(beats[Beat.APPLY], _work.last_s())
     ages = {stage: now - at for stage, at in beats.items() if stage in stages}
     stuck = (f"{stage} has not run for {age:.0f} s" for stage, age in ages.items() if age > _DEAD_AFTER_S[stage])
     return Health(tuple(stuck))

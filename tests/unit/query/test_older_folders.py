@@ -6,17 +6,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from auditlake.apply.apply import apply_pending
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_writer import moved, put_commit
+from auditlake.engine import Engine
 from auditlake.errors import LakeUnusable
+from auditlake.follow import Applier
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.layout import HISTORY_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import ADDED_SCHEMA
+from auditlake.spark.on_demand import SparkOnDemand
 from tests.command import Done, run_here
 from tests.small_lake import CUSTOMERS, ORDER_COLUMNS, ORDERS, T0_US, write_lake_with_manifest
 
@@ -89,7 +91,7 @@ def test_an_older_folder_is_refused(lakes: tuple[Lake, Path], name: str) -> None
     lake, before = lakes
     _put_back(lake.root / name, before / name)
     with pytest.raises(LakeUnusable, match="is older than the rest of the lake"):
-        apply_pending(lambda: pytest.fail("Spark is not needed"), lake)
+        Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
     for done in [*_ask(lake), run_here(["verify", "--no-source", "--lake", lake.root])]:
         assert done.code == 6, done.stdout
         assert f"{lake.root / name} is older than the rest of the lake" in done.stderr
@@ -111,6 +113,8 @@ def test_older_changes_are_refused_if_a_history_is_ahead_of_them(lakes: tuple[La
     history = lake.history(ORDERS)
     last = max((history / "_delta_log").glob("*.json"))
     put_commit(history, int(last.stem) + 1, "MERGE", moved({HISTORY_APP: 0x510}))
+    with pytest.raises(LakeUnusable, match="is older than the rest of the lake"):
+        Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
     for done in _ask(lake):
         assert done.code == 6, done.stdout
         assert f"{lake.changes} is older than the rest of the lake: it has changes up to 0/500" in done.stderr
