@@ -54,6 +54,7 @@ class After(StrEnum):
     EXPIRED = "expired"  # the versions of one table
     HOLD_RECORDED = "hold-recorded"
     ERASURE_BEGUN = "erasure-begun"  # its record
+    SECRETS_DESTROYED = "secrets-destroyed"  # of the ledger's entries that commit to the values
     VALUES_REWRITTEN = "values-rewritten"  # files of one table without the values, in no commit yet
     VALUES_ERASED = "values-erased"  # of one table; the old files are still there
     FILES_DELETED = "files-deleted"  # of one table

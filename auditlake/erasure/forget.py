@@ -3,12 +3,13 @@
 Order of effects, under the locks of everything that rewrites files, and with the gate to apply closed:
 
 1. Check everything (`erasure.scope`). Record the intent, durable: tokens, columns, why; no key and no value.
-2. `transactions`: contexts of the commits concerned, in which a value is looked for. First, because the values are
-   read from 3 and 4.
-3. `changes`.
-4. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
-5. What a killed `resync` left of the table.
-6. Record the end.
+2. In a lake with a ledger: the secrets of the entries that commit to the values (`erasure.in_ledger`).
+3. `transactions`: contexts of the commits concerned, in which a value is looked for. First, because the values are
+   read from 4 and 5.
+4. `changes`.
+5. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
+6. What a killed `resync` left of the table.
+7. Record the end.
 
 Each table is rewritten, committed, and then rid of every file that its new version does not name (`delta.erasing`). A
 kill at any point leaves a lake that can be read and followed, and an intent without an end: `resume` does all of it
@@ -17,17 +18,18 @@ again. `follow`, `capture` and `maintain` go on: capture appends after the commi
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from auditlake.audit.lake_reader import Reader
+from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.delta.erasing import Task, erase, forget_log
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
 from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
+from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
 from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
 from auditlake.erasure.scope import Wanted, find_scope, places_of, require_erasable
 from auditlake.errors import ConfigError, LakeUnusable
@@ -39,7 +41,11 @@ from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import HISTORY_APP, Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.ledger.blocks import has_ledger, read_entries
+from auditlake.ledger.canonical import Kind
 from auditlake.ledger.copies import text_column
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, with_us
+from auditlake.ledger.seal import Sealer
 from auditlake.store.files import remove_folder
 
 _STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
@@ -56,10 +62,20 @@ def forget(lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False) 
         return find_scope(lake, wanted, now)
     with _alone(lake):
         require_finished(lake)
-        erasure = record_intent(lake, find_scope(lake, wanted, now))
+        if has_ledger(lake):
+            Sealer(lake).seal("forget")
+        scope = find_scope(lake, wanted, now)
+        numbers = _Run.of(lake, scope).numbers() if has_ledger(lake) else []
+        erasure = record_intent(lake, replace(scope, entries=tuple(sorted(numbers))))
         reach(After.ERASURE_BEGUN)
-        _Run.of(lake, erasure).all()
+        _finish(lake, erasure)
     return erasure
+
+
+def _finish(lake: Lake, erasure: Erasure) -> None:
+    _Run.of(lake, erasure).all()
+    if has_ledger(lake):
+        Sealer(lake).seal("forget")
 
 
 def resume(lake: Lake) -> list[Erasure]:
@@ -72,7 +88,7 @@ def resume(lake: Lake) -> list[Erasure]:
     with _alone(lake):
         found = unfinished(lake)
         for each in found:
-            _Run.of(lake, each).all()
+            _finish(lake, each)
     return found
 
 
@@ -120,9 +136,10 @@ class _Run:
 
     def all(self) -> None:
         """Erase from every place, in the documented order."""
-        contexts = self._contexts()
-        changes = InChanges(self.changes.relations, self.changes.matcher, contexts)
-        transactions = InTransactions(contexts)
+        changes, transactions = self._with_contexts()
+        if self.erasure.entries:
+            destroy_secrets(self.lake, frozenset(self.erasure.entries), self._entries(changes, transactions))
+            reach(After.SECRETS_DESTROYED)
         in_transactions = Task(_any(self.lake.transactions, ["lsn", "context"], transactions), transactions.change)
         columns = ["lsn", "op", "relation", "old", "new", "unchanged", "content"]
         erase(self.lake.transactions, in_transactions)
@@ -135,6 +152,35 @@ class _Run:
             remove_folder(left)
         record_end(self.lake, self.erasure)
         reach(After.ERASURE_ENDED)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the ledger's entries that commit to what is erased."""
+        changes, transactions = self._with_contexts()
+        entries = self._entries(changes, transactions)
+        kinds = f"kind in ('{Kind.CHANGE}', '{Kind.TRANSACTION}')"
+        rows = read_entries(self.lake, f"{kinds} and {in_lsns('lsn', sorted({lsn for _, lsn, _ in entries}))}")
+        found = [row["number"] for row in rows.to_pylist() if (row["kind"], row["lsn"], row["ordinal"]) in entries]
+        return [*found, *numbers_of_copies(self.lake, self.table, self.history.erased)]
+
+    def _entries(self, changes: InChanges, transactions: InTransactions) -> dict[tuple[str, int, int], Entry]:
+        """Return the entries, as they are still, of the changes and transactions that lose something."""
+        found: dict[tuple[str, int, int], Entry] = {}
+        for kind, place, rows in (
+            (CHANGES, self.lake.changes, changes),
+            (TRANSACTIONS, self.lake.transactions, transactions),
+        ):
+            for batch in _batches(place):
+                concerned = batch.filter(pa.array(rows.mask(batch)))
+                pairs = zip(concerned.to_pylist(), rows.change(concerned).to_pylist(), strict=True)
+                differ = pa.array([before != after for before, after in pairs], pa.bool_())
+                for row in with_us(concerned.filter(differ)).to_pylist():
+                    entry = entry_of(kind, row)
+                    found[entry.identity.kind, entry.identity.lsn or 0, entry.identity.ordinal or 0] = entry
+        return found
+
+    def _with_contexts(self) -> tuple[InChanges, InTransactions]:
+        contexts = self._contexts()
+        return InChanges(self.changes.relations, self.changes.matcher, contexts), InTransactions(contexts)
 
     def _contexts(self) -> Contexts:
         """Collect the values that are still there, and the commits that had them."""

@@ -18,15 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.lake.erasures import Erasure
+from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import token
 from auditlake.ledger.copies import text_column
 
-ERASED_OP = "erased"
-"""`op` in `changes` of a change of a row that was removed."""
-ERASED_KEY = ""
-"""Key in `_raw` of the names of erased columns, as a JSON list: no column of PostgreSQL has this name."""
 REPLACED = "[erased]"
 """What replaces a text in a context."""
 LEAST_TEXT = 4
@@ -71,12 +67,16 @@ class InHistory:
         keys = [text_column(rows, column).to_pylist() for column in self.table.key]
         return np.fromiter((self.matcher.matches(key) for key in zip(*keys, strict=True)), bool, rows.num_rows)
 
+    def erased(self, rows: pa.Table) -> np.ndarray:
+        """Return which rows go, or lose values: versions that ended."""
+        mask = self.mask(rows)
+        return mask if not self.matcher.erasure.columns else mask & rows["_to_lsn"].is_valid().to_numpy()
+
     def change(self, rows: pa.Table) -> pa.Table:
         """Return the rows that stay, without the values that go."""
-        mask, erasure = self.mask(rows), self.matcher.erasure
+        erasure, here = self.matcher.erasure, pa.array(self.erased(rows))
         if not erasure.columns:
-            return rows.filter(pa.array(~mask))
-        here = pa.array(mask & rows["_to_lsn"].is_valid().to_numpy())
+            return rows.filter(pc.invert(here))
         if not pc.any(here).as_py():
             return rows
         for name in (name for name in erasure.stored if name in rows.column_names):

@@ -25,7 +25,6 @@ from auditlake.lake.erasures import Erasure
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import has_ledger
 from auditlake.lsn import Lsn
 from auditlake.store.place import Place
 
@@ -53,11 +52,6 @@ def require_erasable(lake: Lake) -> None:
         raise Unsupported(
             f"{lake.root} is in an object store, which may keep older versions of what is deleted",
             "Erase in a copy on a disk: auditlake backup, then restore there.",
-        )
-    if has_ledger(lake):
-        raise Unsupported(
-            f"{lake.root} has a ledger, and this version does not destroy the secrets of single entries",
-            "Without it, an entry would still confirm a guess of the erased values.",
         )
 
 

@@ -22,13 +22,19 @@ from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent, read_each
 from auditlake.store.place import Place
 
+ERASED_OP = "erased"
+"""`op` in `changes` of a change of a row that was removed."""
+ERASED_KEY = ""
+"""Key in `_raw` of the names of erased columns, as a JSON list: no column of PostgreSQL has this name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
     """One erasure. Without `columns` the whole row is removed; they are names of the source, `stored` of the history.
 
     `kept` are the changes, as LSN and ordinal, whose new row is the one that PostgreSQL has now: it stays. The versions
-    concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `done_us` is None while it
+    concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `entries` are the numbers of
+    the ledger's entries whose secrets are destroyed. `done_us` is None while it
     is unfinished. Times in microseconds since 1970.
     """
 
@@ -47,6 +53,7 @@ class Erasure:
     reason: str
     by: str
     time_us: int
+    entries: tuple[int, ...] = ()
     done_us: int | None = None
 
     @property
@@ -76,7 +83,7 @@ def read_erasures(lake: Lake) -> list[Erasure]:
 def _erasure(lake: Lake, place: Place) -> Erasure:
     content = _read(place)
     try:
-        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored")}
+        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored", "entries")}
         kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
         erasure = Erasure(**{**content, **lists, "kept": kept})
         end = _end(lake, erasure.number)

@@ -45,6 +45,9 @@ ENTRIES_SCHEMA = pa.schema(
         ("ordinal", pa.int64()),
         ("name", pa.string()),
         ("hash", pa.binary()),
+        ("secret", pa.binary()),
+        ("lookup", pa.binary()),
+        ("commitment", pa.binary()),
     ]
 )
 BLOCKS_SCHEMA = pa.schema(
@@ -64,6 +67,8 @@ BLOCKS_SCHEMA = pa.schema(
         ("upto_ordinal", pa.int64()),
         ("key", pa.binary()),
         ("time", _TIME),
+        ("key_hash", pa.binary()),
+        ("lookup_key", pa.binary()),
     ]
 )
 
@@ -95,10 +100,28 @@ class Block:
     tree: Frontier
     after: Bound
     upto: Bound
-    key: bytes
+    key: bytes | None
+    """None if values of its entries were erased."""
     time_us: int
     leaves: bytes = b""
     """The hashes of its pages, one after the other."""
+    erased_hash: str | None = None
+    """The hash of the key, if that is gone."""
+    lookup_key: bytes | None = None
+    """Finds the stored secrets of rows of copies, if the key is gone."""
+
+    @property
+    def key_hash(self) -> str:
+        """Return the hash of the key, in hexadecimal."""
+        return self.erased_hash or "" if self.key is None else sha256(b"auditlake key" + self.key).hexdigest()
+
+    def secret(self, entry: Entry, stored: bytes | None) -> bytes | None:
+        """Return the secret of an entry of this block, given what the entry's row has; None if it is destroyed."""
+        return stored if self.key is None else entry.secret(self.key)
+
+    def has(self, number: int) -> bool:
+        """Return whether an entry is one of this block."""
+        return self.first_entry <= number < self.first_entry + self.entries
 
     @property
     def pages(self) -> int:
@@ -128,18 +151,16 @@ class Block:
             "upto_ordinal": self.upto.ordinal,
             "key": self.key,
             "time": self.time_us,
+            "key_hash": None if self.erased_hash is None else bytes.fromhex(self.erased_hash),
+            "lookup_key": self.lookup_key,
         }
 
 
 def block_entry(block: Block, before: Frontier) -> Entry:
     """Return the first entry of a block, which chains it to the tree before it."""
     bounds = (*block.after, *block.upto)
-    fields = (block.number, block.origin, before.size, before.root.hex(), *bounds, block.time_us, _of_key(block.key))
+    fields = (block.number, block.origin, before.size, before.root.hex(), *bounds, block.time_us, block.key_hash)
     return Entry(Identity(Kind.BLOCK, None, block.number, ""), fields)
-
-
-def _of_key(key: bytes) -> str:
-    return sha256(b"auditlake key" + key).hexdigest()
 
 
 def has_ledger(lake: Lake) -> bool:
@@ -167,9 +188,18 @@ def _read(lake: Lake, clause: str) -> list[Block]:
     table = read_newest(lake.ledger_blocks)
     if table is None:
         return []
-    rows = select(f"from blocks {clause}", blocks=table).select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
+    rows = _with_columns(select(f"from blocks {clause}", blocks=table), BLOCKS_SCHEMA)
     at = BLOCKS_SCHEMA.get_field_index("time")
     return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
+
+
+def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the columns of a schema, NULL in those that a table of an earlier release lacks."""
+    present = frozenset(rows.column_names)
+    columns = [
+        rows[each.name].cast(each.type) if each.name in present else pa.nulls(len(rows), each.type) for each in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _tree(row: Mapping[str, Any]) -> Frontier:
@@ -195,6 +225,8 @@ def _blocks(rows: pa.Table) -> Iterator[Block]:
                 row["key"],
                 row["time"],
                 row["leaves"],
+                None if row["key_hash"] is None else row["key_hash"].hex(),
+                row["lookup_key"],
             )
         except (TypeError, ValueError) as exc:
             raise LakeUnusable(
@@ -207,9 +239,10 @@ def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.
     table = read_newest(lake.ledger_entries)
     if table is None:
         return ENTRIES_SCHEMA.empty_table().select(columns or ENTRIES_SCHEMA.names)
-    shown = ", ".join(columns or ENTRIES_SCHEMA.names)
+    wanted, present = columns or ENTRIES_SCHEMA.names, table.types
+    shown = ", ".join(name for name in wanted if name in present)
     found = select(f"select {shown} from entries where {condition} order by number", entries=table)
-    return found.cast(pa.schema([ENTRIES_SCHEMA.field(name) for name in found.schema.names]))
+    return _with_columns(found, pa.schema([ENTRIES_SCHEMA.field(name) for name in wanted]))
 
 
 def hashes_in(entries: pa.Table) -> list[bytes]:

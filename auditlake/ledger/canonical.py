@@ -15,7 +15,7 @@ with a *secret* of 128 bits, so that nobody can guess the values from a commitme
 
 `key` is the random key of the entry's block, `identity` its kind, LSN, ordinal and name; of a row of a copy, which has
 no number, the fields with its values follow. A proof shows the secret of one entry only. If
-key and values are destroyed, and the secrets of all other entries kept, the record still verifies.
+key and values are destroyed, and the secrets of all other entries kept, the record still verifies (`ledger.erased`).
 
 Fields. PostgreSQL's text never contains the byte 0, so it delimits (written `0` here):
 
@@ -61,6 +61,8 @@ class Kind(StrEnum):
     """The value of an added column in older rows."""
     GAP = "gap"
     """A range of LSNs in which changes are missing."""
+    ERASURE = "erasure"
+    """An erasure: what was removed, and the numbers of the entries whose secrets were destroyed."""
     HOLD = "hold"
     """The addition or the release of a legal hold."""
     COPY = "copy"
@@ -200,8 +202,10 @@ def sql_secret(key_field: str, identity: Iterable[str]) -> str:
     return f"substr({whole}, 1, {2 * SECRET_BYTES})"
 
 
-def sql_hash(kind: Kind, fields: Iterable[str], secret: str, values: Iterable[str]) -> str:
-    """Return SQL for the hash of an entry."""
+def sql_hash(kind: Kind, fields: Iterable[str], secret: str, values: Iterable[str], instead: str | None = None) -> str:
+    """Return SQL for the hash of an entry; `instead` is its commitment, if that is not NULL."""
     commitment = f"sha256({sql_text((sql_constant(VALUES), secret, _SQL_END, *values))})"
+    if instead is not None:
+        commitment = f"coalesce({instead}, {commitment})"
     record = (sql_constant(ENTRY), sql_constant(kind), *fields, commitment, _SQL_END)
     return f"unhex(sha256({sql_text(record)}))"

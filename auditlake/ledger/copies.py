@@ -8,7 +8,8 @@ else in a history follows from them and the changes, which `verify` folds again.
 Rows have no order of their own, so the entries of a copy are in the order of their hashes.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import hmac
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files
+from auditlake.ledger.blocks import Block
 from auditlake.ledger.canonical import (
     ENTRY,
     SECRET,
@@ -74,8 +76,43 @@ def columns_of(table: HistoryTable, lsn: Lsn) -> list[Column]:
     return sorted(table.columns_at(lsn), key=lambda column: column.name)
 
 
-def copied_rows(table: HistoryTable, lsn: Lsn, key: bytes) -> Iterator[CopiedRows]:
-    """Hash the rows of a copy, file by file, with the key of their block.
+SecretOfRow = Callable[[Identity, bytes], bytes | None]
+"""Returns the secret of a row of a copy, given its values in canonical form; None if it was destroyed."""
+
+
+def derived(key: bytes) -> SecretOfRow:
+    """Return the secrets that follow from the key of a block."""
+
+    def secret(identity: Identity, values: bytes) -> bytes:
+        return sha256(text_of((SECRET, key.hex(), *identity)).encode() + values).digest()[:SECRET_BYTES]
+
+    return secret
+
+
+def stored(secrets: Mapping[bytes, bytes], lookup_key: bytes) -> SecretOfRow:
+    """Return the secrets that a block has by what `lookup` returns, once its key is gone."""
+
+    def secret(identity: Identity, values: bytes) -> bytes | None:
+        return secrets.get(lookup(lookup_key, identity, values))
+
+    return secret
+
+
+def secrets_in(block: Block, rows: pa.Table) -> SecretOfRow:
+    """Return the secrets of the rows of a copy in a block, given its entries."""
+    if block.key is not None:
+        return derived(block.key)
+    pairs = zip(rows["lookup"].to_pylist(), rows["secret"].to_pylist(), strict=True)
+    return stored({found: secret for found, secret in pairs if secret is not None}, block.lookup_key or b"")
+
+
+def lookup(key: bytes, identity: Identity, values: bytes) -> bytes:
+    """Return what finds the stored secret of a row; without the lookup key of its block it tells nothing."""
+    return hmac.digest(key, text_of(identity).encode() + values, "sha256")[:SECRET_BYTES]
+
+
+def copied_rows(table: HistoryTable, lsn: Lsn, secrets: SecretOfRow) -> Iterator[CopiedRows]:
+    """Hash the rows of a copy, file by file, with these secrets; a row without a secret has no hash.
 
     Raises NotCanonical if a value has the byte 0, Unsupported if the history has foreign table features.
     """
@@ -86,7 +123,7 @@ def copied_rows(table: HistoryTable, lsn: Lsn, key: bytes) -> Iterator[CopiedRow
             chosen = rows.filter(pc.fill_null(condition(rows, lsn), fill_value=False))
             if chosen.num_rows:
                 identity = Identity(kind, lsn, None, str(table.name))
-                yield CopiedRows(kind, _hashes(table, identity, key, chosen), file, chosen)
+                yield CopiedRows(kind, _hashes(table, identity, secrets, chosen), file, chosen)
 
 
 def _began(rows: pa.Table, lsn: Lsn) -> pa.Array:
@@ -100,19 +137,28 @@ def _ended(rows: pa.Table, lsn: Lsn) -> pa.Array:
 _PARTS = {Kind.ROW: _began, Kind.ENDED: _ended}
 
 
-def _hashes(table: HistoryTable, identity: Identity, key: bytes, rows: pa.Table) -> list[bytes]:
-    """Hash rows as `Entry.hash` does, from texts that are made by column."""
+def values_of(table: HistoryTable, lsn: Lsn, rows: pa.Table) -> list[bytes]:
+    """Return the values of rows of a copy in their canonical form, from texts that are made by column.
+
+    Raises NotCanonical.
+    """
     numbers = [rows[name].to_pylist() for name in ("_from_lsn", "_ordinal")]
-    lsn = Lsn(identity.lsn or 0)
     texts = [text_column(rows, column) for column in columns_of(table, lsn)]
     lists = list_texts(texts, rows.num_rows).to_pylist()
-    secret_head = text_of((SECRET, key.hex(), *identity)).encode()
+    triples = zip(*numbers, lists, strict=True)
+    return [text_of((begin, ordinal)).encode() + listed.encode() for begin, ordinal, listed in triples]
+
+
+def _hashes(table: HistoryTable, identity: Identity, secrets: SecretOfRow, rows: pa.Table) -> list[bytes]:
+    """Hash rows as `Entry.hash` does; empty bytes for one whose secret is destroyed."""
+    lsn = Lsn(identity.lsn or 0)
     record_head = text_of((ENTRY, identity.kind, *table.name, lsn)).encode()
     values_head = text_of((VALUES,)).encode()
     found = []
-    for begin, ordinal, listed in zip(*numbers, lists, strict=True):
-        values = text_of((begin, ordinal)).encode() + listed.encode()
-        secret = sha256(secret_head + values).digest()[:SECRET_BYTES]
+    for values in values_of(table, lsn, rows):
+        if (secret := secrets(identity, values)) is None:
+            found.append(b"")
+            continue
         commitment = sha256(b"%s%s\0;%s" % (values_head, secret.hex().encode(), values)).hexdigest()
         found.append(sha256(b"%s%s\0;" % (record_head, commitment.encode())).digest())
     return found

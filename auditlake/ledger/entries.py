@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditlake.delta.small_tables import read_rows
+from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
@@ -52,23 +53,34 @@ class Entry:
     fields: tuple[Value, ...]
     values: tuple[Value, ...] = ()
 
-    def record(self, key: bytes) -> str:
-        """Return the record, with the key of the entry's block.
+    def record(self, secret: bytes) -> str:
+        """Return the record, with the entry's secret.
 
         Raises NotCanonical.
         """
-        return record_of(self.identity.kind, self.fields, commitment_of(self.secret(key), self.values))
+        return self.record_with(self.commitment(secret))
+
+    def record_with(self, commitment: bytes) -> str:
+        """Return the record with a commitment, whose values and secret may be gone."""
+        return record_of(self.identity.kind, self.fields, commitment)
+
+    def commitment(self, secret: bytes) -> bytes:
+        """Return the commitment to the values.
+
+        Raises NotCanonical.
+        """
+        return commitment_of(secret, self.values)
 
     def secret(self, key: bytes) -> bytes:
         """Return the secret of the entry, with the key of its block."""
         return secret_of(key, self.identity, self.values if self.identity.kind in OF_COPIES else ())
 
-    def hash(self, key: bytes) -> bytes:
+    def hash(self, secret: bytes) -> bytes:
         """Return the hash of the entry.
 
         Raises NotCanonical.
         """
-        return hash_of(self.record(key))
+        return hash_of(self.record(secret))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,14 @@ def _sql_bytes(value: str) -> str:
     return sql_field(f"lower(hex({value}))")
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """SQL for the stored secret of an entry, and for its commitment if its values were erased, both in hexadecimal."""
+
+    secret: str
+    commitment: str
+
+
 _SQL = {_LISTS: sql_list, _TIMES: sql_time, "": sql_field, "bytes": _sql_bytes}
 _PLAIN_TEXTS = {
     Kind.CHANGE: ("origin", "op", "schema", "table", "prefix"),
@@ -105,10 +125,11 @@ _PLAIN_TEXTS = {
 }
 
 
-def sql_of(table: _Kind, key: str, alias: str = "") -> tuple[str, str]:
+def sql_of(table: _Kind, key: str, alias: str = "", stored: Stored | None = None) -> tuple[str, str]:
     """Return SQL for the hash of a row, and for the condition that it has a canonical form.
 
-    `key` is SQL of a field with the key of the row's block, `alias` that of the table.
+    `key` is SQL of a field with the key of the row's block, `alias` that of the table. `stored` is SQL for what is
+    used instead where it is not NULL.
     """
 
     def column(name: str) -> str:
@@ -121,7 +142,10 @@ def sql_of(table: _Kind, key: str, alias: str = "") -> tuple[str, str]:
     )
     lists = [column(name) for name, form in {**table.fields, **table.values}.items() if form == _LISTS]
     texts = [column(name) for name in _PLAIN_TEXTS[table.kind]]
-    hashed = sql_hash(table.kind, fields, sql_secret(key, identity), values)
+    secret = sql_secret(key, identity)
+    if stored is not None:
+        secret = f"coalesce({stored.secret}, {secret})"
+    hashed = sql_hash(table.kind, fields, secret, values, None if stored is None else stored.commitment)
     return hashed, sql_is_canonical(texts, lists)
 
 
@@ -145,8 +169,8 @@ def _value(value: Any, form: str) -> Value:  # noqa: ANN401 - of any column
 
 
 def small_entries(lake: Lake) -> Iterator[Entry]:
-    """Yield the entries of `relations`, `added`, `gaps` and holds, in an order that does not depend on files."""
-    found = [*_relations(lake), *_added(lake), *_gaps(lake), *_holds(lake)]
+    """Yield the entries of `relations`, `added`, `gaps`, holds and erasures, in an order independent of files."""
+    found = [*_relations(lake), *_added(lake), *_gaps(lake), *_holds(lake), *_erasures(lake)]
     yield from sorted(found, key=lambda entry: (entry.identity.kind, *map(str, entry.identity[1:])))
 
 
@@ -183,6 +207,14 @@ def _holds(lake: Lake) -> Iterator[Entry]:
     for number, each in enumerate(read_events(lake)):
         fields = (number, each.event, each.name, each.tables, each.token, each.until_us, each.time_us)
         yield Entry(Identity(Kind.HOLD, None, number, each.name), fields, (each.reason, each.by))
+
+
+def _erasures(lake: Lake) -> Iterator[Entry]:
+    for each in read_erasures(lake):
+        counts = (each.upto_lsn, each.from_lsn, each.to_lsn, each.versions, each.changes, each.time_us)
+        lists = (list(each.tokens), list(each.columns), [f"{number}" for number in each.entries])
+        fields = (each.number, each.schema, each.table, *counts, *lists)
+        yield Entry(Identity(Kind.ERASURE, None, each.number, str(each.name)), fields, (each.reason, each.by))
 
 
 def with_us(rows: pa.Table) -> pa.Table:

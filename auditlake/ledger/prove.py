@@ -14,6 +14,7 @@ A verifier checks, for each entry (docs/proof-and-erasure.md, tests/proof_verifi
 3. SHA-256(0x00 · `auditlake page 1` and a line feed · hashes) is a leaf; the path leads to the root from there.
 4. The signature of the checkpoint.
 
+If values were erased, `secret` and `values` are null: then 1 cannot be checked, and all else can.
 `kind`, `lsn` and `ordinal` repeat fields of the record, for people. Only the secrets of these entries are shown.
 """
 
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from auditlake.audit.changes import in_changes
 from auditlake.audit.lake_reader import Reader, in_lsns
@@ -33,8 +35,8 @@ from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import PAGE_ENTRIES, Block, read_blocks, read_entries
-from auditlake.ledger.canonical import Kind, page_of, text_of
-from auditlake.ledger.copies import copy_entry, find_copied
+from auditlake.ledger.canonical import OF_COPIES, Kind, hash_of, page_of, text_of
+from auditlake.ledger.copies import copy_entry, find_copied, lookup
 from auditlake.ledger.digest import checkpoint_of
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, small_entries, with_us
 from auditlake.ledger.merkle import HASH_BYTES, inclusion_path, leaf_hash
@@ -43,6 +45,9 @@ from auditlake.lsn import Lsn
 
 FORMAT = "auditlake proof 1"
 _MOST = 10_000
+Row = Mapping[str, Any]
+"""A row of the ledger's entries."""
+Place = tuple[str, int | None, int | None, str]
 _SEAL_FIRST = "auditlake seal seals it; then make a new digest."
 
 
@@ -157,21 +162,40 @@ class _Proofs:
             leaf = block.size_before + page
             if f"{leaf}" not in pages:
                 pages[f"{leaf}"] = self._page(block, page, leaf)
-            proofs.append(_proof(entry, block, leaf, place))
+            proofs.append(_proof(entry, block, row, (leaf, place)))
         return {"format": FORMAT, "checkpoint": self._note, "entries": proofs, "pages": pages}
 
-    def _found(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, Mapping[str, int]]]:
+    def _found(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, Row]]:
         """Yield each entry with its row in the ledger."""
         kinds = ", ".join(sorted({f"'{entry.identity.kind}'" for entry in entries}))
         lsns = in_lsns("lsn", [entry.identity.lsn or 0 for entry in entries])
         rows = read_entries(self._lake, f"kind in ({kinds}) and {lsns}").to_pylist() if entries else []
         by_hash = {row["hash"]: row for row in rows}
+        by_lookup = {row["lookup"]: row for row in rows if row["lookup"] is not None}
+        by_place = {_place(row["kind"], row["lsn"], row["ordinal"], row["name"]): row for row in rows}
         for entry in entries:
-            hashes = (entry.hash(self._blocks[number].key) for number in _block_numbers(entry, rows, self._blocks))
-            row = next((by_hash[each] for each in hashes if each in by_hash), None)
+            row = self._by_key(entry, rows, by_hash) or self._by_secret(entry, by_lookup, by_place)
             if row is None:
                 raise _not_sealed(entry)
             yield entry, row
+
+    def _by_key(self, entry: Entry, rows: Sequence[Row], by_hash: Mapping[bytes, Row]) -> Row | None:
+        """Find the row of an entry whose secret follows from the key of its block."""
+        blocks = (self._blocks[number] for number in _block_numbers(entry, rows, self._blocks))
+        hashes = (entry.hash(entry.secret(block.key)) for block in blocks if block.key is not None)
+        return next((by_hash[each] for each in hashes if each in by_hash), None)
+
+    def _by_secret(self, entry: Entry, by_lookup: Mapping[bytes, Row], by_place: Mapping[Place, Row]) -> Row | None:
+        """Find the row of an entry in a block without a key, also if its values were erased."""
+        if entry.identity.kind in OF_COPIES:
+            values = text_of(entry.values).encode()
+            keys = [block.lookup_key for block in self._blocks.values() if block.lookup_key is not None]
+            row = next((by_lookup[n] for k in keys if (n := lookup(k, entry.identity, values)) in by_lookup), None)
+        else:
+            row = by_place.get(_place(*entry.identity))
+        if row is None or row["block"] not in self._blocks:
+            return None
+        return row if hash_of(_record(entry, self._blocks[row["block"]], row)) == row["hash"] else None
 
     def _page(self, block: Block, page: int, leaf: int) -> dict[str, object]:
         first = block.first_entry + page * PAGE_ENTRIES
@@ -201,15 +225,29 @@ def _not_sealed(entry: Entry) -> NotAnswerable:
     )
 
 
-def _proof(entry: Entry, block: Block, leaf: int, place: int) -> dict[str, object]:
+def _place(kind: str, lsn: int | None, ordinal: int | None, name: str) -> Place:
+    """Return what distinguishes an entry with a number; the name of a change is for messages only."""
+    return kind, lsn, ordinal, "" if kind in {Kind.CHANGE, Kind.TRANSACTION} else name
+
+
+def _record(entry: Entry, block: Block, row: Row) -> str:
+    """Return the record of an entry, without its values if these were erased; empty if nothing is left of it."""
+    secret = block.secret(entry, row["secret"])
+    if secret is not None:
+        return entry.record(secret)
+    return "" if row["commitment"] is None else entry.record_with(row["commitment"])
+
+
+def _proof(entry: Entry, block: Block, row: Row, at: tuple[int, int]) -> dict[str, object]:
     kind, lsn, ordinal, _ = entry.identity
+    secret, (leaf, place) = block.secret(entry, row["secret"]), at
     return {
         "kind": kind,
         "lsn": None if lsn is None else str(Lsn(lsn)),
         "ordinal": ordinal if kind is Kind.CHANGE else None,
-        "record": entry.record(block.key),
-        "secret": entry.secret(block.key).hex(),
-        "values": text_of(entry.values),
+        "record": _record(entry, block, row),
+        "secret": None if secret is None else secret.hex(),
+        "values": None if secret is None else text_of(entry.values),
         "leaf": leaf,
         "place": place,
     }

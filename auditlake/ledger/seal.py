@@ -50,7 +50,7 @@ from auditlake.ledger.blocks import (
     read_last_block,
 )
 from auditlake.ledger.canonical import KEY_BYTES, Identity, Kind, sql_constant
-from auditlake.ledger.copies import copied_rows, copies_of, copy_entry
+from auditlake.ledger.copies import copied_rows, copies_of, copy_entry, derived
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
 from auditlake.ledger.merkle import Frontier
 from auditlake.lsn import Lsn
@@ -59,7 +59,7 @@ from auditlake.store.files import make_folder
 MOST_TRANSACTIONS, MOST_CHANGES = 100_000, 1_000_000
 _TIDY_EVERY = 200
 """Blocks after which small files are joined."""
-_SMALL = "('relation', 'added', 'gap', 'hold', 'copy')"
+_SMALL = "('relation', 'added', 'gap', 'hold', 'erasure', 'copy')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,8 @@ class _Writer:
         hashes = entries["hash"].to_pylist()
         block = begun.block(len(hashes), page_leaves(hashes))
         numbers = pa.array(np.arange(block.first_entry, block.first_entry + len(hashes)))
-        columns = [numbers, pa.array([number] * len(hashes), pa.int64()), *entries.columns]
+        nothing = pa.nulls(len(hashes), pa.binary())
+        columns = [numbers, pa.array([number] * len(hashes), pa.int64()), *entries.columns, *[nothing] * 3]
         rows = pa.table(columns, schema=ENTRIES_SCHEMA).combine_chunks().to_batches()
         self._entries.append(rows[0], {LEDGER_APP: number})
         reach(After.ENTRIES_SEALED)
@@ -227,18 +228,19 @@ class _Writer:
         return block
 
 
-_COLUMNS = pa.schema([field for field in ENTRIES_SCHEMA if field.name not in {"number", "block"}])
+_ADDED_LATER = {"number", "block", "secret", "lookup", "commitment"}
+_COLUMNS = pa.schema([field for field in ENTRIES_SCHEMA if field.name not in _ADDED_LATER])
 
 
 def _table(entries: Sequence[Entry], key: bytes) -> pa.Table:
-    rows = [{**entry.identity._asdict(), "hash": entry.hash(key)} for entry in entries]
+    rows = [{**entry.identity._asdict(), "hash": entry.hash(entry.secret(key))} for entry in entries]
     return pa.Table.from_pylist(rows, _COLUMNS)
 
 
 def _copied(table: HistoryTable, lsn: Lsn, key: bytes) -> pa.Table:
     """Return the entries of a copy: its own, then those of its rows by their hashes."""
     hashes: dict[Kind, list[bytes]] = {Kind.ROW: [], Kind.ENDED: []}
-    for part in copied_rows(table, lsn, key):
+    for part in copied_rows(table, lsn, derived(key)):
         hashes[part.kind] += part.hashes
     own = copy_entry(table, lsn, len(hashes[Kind.ROW]), len(hashes[Kind.ENDED]))
     parts = [_table([own], key)]

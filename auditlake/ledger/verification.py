@@ -16,6 +16,7 @@ Findings name tables, commits and keys, never other values.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ from auditlake.delta.data_files import DataFile, check_files
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
+from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import (
@@ -38,9 +40,9 @@ from auditlake.ledger.blocks import (
     read_blocks,
     read_entries,
 )
-from auditlake.ledger.canonical import Identity, Kind, NotCanonical
-from auditlake.ledger.copies import CopiedRows, columns_of, copied_rows, copies_of, copy_entry, text_column
-from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
+from auditlake.ledger.canonical import OF_COPIES, Identity, Kind, NotCanonical
+from auditlake.ledger.copies import CopiedRows, columns_of, copied_rows, copies_of, copy_entry, secrets_in, text_column
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, Stored, small_entries, sql_of
 from auditlake.ledger.merkle import Frontier, root_of
 from auditlake.ledger.seal import NAME, changes_in, commits_in
 from auditlake.ledger.signed_note import Checkpoint
@@ -50,7 +52,13 @@ from auditlake.store.place import Place
 
 _AT_ONCE = 1_000_000
 """Entries that are compared by one statement."""
-_TABLE_OF = {Kind.RELATION: "relations", Kind.ADDED: "added", Kind.GAP: "gaps", Kind.HOLD: "holds"}
+_TABLE_OF = {
+    Kind.RELATION: "relations",
+    Kind.ADDED: "added",
+    Kind.GAP: "gaps",
+    Kind.HOLD: "holds",
+    Kind.ERASURE: "erasures",
+}
 """What has the rows of the kinds of which there are few."""
 LEDGER = "ledger"
 _RESTORE = "Restore the lake from a copy that these digests prove, and find out who can write to it."
@@ -183,7 +191,7 @@ def _check_tree(lake: Lake, blocks: Sequence[Block]) -> _Tree:
             problem = "does not continue the block before"
         if problem is None and rows["number"].to_pylist() != list(range(entries, entries + block.entries)):
             problem = "lacks entries, or has others"
-        if problem is None and hashes[:1] != [block_entry(block, before).hash(block.key)]:
+        if problem is None and not _is(block_entry(block, before), block, rows.slice(0, 1).to_pylist()):
             problem = "its bounds, its time or its key are not those that were sealed"
         if problem is not None and not found:
             found.append(
@@ -207,7 +215,7 @@ def _with_entries(lake: Lake, blocks: Sequence[Block]) -> Iterator[tuple[Block, 
     """Yield each block with number and hash of its entries, read in parts."""
     for part in _parts(blocks):
         condition = f"block between {part[0].number:d} and {part[-1].number:d}"
-        rows = read_entries(lake, condition, ("number", "block", "hash"))
+        rows = read_entries(lake, condition, ("number", "block", "hash", "secret"))
         for block in part:
             yield block, rows.filter(pc.equal(rows["block"], block.number))
 
@@ -269,6 +277,7 @@ class _Rows:
         self._lake = lake
         self._blocks = blocks
         self._by_number = {block.number: block for block in blocks}
+        self._erased = frozenset(number for each in read_erasures(lake) for number in each.entries)
         self._limit = limit
         self._damaged = damaged
         self.notes = [f"the rows of {name} are not compared: files of it are damaged" for name in sorted(damaged)]
@@ -277,6 +286,7 @@ class _Rows:
         """Yield what is not as it was sealed."""
         for part in _parts(self._blocks):
             yield from self._streamed(part)
+        yield from self._destroyed()
         yield from self._small()
         yield from self._copies()
 
@@ -303,7 +313,9 @@ class _Rows:
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files
         of_ledger = {each.name: read_newest(each) for each in _of_ledger(self._lake)}
-        for sql in (_compared(kind, condition, of_block), _repeated(kind, condition)):
+        entries = of_ledger[self._lake.ledger_entries.name]
+        with_secrets = entries is not None and "secret" in entries.types
+        for sql in (_compared(kind, condition, of_block, with_secrets=with_secrets), _repeated(kind, condition)):
             found = select(f"{sql} limit {self._limit + 1}", t=table, **of_ledger)
             for row in found.to_pylist():
                 ordinal = row["ordinal"] if kind is Kind.CHANGE else None
@@ -311,6 +323,19 @@ class _Rows:
                 what = "change" if kind is Kind.CHANGE else "transaction"
                 file = None if row["found"] == "removed" else _file_of(place, listed, row["lsn"], ordinal)
                 yield Mismatch(f"{row['found']} {what}", name or place.name, Lsn(row["lsn"]), ordinal, file=file)
+
+    def _destroyed(self) -> Iterator[Mismatch]:
+        """Yield the entries whose secrets were destroyed, although no erasure says so: their rows could be anything."""
+        without_key = ", ".join(f"{block.number:d}" for block in self._blocks if block.key is None)
+        if not without_key:
+            return
+        kinds = ", ".join(f"'{kind}'" for kind in OF_COPIES)
+        condition = f"secret is null and block in ({without_key}) and kind not in ({kinds})"
+        for row in read_entries(self._lake, condition, ("number", "kind", "lsn", "block")).to_pylist():
+            if row["number"] not in self._erased:
+                detail = f"entry {row['number']} of block {row['block']} has no secret, and no erasure names it"
+                yield Mismatch("destroyed secret", LEDGER, Lsn(row["lsn"] or 0), detail=detail)
+        self.notes.append(f"{len(self._erased):,} entries commit to values that were erased")
 
     def _small(self) -> Iterator[Mismatch]:
         present = {entry.identity: entry for entry in small_entries(self._lake)}
@@ -323,7 +348,7 @@ class _Rows:
             lsn, table = Lsn(row["lsn"] or 0), _TABLE_OF[identity.kind]
             if entry is None:
                 yield Mismatch("removed row", table, lsn, detail=row["name"])
-            elif block is None or not _is(entry, block.key, row["hash"]):
+            elif block is None or not _is(entry, block, [row]):
                 yield Mismatch("changed row", table, lsn, detail=row["name"])
         if unsealed := present.keys() - sealed:
             tables = sorted({_TABLE_OF[each.kind] for each in unsealed})
@@ -339,7 +364,7 @@ class _Rows:
             if name not in tables or block is None:
                 yield Mismatch("removed table", name, lsn)
                 continue
-            yield from self._copy(tables[name], lsn, block, row["hash"])
+            yield from self._copy(tables[name], lsn, block, row)
         yield from self._unsealed_copies(tables, sealed)
 
     def _unsealed_copies(
@@ -355,28 +380,32 @@ class _Rows:
                 else:
                     self.notes.append(f"the snapshot of {name} at {lsn} is not sealed yet")
 
-    def _copy(self, table: HistoryTable, lsn: Lsn, block: Block, own: bytes) -> Iterator[Mismatch]:
+    def _copy(self, table: HistoryTable, lsn: Lsn, block: Block, own: Mapping[str, Any]) -> Iterator[Mismatch]:
         condition = f"block = {block.number:d} and lsn = {lsn:d}"
         rows = read_entries(self._lake, f"{condition} and kind in ('{Kind.ROW}', '{Kind.ENDED}')")
         rows = rows.filter(pc.equal(rows["name"], str(table.name)))
-        expected = {kind: Counter(rows.filter(pc.equal(rows["kind"], kind))["hash"].to_pylist()) for kind in _OF_COPY}
-        counts = [each.total() for each in expected.values()]
+        counts = [pc.sum(pc.equal(rows["kind"], kind)).as_py() or 0 for kind in _OF_COPY]
+        destroyed = sum(number in self._erased for number in rows["number"].to_pylist())
+        left = rows if block.key is not None else rows.filter(rows["secret"].is_valid())
+        without_secret = len(rows) - len(left) - destroyed if block.key is None else 0
+        expected = {kind: Counter(left.filter(pc.equal(left["kind"], kind))["hash"].to_pylist()) for kind in _OF_COPY}
         found: list[Mismatch] = []
         try:
-            for part in copied_rows(table, lsn, block.key):
+            for part in copied_rows(table, lsn, secrets_in(block, rows)):
                 found += _unexpected(table, lsn, part, expected[part.kind])
         except NotCanonical:
             found.append(Mismatch("changed row", str(table.name), lsn, detail="a value has the byte 0"))
         except (OSError, pa.ArrowException) as exc:
             found.append(Mismatch("unreadable file", str(table.name), lsn, detail=type(exc).__name__))
-        lost = sum(each.total() for each in expected.values())
+        found = _without_erased(found, destroyed)
+        lost = sum(each.total() for each in expected.values()) + without_secret
         if lost > len(found) and lsn < table.horizon:
             missing = f"{lost - len(found):,} rows of the snapshot of {table.name} at {lsn}"
             self.notes.append(f"{missing} have expired, or were removed: its horizon is {table.horizon}")
         elif lost > len(found):
             detail = f"{lost - len(found):,} rows of this snapshot are missing"
             found.append(Mismatch("removed rows", str(table.name), lsn, detail=detail))
-        if not found and copy_entry(table, lsn, *counts).hash(block.key) != own:
+        if not found and not _is(copy_entry(table, lsn, *counts), block, [own]):
             found.append(Mismatch("changed columns", str(table.name), lsn, detail="names of columns, or of the table"))
         yield from found
 
@@ -384,9 +413,11 @@ class _Rows:
 _OF_COPY = (Kind.ROW, Kind.ENDED)
 
 
-def _is(entry: Entry, key: bytes, sealed: bytes) -> bool:
+def _is(entry: Entry, block: Block, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an entry is the one of a row of the ledger, given as a list of at most one."""
     try:
-        return entry.hash(key) == sealed
+        secrets = [block.secret(entry, row["secret"]) for row in rows]
+        return [row["hash"] for row in rows] == [entry.hash(each) for each in secrets if each is not None] != []
     except NotCanonical:
         return False
 
@@ -401,21 +432,47 @@ def _unexpected(table: HistoryTable, lsn: Lsn, part: CopiedRows, expected: Count
         key = tuple(
             (column.name, text_column(row, column)[0].as_py()) for column in columns_of(table, lsn) if column.key
         )
-        yield Mismatch("changed or inserted row", str(table.name), lsn, key=key, file=part.file)
+        kind = _ERASED if ERASED_KEY in dict(row["_raw"][0].as_py() or ()) else "changed or inserted row"
+        yield Mismatch(kind, str(table.name), lsn, key=key, file=part.file)
 
 
-def _compared(kind: Kind, condition: str, of_block: str) -> str:
-    """Return SQL for the rows that are not what their entries commit to, in the order of commits."""
+def _without_erased(found: Iterable[Mismatch], destroyed: int) -> list[Mismatch]:
+    """Return the mismatches that are not rows of which values were erased, at most so many."""
+    kept: list[Mismatch] = []
+    for each in found:
+        if each.kind == _ERASED and destroyed:
+            destroyed -= 1
+        else:
+            kept.append(each)
+    return kept
+
+
+_ERASED = "row marked as erased"
+
+
+def _compared(kind: Kind, condition: str, of_block: str, *, with_secrets: bool) -> str:
+    """Return SQL for the rows that are not what their entries commit to, in the order of commits.
+
+    `with_secrets`: entries have columns for secrets, which an earlier release did not create.
+    """
     of_change = kind is Kind.CHANGE
-    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, "e.key || chr(0) || ';'", "c")
+    stored = Stored("e.secret", "e.commitment")
+    key = "coalesce(e.key, '') || chr(0) || ';'"
+    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, key, "c", stored)
     same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
-    entries = "select e.lsn, e.ordinal, e.name, e.hash, lower(hex(b.key)) as key from entries e join blocks b"
-    entries += f" on e.block = b.block where e.kind = '{kind}' and {of_block}"
+    # A commitment stands for values only where the block's key is gone: `_destroyed` has looked for such entries.
+    commitment = "case when b.key is null then lower(hex(e.commitment)) end" if with_secrets else "null::varchar"
+    secret = "lower(hex(e.secret))" if with_secrets else "null::varchar"
+    entries = "select e.lsn, e.ordinal, e.name, e.hash, lower(hex(b.key)) as key"
+    entries += f", {commitment} as commitment, {secret} as secret"
+    entries += f" from entries e join blocks b on e.block = b.block where e.kind = '{kind}' and {of_block}"
     ordinal = "coalesce(cast(c.ordinal as bigint), e.ordinal)" if of_change else "0"
     name = NAME.format("c.") if of_change else "''"
     shown = f"coalesce(c.lsn, e.lsn) as lsn, {ordinal} as ordinal, case when c.lsn is null then e.name else {name} end"
     verdict = "case when c.lsn is null then 'removed' when e.lsn is null then 'inserted' else 'changed' end"
     differs = f"coalesce({hashed} <> e.hash or not {is_canonical}, true)"
+    if of_change:  # a row that was removed: only that something was there
+        differs += f" and not (c.op = '{ERASED_OP}' and e.commitment is not null)"
     return (
         f"select {shown} as name, {verdict} as found from (select * from t where {condition}) c"
         f" full outer join ({entries}) e"

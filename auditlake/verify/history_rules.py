@@ -34,8 +34,8 @@ from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added, without_raw
 from auditlake.apply.tails import Log, Tail, find_tails
-from auditlake.erasure.matching import ERASED_KEY
 from auditlake.fold.net import ENDS
+from auditlake.lake.erasures import ERASED_KEY
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lake.history_rows import read_rows
