@@ -15,16 +15,27 @@ import pyarrow as pa
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import type_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.records import write_shape
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
+from auditlake.source.catalog import read_shapes
 from auditlake.values.exact_text import exact_texts, held_in, outside, typed_values
 from tests.small_lake import T0, T0_US, version, write_history, write_log
 
 SCHEMA = """
 create table customers (id int primary key, name text, email varchar(40), code char(5), vip boolean, born date,
   tags text[], settings jsonb, ref uuid);
+create type stage as enum ('new', 'paid', 'sent', 'back');
+create type size as enum ('small', 'large');
+alter type size add value 'middle' before 'large';
+create table parcels (id int primary key, stage stage, other stage, of_order bigint);
+create table boxes (id int primary key, size size);
+insert into parcels select n, (array['new', 'paid', 'sent', 'back', null])[1 + n % 5]::stage,
+  (array['sent', 'new', null])[1 + n % 3]::stage, n
+  from generate_series(1, 30) n;
+insert into boxes values (1, 'small'), (2, 'large'), (3, 'middle'), (4, null);
 create table orders (id bigint primary key, customer_id int, status text, qty smallint, price numeric(10,2),
   rate numeric(6,4), total numeric, weight float8, placed timestamptz, shipped timestamp, note text);
 insert into customers select n, (array['Anna','bob','Čeněk','O''Neil','  pad ','', 'x_y', '50%', null])[1 + n % 9],
@@ -44,7 +55,7 @@ insert into orders select n, 1 + n * 7 % 29, (array['new','paid','sent','lost', 
   (array['12','-7',' 5','x','1.5', null])[1 + n % 6]
   from generate_series(1, 60) n;
 """
-TABLES = ("customers", "orders")
+TABLES = ("customers", "orders", "parcels", "boxes")
 _LSN = 0x100
 _PARENTHESES = re.compile(r"\([^()]*\)")
 
@@ -62,12 +73,12 @@ def copied_lake(conn: "psycopg.Connection[Any]", lake: Lake, tables: tuple[str, 
     """Write the rows of tables of PostgreSQL into a lake."""
     for table in tables:
         found = conn.execute(
-            "select attname, atttypid::int, atttypmod, attnum = any(i.indkey) from pg_attribute"
+            "select attname, atttypid::int, atttypmod, attnum = any(i.indkey), attnum from pg_attribute"
             " left join pg_index i on i.indrelid = attrelid and i.indisprimary"
             " where attrelid = %s::regclass and attnum > 0 order by attnum",
             (table,),
         ).fetchall()
-        columns = tuple(Column(name, oid, typmod, key=key) for name, oid, typmod, key in found)
+        columns = tuple(Column(name, oid, typmod, key=key, attnum=n) for name, oid, typmod, key, n in found)
         texts = _texts(conn, f"select * from {table}")[1]
         rows: list[dict[str, Any]] = [version(_LSN, None, "snapshot", None) for _ in texts]
         for n, column in enumerate(columns):
@@ -79,6 +90,9 @@ def copied_lake(conn: "psycopg.Connection[Any]", lake: Lake, tables: tuple[str, 
                     row["_raw"] = [*(row["_raw"] or []), (column.name, raw)]
         positions = {HISTORY_APP: _LSN, SNAPSHOT_APP: _LSN, SNAPSHOT_TIME_APP: T0_US}
         write_history(lake, TableName("public", table), columns, rows, positions)
+        oid = conn.execute("select %s::regclass::oid::bigint", (table,)).fetchone()
+        for shape, _ in read_shapes(conn, oid or ()).values():
+            write_shape(lake, TableName("public", table), shape)
     write_rest(lake)
     return lake
 

@@ -25,14 +25,16 @@ _FORMS = {
     "num": ["({num} + {num})", "({num} - {num})", "({num} * {num})", "({num} / {num})", "({num} % {num})", "(- {num})",
             "({num} + {int})", "({int} / {num})", "round({num})", "round({num}, 2)", "round({num}, 0)", "trunc({num}, 1)",
             "ceil({num})", "floor({num})", "abs({num})", "{int}::numeric", "{num}::numeric(12,3)", "{text}::numeric",
-            "coalesce({num}, {int})", "case when {bool} then {num} else {num} end", "extract(epoch from {ts})",
+            "coalesce({num}, {int})", "coalesce({num}, '0.10')", "case when {bool} then {num} else '7.0' end",
+            "case when {bool} then {num} else {num} end", "extract(epoch from {ts})",
             "extract(second from {tz})", "extract(dow from {date})", "{float}::numeric", "nullif({num}, {num})"],
     "text": ["({text} || {text})", "({text} || {int})", "upper({text})", "lower({text})", "left({text}, {int})",
              "right({text}, 2)", "substring({text}, {int}, 3)", "substring({text} from {int})", "replace({text}, {text}, 'z')",
              "trim({text})", "split_part({text}, '@', 1)", "{int}::text", "{num}::text", "{bool}::text", "{date}::text",
              "{ts}::text", "{tz}::text", "{float}::text", "coalesce({text}, {text})", "nullif({text}, '')", "{text}::varchar(3)",
              "concat({text}, {int}, {num})", "({json} ->> 'plan')", "({json} ->> 1)", "reverse({text})", "{span}::text",
-             "case {int} when {int} then {text} else {text} end", "least({text}, {text})", "jsonb_typeof({json})"],
+             "case {int} when {int} then {text} else {text} end", "least({text}, {text})", "jsonb_typeof({json})",
+             "to_char({num}, 'FM99990.00')", "to_char({ts}, 'YYYY-MM-DD HH24:MI:SS.US')", "to_char({date}, 'FMDay DD Mon')"],
     "bool": ["({int} = {int})", "({int} < {num})", "({num} >= {num})", "({text} = {text})", "({text} < {text})",
              "({text} like '%a%')", "({text} ilike 'A_%')", "({bool} and {bool})", "({bool} or {bool})", "(not {bool})",
              "({int} is null)", "({bool} is not true)", "({date} < {ts})", "({tz} >= {tz})", "({float} > {num})",
@@ -60,6 +62,8 @@ _WINDOWS = (
     *(
         "lag({text}) over (order by o.id, c.id)",
         "rank() over (partition by {bool} order by {date}, {int})",
+        "lag({num}, 1, 0) over (order by o.id, c.id)",
+        "lead({num}, 1, '1.50') over (order by o.id, c.id)",
         "avg({num}) over ()",
     ),
 )
@@ -104,7 +108,8 @@ class Draw:
             key = f"({self.of(self._draw.choice(['text', 'bool', 'int', 'date']), 1)})"
             total = self._filled(self._draw.choice(_AGGREGATES), 1)
             having = f" having {self._filled('count(*) > 1', 0)}" if self._draw.random() < 0.3 else ""
-            return f"select {key} as k, {total} as t {source}{where} group by {key}{having}"
+            sets = self._draw.choice(["{}", "rollup({})", "cube({}, c.vip)", "grouping sets (({}), (c.vip), ())"])
+            return f"select {key} as k, {total} as t {source}{where} group by {sets.format(key)}{having}"
         if form == 1:
             return f"select {self._filled(self._draw.choice(_WINDOWS), 1)} {source}{where}"
         if form == 2:

@@ -26,7 +26,10 @@ from sqlglot.parsers.spark import SparkParser
 from auditlake.errors import BadUsage
 
 _SPARK = Spark()
-_HINT = "The SQL is Spark's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
+_HINT = (
+    "The SQL is Spark's; the dialect postgres reads PostgreSQL's. "
+    "FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
+)
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 """Arithmetic operators, written alike in Spark, PostgreSQL and DuckDB."""
 COMPARISONS: dict[type[exp.Expr], str] = {

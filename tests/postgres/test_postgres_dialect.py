@@ -21,6 +21,23 @@ REFUSED = (
     "select to_char(placed, 'DDTH') from orders",
     "select price from orders group by distinct rollup(price)",
     "select customers from customers",
+    "select id from boxes order by size",
+    "select id from parcels where stage = 'lost'",
+    "select id from parcels where stage = any(array['paid', 'sent']::text[]) order by id",
+    "select greatest(stage, other) from parcels",
+    "select 'x' < stage from parcels",
+    "select lag(qty, 1, 0.5) over (order by id) from orders",
+    "select 'NaN'::numeric > 1",
+    (
+        "select lag(email, 1, 'none') over (order by id), lead(code, 1, 'x') over (order by id),"
+        " lag(born, 1, date '2020-01-01') over (order by id) from customers"
+    ),
+    (
+        "select coalesce(code, 'x'), case when id > 3 then code else 'x' end, coalesce(code, null) from customers"
+        " order by id"
+    ),
+    "select code from customers union all select 'x'",
+    "select array[price, '0.1'] from orders",
     "select name from customers group by id",
     "select status, price from orders group by status",
 )

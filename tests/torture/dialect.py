@@ -10,7 +10,7 @@ The source tree of PostgreSQL is not part of this repository; any major version 
 2. All rows go through `capture` and `apply`. PostgreSQL answers every query of the file; then rows of every table are
    deleted, doubled and updated, captured but not applied, and PostgreSQL answers again.
 3. The lake answers each query as of both moments. An answer counts as exact if names and texts are equal. It is not
-   determined if PostgreSQL itself gives another one with other plans.
+   determined if PostgreSQL itself gives another one with other plans, or with its rows in another order.
 
 Exit code 0 if no answer is wrong.
 """
@@ -69,9 +69,11 @@ _LIMIT_S = 10
 _COMPUTED = ("timeout", "division by zero")
 """Errors of PostgreSQL that depend on its plan: it folds constants that no row needs."""
 _SESSION = "reset all; set timezone = 'UTC'; set statement_timeout = '5s'; set session_replication_role = replica"
+_SHUFFLED = 5
 _PLANS = (
+    *(f"set search_path = shuffled{n}, public" for n in range(_SHUFFLED)),
     "set enable_hashjoin = off; set enable_mergejoin = off; set enable_hashagg = off",
-    "set enable_nestloop = off; set enable_seqscan = off; set enable_sort = off; set enable_hashagg = on",
+    "set search_path = shuffled0, public; set enable_nestloop = off; set enable_seqscan = off; set enable_sort = off",
     "set enable_mergejoin = off; set enable_seqscan = on; set enable_indexscan = off; set enable_bitmapscan = off",
 )
 
@@ -166,6 +168,15 @@ def _change(conn: "psycopg.Connection[Any]") -> None:
                 )
 
 
+def _shuffle(conn: "psycopg.Connection[Any]") -> None:
+    """Copy every table into other schemas, with its rows in other orders."""
+    tables = conn.execute(_TABLES).fetchall()
+    for schema in (f"shuffled{n}" for n in range(_SHUFFLED)):
+        conn.execute(f"drop schema if exists {schema} cascade; create schema {schema}".encode())
+        for name, _ in tables:
+            conn.execute(f'create table {schema}."{name}" as select * from public."{name}" order by random()'.encode())
+
+
 def _without_spark() -> NoReturn:
     raise AssertionError("Spark was started")
 
@@ -185,7 +196,7 @@ class Expected:
             for plans in _PLANS:
                 self.conn.execute(plans.encode())
                 self._others.append(answer_of_postgresql(self.conn, self.sql))
-            self.conn.execute(_SESSION.encode())
+                self.conn.execute(_SESSION.encode())
         return [each for each in self._others if not isinstance(each, str)]
 
 
@@ -213,12 +224,14 @@ class Campaign:
             apply_pending(_without_spark, lake)
             asked = queries(texts)
             conn.execute(b"analyze")
+            _shuffle(conn)
             first = read_state(lake, None, UTC)
             answers = [Expected(conn, sql) for sql in asked]
             self._ask_all(first, answers)
             for each in answers:
                 each.conn = None  # other plans would read other rows from now on
             _change(conn)
+            _shuffle(conn)
             capture(dsn, lake)
             self._ask_all(read_state(lake, str(first.lsn), UTC), answers)
             self._ask_all(read_state(lake, None, UTC), [Expected(conn, sql) for sql in asked])

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced
+from auditlake.query.postgres.conversions import coerced, common, numeric_text
 from auditlake.query.postgres.types import (
     BOOL,
     FLOAT8,
@@ -107,6 +108,8 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     inner = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
     if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
         raise Refused(node, "every of several arguments", wrong=True)
+    if inner is None:
+        raise Refused(node, f"{shown} of nothing", f"Write {shown}(*), or name a column.", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
     call = _parts(node, inner, cell, ordered, tail, frame)
     if where is not None:  # DuckDB may compute the argument for all rows, and fail on one that is left out
@@ -115,13 +118,16 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     return _made(name, call, cell).named(shown)
 
 
-def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
+def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
     node: exp.Expr, inner: exp.Expr, cell: Translate, ordered: Ordered, tail: str, frame: Frame | None
 ) -> _Call:
     order = ""
     distinct = False
+    keys: list[Cell] = []
     if isinstance(inner, exp.Order):
-        order = " order by " + ", ".join(ordered(each, cell(each.this)) for each in inner.expressions)
+        keys = [cell(each.this) for each in inner.expressions]
+        pairs = zip(inner.expressions, keys, strict=True)
+        order = " order by " + ", ".join(ordered(each, key) for each, key in pairs)
         inner = inner.this
     if isinstance(inner, exp.Distinct):
         only(inner, "expressions")
@@ -133,6 +139,8 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
     value = cell(inner)
     if value.type == UNKNOWN:
         value = coerced(value, TEXT)
+    if distinct and any(key.sql != value.sql for key in keys):
+        raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
     if distinct and not is_groupable(value.type):
         raise Refused(node, f"DISTINCT of {value.type.shown}")
     if frame is not None and (distinct or order):
@@ -187,17 +195,19 @@ def _extreme(name: str, call: _Call) -> Cell:
     kind = call.value.type
     if not is_comparable(kind) or kind.name in {"bool", "uuid", "bytea", "interval"}:
         raise Refused(call.node, f"{name} of {kind.shown}")
-    if kind == NUMERIC:
+    if kind == NUMERIC or kind.labels:
         if call.distinct or call.is_window:
             raise Refused(call.node, f"{name} of {kind.shown} with DISTINCT or OVER")
-        return Cell(f"arg_{name}({call.value.sql}, pg_sort_key({call.value.sql})){call.tail}", kind)
+        return Cell(f"arg_{name}({call.value.sql}, {sort_key(call.value, call.node)}){call.tail}", kind)
     return Cell(call.of(name), kind)
 
 
 def _joined(call: _Call, cell: Translate) -> Cell:
     separator = call.node.args.get("separator")
     if call.value.type.name not in TEXTS or separator is None or call.is_window:
-        raise Refused(call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS)
+        raise Refused(
+            call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS | {"bytea"}
+        )
     if not isinstance(separator, exp.Literal):
         raise Refused(call.node, "string_agg with a separator that is not a literal")
     return Cell(call.of("string_agg", f"{call.value.sql}, {coerced(cell(separator), TEXT).sql}"), TEXT)
@@ -244,10 +254,15 @@ def _ntile(node: exp.Expr) -> str:
 def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
     value = _of_known_type(cell(node.this), node)
     offset, default = node.args.get("offset"), node.args.get("default")
-    parts = [value.sql]
+    other = None if default is None else cell(default)
+    kind = value.type if other is None or other.null else common((value, other), node, name)
+    if other is not None and kind.name == "bpchar":
+        raise Refused(node, f"{name} of character with a default", "Cast it to text.")
+    if kind.name != value.type.name:
+        raise Refused(node, f"{name} of {value.type.shown} with a default of {kind.shown}", "Write a cast.")
+    parts = [numeric_text(value, node) if kind == NUMERIC else value.sql]
     if offset is not None:
         parts.append(f"cast({coerced(cell(offset), INT4, node).sql} as bigint)")
-    if default is not None:
-        other = coerced(cell(default), value.type, node)
-        parts.append(other.sql)
-    return Cell(f"{name}({', '.join(parts)}){over}", value.type, name)
+    if other is not None:
+        parts.append(numeric_text(other, node) if kind == NUMERIC else coerced(other, kind, node).sql)
+    return Cell(f"{name}({', '.join(parts)}){over}", kind, name)

@@ -27,6 +27,7 @@ from auditlake.query.postgres.types import (
     decimal,
     is_comparable,
 )
+from auditlake.sql_names import standard_literal
 
 _ON_TEXT = {"+": "pg_add", "-": "pg_subtract", "*": "pg_multiply", "/": "pg_divide", "%": "pg_remainder"}
 
@@ -163,6 +164,7 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
     Raises Refused.
     """
+    left, right = _settled(left, right.type, node), _settled(right, left.type, node)
     one, other = as_decimal(left.type), as_decimal(right.type)
     if one is not None and other is not None and (left.type.is_decimal or right.type.is_decimal):
         kind = _wider(one, other)
@@ -172,17 +174,35 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if kind.name == "bpchar":
         kind = Type("bpchar")
         left, right = (_bare(cell, node) for cell in (left, right))
-    if kind.is_decimal:
-        left, right = (literal(c, NUMERIC, node) if c.type == UNKNOWN else c for c in (left, right))
-        if left.type != right.type:
-            return compared(op, left, right, node)
     if not is_comparable(kind):
         raise Refused(node, f"a comparison of {kind.shown}", _COMPARE_TEXTS)
     if kind == NUMERIC:
         texts = numeric_text(left, node), numeric_text(right, node)
         return Cell(_distinct(op, *texts) if " " in op else f"(pg_compare({', '.join(texts)}) {op} 0)", BOOLEAN)
     left, right = coerced(left, kind, node), coerced(right, kind, node)
+    if kind.labels and op in {"<", "<=", ">", ">="}:
+        return Cell(f"({place_of_label(left, node)} {op} {place_of_label(right, node)})", BOOLEAN)
     return Cell(f"({left.sql} {op} {right.sql})", BOOLEAN)
+
+
+def _settled(cell: Cell, beside: Type, node: exp.Expr) -> Cell:
+    """Return a literal beside a numeric or a character as one."""
+    if cell.type != UNKNOWN or beside.name not in {"numeric", "bpchar"}:
+        return cell
+    return literal(cell, NUMERIC if beside.name == "numeric" else Type("bpchar"), node)
+
+
+def place_of_label(cell: Cell, node: exp.Expr) -> str:
+    """Return a label's place in the order of its enum.
+
+    Raises Refused.
+    """
+    if not cell.type.is_ordered:
+        raise Refused(node, f"an order of {cell.type.shown}, whose new labels are not the last", "Sort by the ::text.")
+    listed = ", ".join(map(standard_literal, cell.type.labels))
+    unknown = failed(f"a label of {cell.type.shown} is not recorded yet")
+    place = f"coalesce(list_position([{listed}], {cell.sql}), {unknown})"
+    return f"case when {cell.sql} is not null then {place} end"
 
 
 _COMPARE_TEXTS = "Equal values of this type may have different texts: compare the texts with ::text, if they matter."
@@ -214,6 +234,8 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
         return coerced(cell, TEXT, node).sql
     if cell.type == NUMERIC:
         return f"pg_sort_key({cell.sql})"
+    if cell.type.labels:
+        return place_of_label(cell, node)
     if not is_comparable(cell.type):
         raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
     return cell.sql

@@ -57,6 +57,7 @@ _UNITS = {
     **dict.fromkeys(("decade", "decades"), (120, 0, 0)),
     **dict.fromkeys(("century", "centuries"), (1200, 0, 0)),
 }
+_UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 
@@ -92,6 +93,12 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
     if cell.null:
         return Cell(f"cast(null as {to.duckdb})", to, cell.name)
     text = cell.literal or ""
+    if to.labels:
+        if text not in to.labels:
+            raise Refused(node, f"the label {standard_literal(text)} of {to.shown}", "Labels: " + ", ".join(to.labels))
+        return Cell(standard_literal(text), to, cell.name)
+    if to.name in _UNBOUNDED and text.strip().lower().lstrip("+-") in {"nan", "inf", "infinity"}:
+        raise Refused(node, f"{standard_literal(text)} of {to.shown}")
     try:
         return Cell(*_value(text, to), cell.name)
     except (ValueError, OverflowError):
@@ -210,19 +217,26 @@ def interval(text: str) -> str:
     return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
 
 
-def common(cells: Sequence[Cell], node: exp.Expr, what: str) -> Type:  # noqa: PLR0911 - one rule after the other
+def common(  # noqa: C901, PLR0911 - one rule after the other
+    cells: Sequence[Cell], node: exp.Expr, what: str
+) -> Type:
     """Return the type of CASE, COALESCE, IN, a comparison or a column of UNION.
 
-    A numeric of several scales keeps the scale of each value, so it is no decimal.
+    A numeric of several scales keeps the scale of each value, so it is no decimal; a literal has a scale of its own.
 
     Raises Refused.
     """
     kinds = list(dict.fromkeys(cell.type for cell in cells if cell.type != UNKNOWN))
     if not kinds:
         return TEXT
+    names = {kind.name for kind in kinds}
+    if any(cell.type == UNKNOWN and not cell.null for cell in cells):
+        if names == {"numeric"}:
+            return NUMERIC
+        if names == {"bpchar"}:  # of which only the column's values are padded
+            raise Refused(node, f"{what} of character and a literal", "Cast it to text.")
     if len(kinds) == 1:
         return kinds[0]
-    names = {kind.name for kind in kinds}
     if names == {"numeric"} and len({kind.scale for kind in kinds}) == 1:
         return max(kinds, key=lambda kind: kind.digits or 0)
     if names <= set(INTEGERS):
@@ -351,7 +365,7 @@ def as_text(cell: Cell) -> str | None:
         case "interval":
             return f"pg_interval_text({cell.sql})"
         case _:
-            return None
+            return cell.sql if cell.type.labels else None
 
 
 def numeric_text(cell: Cell, node: exp.Expr | None) -> str:

@@ -113,7 +113,7 @@ class Scope(Protocol):
     def subquery(self, node: exp.Expr) -> "tuple[str, Sequence[Cell]]":
         """Translate a query in an expression; return its text, and its columns as `o0` …."""
 
-    def has_windows(self, name: str) -> "exp.Expr | None":
+    def has_windows(self, name: exp.Expr) -> "exp.Expr | None":
         """Return the definition of a window by its name."""
 
 
@@ -373,7 +373,8 @@ class Expressions:
         name = "greatest" if isinstance(node, exp.Greatest) else "least"
         cells = [self.cell(each) for each in (node.this, *node.expressions)]
         kind = common(cells, node, name.upper())
-        if kind == NUMERIC or kind.name in {"interval", "json", "jsonb", "bpchar"} or kind.element is not None:
+        texts = {"interval", "json", "jsonb", "bpchar"}
+        if kind == NUMERIC or kind.name in texts or kind.element is not None or kind.labels:
             raise Refused(node, f"{name} of {kind.shown}")
         return self._first_of(name, cells, node)
 
@@ -571,7 +572,7 @@ class Expressions:
     def _frame(self, node: exp.Expr) -> Frame:
         parts = node
         if (alias := node.args.get("alias")) is not None:
-            found = self._scope.has_windows(alias.name)
+            found = self._scope.has_windows(alias)
             if found is None:
                 raise Refused(node, f"the window {alias.name} does not exist", wrong=True)
             if any(node.args.get(name) for name in ("partition_by", "order", "spec")):

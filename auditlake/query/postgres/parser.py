@@ -5,6 +5,7 @@ only a statement that sqlglot reads in another way than PostgreSQL could be answ
 is changed here before it is parsed, and functions whose arguments sqlglot translates are left as they are written.
 """
 
+from itertools import pairwise
 from typing import ClassVar
 
 from sqlglot import Token, TokenType, exp
@@ -69,7 +70,7 @@ def parse(sql: str) -> exp.Query:
     word = tokens[0].text.upper() if tokens else ""
     if word not in _STARTS:
         raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
-    _check_depth(tokens)
+    _check_tokens(sql, tokens)
     try:
         found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(_with_ways(tokens)), sql)
     except ParseError as exc:
@@ -147,12 +148,24 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
-def _check_depth(tokens: list[Token]) -> None:
+def _check_tokens(sql: str, tokens: list[Token]) -> None:
+    """Refuse what is nested too deep, and a comma that nothing follows, which sqlglot ignores."""
     depth = 0
     for token in tokens:
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
         if depth > _DEEPEST:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
+    for before, token in pairwise(tokens):
+        if before.token_type is TokenType.COMMA and token.token_type in _ENDS:
+            raise BadUsage(f"nothing follows the comma at {place_in(sql, before.start)}", HINT)
+
+
+_ENDS = frozenset(
+    {
+        *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.HAVING, TokenType.LIMIT),
+        *(TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.SEMICOLON, TokenType.UNION),
+    }
+)
 
 
 def place_in(sql: str, offset: int) -> str:

@@ -145,9 +145,9 @@ class Scope:
         inner = self.names.query(node, self)
         return inner.sql, inner.columns
 
-    def has_windows(self, name: str) -> exp.Expr | None:
+    def has_windows(self, name: exp.Expr) -> exp.Expr | None:
         """Return the definition of a window."""
-        return self.windows.get(name)
+        return self.windows.get(folded(name))
 
     def star(self, node: exp.Expr) -> list[Cell]:
         """Return the columns of `*` or `table.*`."""
@@ -526,7 +526,9 @@ class _Select:
         node = self._node
         from_ = self._from()
         for window in node.args.get("windows") or []:
-            self._scope.windows[window.this.name] = window
+            if folded(window.this) in self._scope.windows:
+                raise Refused(window, f"the window {window.this.name} twice", wrong=True)
+            self._scope.windows[folded(window.this)] = window
         where = f" where {self._rows.condition(node.args['where'].this)}" if node.args.get("where") else ""
         columns = self._columns()
         group = self._group(columns)

@@ -11,6 +11,8 @@ from sqlglot import exp
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.layout import Lake
+from auditlake.lake.records import read_shape
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import check_unmasked, columns_of, log_table, masked_by
 from auditlake.query.embedded.queries import Field
@@ -33,13 +35,16 @@ from auditlake.query.postgres.types import (
     TIMESTAMPTZ,
     Type,
     array,
+    enum_type,
     type_of_column,
 )
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
+from auditlake.table_shape import compared_key
 from auditlake.temporal.table_lookup import check_copied, find_table
+from auditlake.values.types import is_built_in
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
 IN_SPARK = "Ask in the dialect spark."
@@ -144,9 +149,9 @@ def _columns(
             check_unmasked(name, masks)
             return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn).fields)
         table = query.known.tables[name]
-        masked = masked_by(query, table, masks)
+        masked, lake = masked_by(query, table, masks), query.known.lake
         shown = [
-            ShownColumn(label, _type(table, each), each, masked.hides(each.name) or masked.hides(each.stored))
+            ShownColumn(label, _type(lake, table, each), each, masked.hides(each.name) or masked.hides(each.stored))
             for each, label in columns_of(query, table, selection)
         ]
     except NotEmbedded as reason:
@@ -161,8 +166,11 @@ def _columns(
     return (*shown, *period)
 
 
-def _type(table: HistoryTable, column: Column) -> Type:
+def _type(lake: Lake, table: HistoryTable, column: Column) -> Type:
     found = type_of_column(column)
+    if not is_built_in(column.type_oid) and (shape := read_shape(lake, table.name)) is not None:
+        recorded = (shape.compared or {}).get(compared_key(column.attnum or 0, column.type_oid))
+        found = enum_type(recorded, shape.types) or found
     held = type_of(column).delta
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
     if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):

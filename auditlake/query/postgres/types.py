@@ -5,10 +5,12 @@ numeric           PostgreSQL's text, because each value has a scale of its own (
 timestamptz       TIMESTAMP in UTC, which is the time zone of the session
 char(n)           the text without trailing blanks
 json, jsonb, uuid the text
+enums             the text, with the labels that the lake recorded
 others            the text, which is shown and tested for NULL, and nothing else
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from auditlake.relation import Column
 from auditlake.values.input_syntax import SQL_NAMES
@@ -20,13 +22,18 @@ _VARHDRSZ = 4
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type by PostgreSQL's internal name; `digits` and `scale` of a decimal, `length` of a char(n)."""
+    """A type by PostgreSQL's internal name; `digits` and `scale` of a decimal, `length` of a char(n).
+
+    `labels` are those of an enum, in its order if `is_ordered`.
+    """
 
     name: str
     digits: int | None = None
     scale: int | None = None
     length: int | None = None
     element: "Type | None" = None
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    is_ordered: bool = field(default=True, compare=False)
 
     @property
     def is_decimal(self) -> bool:
@@ -122,12 +129,27 @@ def as_decimal(of: Type) -> Type | None:
 
 def is_comparable(of: Type) -> bool:
     """Return whether values of a type can be compared and sorted here."""
-    return of.name in _COMPARABLE
+    return of.name in _COMPARABLE or bool(of.labels)
 
 
 def is_groupable(of: Type) -> bool:
     """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
-    return of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC
+    return bool(of.labels) or (of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC)
+
+
+def enum_type(recorded: Sequence[str] | None, entries: Mapping[str, str]) -> Type | None:
+    """Return an enum as the lake recorded it (`table_shape.Shape`); None if the type of the column is none.
+
+    PostgreSQL compares labels by their OIDs if these are even; a label that was added later, and not as the last one,
+    has an odd OID, and its place is not recorded.
+
+    Authority: src/backend/utils/adt/enum.c, `enum_cmp_internal`
+    """
+    oids = {int(entry.removeprefix("enum ")): text for entry, text in entries.items() if entry.startswith("enum ")}
+    if recorded is None or len(recorded) != 1 or not oids:
+        return None
+    labels = tuple(oids[oid] for oid in sorted(oids))
+    return Type(recorded[0], labels=labels, is_ordered=not any(oid % 2 for oid in oids))
 
 
 def type_of_column(column: Column) -> Type:

@@ -232,3 +232,66 @@ select id from orders order by id using > limit 3
 select * from (select 1), (select 2)
 select customers from customers
 select o.* from orders o, lateral (select o.*) x where o.id = 1
+select id, stage from parcels where stage = 'paid' order by id
+select stage, count(*) from parcels group by stage order by stage
+select stage, count(*) from parcels group by stage order by stage desc nulls last
+select id from parcels where stage >= 'paid' and stage < 'back' order by id
+select id from parcels where stage in ('new', 'back') or other is null order by id
+select id from parcels where stage = other order by id
+select id from parcels where stage < other order by id
+select min(stage), max(stage), min(other) filter (where id > 3), count(distinct stage) from parcels
+select stage::text || '!', coalesce(stage, 'new'), case when id > 3 then stage else 'back' end from parcels order by id
+select distinct stage from parcels
+select stage from parcels union select other from parcels
+select size, count(*) from boxes group by size
+select id from boxes order by size
+select id from boxes where size <> 'middle'
+select id from parcels where stage = 'lost'
+select id from parcels where stage = of_order
+select id from parcels where stage is null order by stage, id
+select id from parcels where stage is distinct from 'paid' order by id
+select p.stage, o.status from parcels p join orders o on o.id = p.of_order where p.stage::text = o.status order by 1, 2, p.id
+select id, row_number() over (partition by stage order by other, id), lag(stage) over (order by id) from parcels order by id
+select id from parcels where stage = any(array['paid', 'sent']::text[]) order by id
+select id from parcels where stage in (select other from parcels) order by id
+select array_agg(stage order by id) from parcels
+select string_agg(stage::text, ',' order by stage, id) from parcels
+select greatest(stage, other) from parcels
+select id from parcels where stage between 'paid' and 'sent' order by stage desc, id limit 5
+select upper(stage::text), length(stage::text) from parcels order by id
+select concat(stage, id) from parcels order by id
+select id from parcels where stage like 'p%'
+select stage, other, count(*) from parcels group by rollup(stage, other) order by 1, 2, 3
+select 'x' < stage from parcels
+select string_agg(distinct status, ',' order by status) from orders
+select string_agg(distinct status, ',' order by id) from orders
+select count() from orders
+select sum() over () from orders
+select rank() over (partition by status, order by id) from orders
+select id, from orders
+select count(*) over W from orders window w as (order by id)
+select count(*) over w from orders window w as (order by id), W as (order by id)
+select lag(qty, 1, 0.5) over (order by id) from orders
+select 'NaN'::numeric > 1
+select sum(distinct qty) over () from orders
+select lag(price, 1, 0) over (order by id), lag(price, 1, 0.5555) over (order by id), lag(price, 2, null) over (order by id), lead(price, 1, '0.1') over (order by id) from orders
+select lag(total, 1, 0) over (order by id), lag(id, 1, 0) over (order by id), lag(status, 1, 'x') over (order by id), lag(price) over (order by id) from orders
+select lag(email, 1, 'none') over (order by id), lead(code, 1, 'x') over (order by id), lag(born, 1, date '2020-01-01') over (order by id) from customers
+select coalesce(price, '0.1'), case when id > 3 then price else '0.1' end, nullif(price, '0.1') from orders order by id
+select coalesce(code, 'x'), case when id > 3 then code else 'x' end, coalesce(code, null) from customers order by id
+select price from orders union all select '0.1'
+select code from customers union all select 'x'
+select code from customers union all select null
+select greatest(qty, '3') from orders order by id
+select array[price, '0.1'] from orders
+select price from orders where price in ('0.1', '105.750') order by id
+select first_value(code) over (order by id) from customers
+select max(code), min(code) from customers
+select (select code from customers where id = 1), (select price from orders where id = 1)
+values (1.5), ('0.10')
+select price from orders where price = null
+select id from orders where price <> '10' and price > '-5.555' and price is distinct from null order by id
+select id from customers where code = 'ab' or code is distinct from null or code in ('a', 'EU  ') order by id
+select id from orders where total = '1.5' or total in ('22.250', '0.00') order by id
+select id from orders where price between '0.1' and 10 order by id
+select case price when '0.1' then 1 when null then 2 else 3 end from orders order by id
