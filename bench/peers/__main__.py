@@ -30,7 +30,7 @@ _STREAMS = {
     "commits": (500_000, "transactions of one row"),
     "one-key": (100_000, "changes of one key"),
 }
-_UNITS = {"insert": _STREAMS["insert"][0], "small-tables": _SMALL_TABLES}
+_ROWS_OF_ONE = {"insert": 1, "small-tables": copies.SMALL_ROWS}
 _GROWTH = {"growth-rows": ("insert", (0.01, 0.1, 1.0)), "growth-tables": ("small-tables", (0.05, 0.5, 5.0))}
 _RATES = {"latency-100": 100, "latency-500": 500}
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.1, help="1 is the full size: TPC-H at scale factor 1")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--patience", type=float, default=60, help="seconds; who takes longer runs only once")
-    parser.add_argument("--minutes", type=float, help="begin no job after this time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no job after this time")
     parser.add_argument("--missing", action="store_true", help="leave out jobs with a result of this commit and scale")
     arguments = parser.parse_args()
     jobs = [(name, float(scale or arguments.scale)) for name, _, scale in map(_parted, arguments.jobs or JOBS)]
@@ -50,7 +50,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown jobs: {', '.join(sorted(unknown))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and folders removed
-    end_s = time.monotonic() + 60 * (arguments.minutes or math.inf)
+    end_s = time.monotonic() + 60 * arguments.minutes
     facts = {**environment(), "runs": arguments.runs}
     page.RESULTS.mkdir(exist_ok=True)
     for job, scale in jobs:
@@ -92,9 +92,9 @@ def _prepared(arena: Arena, job: str, scale: float) -> tuple[str, Digest | None,
         past = as_of.Past(arena, scale)
         return f"TPC-H at scale factor {scale:g}", past.answers, past.contenders()
     copied = _copied(arena, job, scale)
-    rows = f"{copied.digest.rows:,} rows"
-    many = len(copied.tables) > 1
-    return f"{len(copied.tables)} tables, {rows}" if many else rows, copied.digest, copies.contenders(copied)
+    digest, tables = copied.digest, len(copied.tables)
+    size = f"{tables} tables, {digest.rows:,} rows" if tables > 1 else f"{digest.rows:,} rows"
+    return size, digest, copies.contenders(copied)
 
 
 def _copied(arena: Arena, job: str, scale: float) -> copies.Source:
@@ -107,10 +107,11 @@ def _measured(job: str, scale: float, patience_s: float, facts: dict[str, Any]) 
     if job not in _GROWTH:
         return _contested(job, scale, patience_s, facts)
     of, sizes = _GROWTH[job]
-    points = [(size, _contested(of, size * scale, patience_s, facts)) for size in sizes]
-    _, largest = points[-1]
-    kept = [{"x": int(size * scale * _UNITS[of]), "contenders": result["contenders"]} for size, result in points]
-    return {**largest, "job": job, "scale": scale, "points": kept}
+    points = [_contested(of, size * scale, patience_s, facts) for size in sizes]
+    kept = [
+        {"x": result["source"]["rows"] // _ROWS_OF_ONE[of], "contenders": result["contenders"]} for result in points
+    ]
+    return {**points[-1], "job": job, "scale": scale, "points": kept}
 
 
 def _contested(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:

@@ -42,11 +42,19 @@ PEERS = {
     "copy": Peer("`COPY` (binary) to nothing", "anything: the rows are thrown away", floor=True),
     "recvlogical": Peer("`pg_recvlogical` to nothing", "anything: the changes are thrown away", floor=True),
     "subscription": Peer("PostgreSQL's subscription", f"{_NO_HISTORY}: the target has the current rows"),
-    "duckdb": Peer("DuckDB's postgres scanner → Parquet", f"{_NO_HISTORY}, later changes, infinite or wide values"),
-    "adbc": Peer("ADBC → delta-rs", f"{_NO_HISTORY}, later changes; infinite dates, and `numeric` is text"),
+    "duckdb": Peer(
+        "DuckDB's postgres scanner → Parquet",
+        f"{_NO_HISTORY}, later changes; NaN and Infinity become 0, wide `numeric` a double",
+    ),
+    "adbc": Peer(
+        "ADBC → delta-rs", f"{_NO_HISTORY}, later changes; an infinite time becomes 290279 BC, intervals fail"
+    ),
     "spark-jdbc": Peer("Spark JDBC → Delta", f"{_NO_HISTORY}, later changes, one snapshot for all connections"),
-    "dlt": Peer("dlt `sql_database` → Delta", f"{_NO_HISTORY}, later changes, one snapshot for all tables"),
-    "dlt-replication": Peer("dlt `pg_replication` → Delta", "as of, columns of deleted rows, TRUNCATE, exactly once"),
+    "dlt": Peer(
+        "dlt `sql_database` → Delta",
+        f"{_NO_HISTORY}, one snapshot; an infinite time becomes the year 262142, NaN fails",
+    ),
+    "dlt-replication": Peer("dlt `pg_replication` → Delta", "as of, columns of deleted rows, TRUNCATE"),
     "debezium": Peer("Debezium, events thrown away", "anything: the events are only counted", floor=True),
     "debezium-delta": Peer("Debezium → Delta", _DEBEZIUM),
     "supa-audit": Peer("supa_audit", _TRIGGERS),

@@ -24,7 +24,7 @@ from tests import tpch
 
 TPCH = tuple(tpch.TABLES)
 _POLL_S = 0.02
-_SMALL_ROWS = 100
+SMALL_ROWS = 100
 _SUBSCRIBED = "select not exists (select from pg_subscription_rel where srsubstate <> 'r')"
 _WAIT_TIMEOUT_S = 600
 
@@ -72,7 +72,7 @@ def load_small(arena: Arena, tables: int) -> Source:
     with psycopg.connect(arena.server.dsn(database), autocommit=True) as conn:
         for name in names:
             conn.execute(f"create table {name} (id int primary key, v text, n numeric(10,2))")
-            conn.execute(f"insert into {name} select n, md5(n::text), n from generate_series(1, {_SMALL_ROWS}) n")
+            conn.execute(f"insert into {name} select n, md5(n::text), n from generate_series(1, {SMALL_ROWS}) n")
         conn.execute("vacuum (analyze, freeze)")
         conn.execute("checkpoint")
     return Source(arena, database, names)
