@@ -93,8 +93,8 @@ def _prepared(arena: Arena, job: str, scale: float) -> tuple[str, Digest | None,
         return f"TPC-H at scale factor {scale:g}", past.answers, past.contenders()
     copied = _copied(arena, job, scale)
     digest, tables = copied.digest, len(copied.tables)
-    size = f"{tables} tables, {digest.rows:,} rows" if tables > 1 else f"{digest.rows:,} rows"
-    return size, digest, copies.contenders(copied)
+    rows = f"{digest.rows:,} rows"
+    return f"{tables} tables, {rows}" if tables > 1 else rows, digest, copies.contenders(copied)
 
 
 def _copied(arena: Arena, job: str, scale: float) -> copies.Source:

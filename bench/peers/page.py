@@ -70,7 +70,8 @@ def _page(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _quoting(results: Sequence[dict[str, Any]], readme: str) -> str:
-    lines = "".join(f"- {_job(result).title}: {_verdict(result)}\n" for result in results if result["job"] in _QUOTED)
+    quoted = [result for result in results if result["job"] in _QUOTED]
+    lines = "".join(f"- {_job(result).title}: {_verdict(result)}{_busy_remark(result)}\n" for result in quoted)
     return _QUOTE.sub(lambda _: _MARK + lines, readme)
 
 
@@ -171,7 +172,7 @@ def _verdict(result: dict[str, Any]) -> str:
 def _conditions(result: dict[str, Any]) -> str:
     machine, versions = result["machine"], result["versions"]
     known = ", ".join(f"{name} {number}" for name, number in versions.items())
-    others = max(run["foreign_cores"] for contender in result["contenders"] for run in contender["runs"])
+    others = _foreign_cores(result)
     busy = f" **The machine was busy:** up to {others:.1f} cores did other work; trust CPU-seconds, not the wall."
     return (
         f"{result['runs']} run{'s' if result['runs'] > 1 else ''} at scale {result['scale']:g}, "
@@ -179,6 +180,16 @@ def _conditions(result: dict[str, Any]) -> str:
         f"{machine['cores']} cores, {machine['memory_gb']} GiB, {machine['system']}; {known}."
         f"{busy if others > _BUSY_CORES else ''}"
     )
+
+
+def _busy_remark(result: dict[str, Any]) -> str:
+    others = _foreign_cores(result)
+    return f" ({others:.1f} of {result['machine']['cores']} cores did other work.)" if others > _BUSY_CORES else ""
+
+
+def _foreign_cores(result: dict[str, Any]) -> float:
+    """Return the most that others took during a run of any contender."""
+    return max(float(run["foreign_cores"]) for contender in result["contenders"] for run in contender["runs"])
 
 
 def _not_run(results: Sequence[dict[str, Any]]) -> str:
