@@ -189,8 +189,10 @@ class Means:
         Raises Unsupported if the engine is DuckDB.
         """
         if self.engine is Engine.DUCKDB:
-            why = f"another program has given the history of {table.name} features that only Spark maintains"
-            raise Unsupported(why, "Run auditlake maintain --engine auto.")
+            raise Unsupported(
+                f"another program has given the history of {table.name} features that only Spark maintains",
+                "Run auditlake maintain --engine auto.",
+            )
         return self.open_session()
 
 

@@ -16,7 +16,7 @@ from tests.running import await_true
 from tests.s3_server import chosen_lake
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
-pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 
 _ALL = (*TABLES, LEDGER)
 
