@@ -1,0 +1,74 @@
+"""Retention beside follow: versions expire while others are committed to the same histories."""
+
+import signal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import auditlake
+from auditlake.erasure.retention import expire_versions
+from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.retention_rules import Period
+from tests import command
+from tests.capture_lake import make_lake
+from tests.running import await_true
+
+pytestmark = pytest.mark.pg
+
+_ROUNDS, _ROWS, _APPLIED_S = 24, 9, 240
+
+
+class _Now(Period):
+    """No time at all."""
+
+    def before(self, time_us: int) -> int | None:
+        """Return the time itself."""
+        return time_us
+
+
+def _wal_end(conn: psycopg.Connection) -> Lsn:
+    row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def _table(lake: Lake) -> HistoryTable:
+    table = open_history(lake, TableName("public", "t"))
+    assert table is not None
+    return table
+
+
+def test_versions_expire_while_follow_commits(database: str, tmp_path: Path) -> None:
+    """Every state from the last horizon on is that of the source, and follow reports no failure."""
+    rules, said = (("public.t", _Now()),), list[str]()
+    states: dict[Lsn, dict[int, int]] = {}
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key, v int)")
+        lake = make_lake(database, tmp_path / "lake")
+        conn.execute(f"insert into t select n, 0 from generate_series(0, {_ROWS - 1}) n")
+        arguments: list[str | Path] = ["follow", "--source", database, "--lake", lake.root]
+        with command.start(arguments) as follow:
+            for number in range(_ROUNDS):
+                before = _wal_end(conn)
+                conn.execute("update t set v = %s where id %% 3 = %s", (number, number % 3))
+                states[_wal_end(conn)] = dict(conn.execute("select id, v from t").fetchall())
+                if number % 8 == 7:
+                    await_true(lambda at=before: _table(lake).position >= at, _APPLIED_S)  # type: ignore[misc]
+                expire_versions(lake, rules, "tests", said.append)
+            follow.send_signal(signal.SIGTERM)
+            _, reported = follow.communicate(timeout=240)
+        assert (follow.returncode, "error" in reported) == (0, False), reported
+    done = command.run_here([*arguments, "--until-current"])
+    assert done.code == 0, done.stderr
+    horizon = _table(lake).horizon
+    assert len(said) > 1
+    assert _table(lake).first_snapshot_lsn < horizon
+    asked = [lsn for lsn in states if lsn >= horizon]
+    assert asked
+    for lsn in asked:
+        rows = auditlake.Lake(lake.root).as_of(str(lsn)).table("t")
+        assert {row["id"]: row["v"] for row in rows} == states[lsn]
