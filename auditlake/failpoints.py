@@ -51,6 +51,7 @@ class After(StrEnum):
     ENTRIES_SEALED = "entries-sealed"  # of a block that does not exist yet
     BLOCK_SEALED = "block-sealed"
     EXPIRY_WRITTEN = "expiry-written"  # deletion vectors of expired versions, in no commit yet
+    EXPIRY_RECORDED = "expiry-recorded"  # what a run will remove
     EXPIRED = "expired"  # the versions of one table
     HOLD_RECORDED = "hold-recorded"
     ERASURE_BEGUN = "erasure-begun"  # its record

@@ -16,12 +16,13 @@ as it is, so every state from the horizon on is complete.
 `changes`, `transactions` and the ledger are not touched: entries stay, and `verify --digest` counts the rows of copies
 that have expired.
 
-Order of effects, for each table, under the lock of `Stage.ERASE`: deletion vectors, then the commit. A run that is
-killed before it leaves an orphan, which `maintain` deletes. If another process commits first, the table is planned
-again.
+Order of effects, under the lock of `Stage.ERASE`: the record of the run (`lake.expiries`); then for each table deletion
+vectors and the commit. A run that is killed before it leaves an orphan, which `maintain` deletes. If another process
+commits first, the table is planned again.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
 from auditlake.errors import ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
+from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
@@ -139,9 +141,7 @@ def expire_versions(lake: Lake, rules: Rules, command: str, report: Callable[[st
         _require_confirmed(lake)
         known = read_known(lake)
         _require_matching(known, rules)
-        run = _Run(known, rules, holds_in_force(lake), report)
-        for table in known.listed:
-            run.expire(table)
+        _Run(known, rules, holds_in_force(lake), report).expire()
 
 
 def confirm_restored(lake: Lake) -> None:
@@ -164,19 +164,34 @@ class _Run:
     holds: list[HoldEvent]
     report: Callable[[str], None]
 
-    def expire(self, table: HistoryTable) -> None:
-        """Remove the versions of a table that have expired."""
+    def expire(self) -> None:
+        """Record what has expired, then remove it, table by table."""
+        found = [each for table in self.known.listed if (each := self._find(table)) and not self._is_held(each)]
+        if not found:
+            return
+        tables = (ExpiredTable(*each.table.name, each.upto, each.rows) for each in found)
+        record_run(self.known.lake, ExpiryRun(time.time_ns() // 1000, tuple(tables)))
+        reach(After.EXPIRY_RECORDED)
+        for each in found:
+            self._remove(each)
+
+    def _find(self, table: HistoryTable) -> Expiry | None:
+        return _find(self.known, table, self.rules, self.holds)
+
+    def _remove(self, first: Expiry) -> None:
+        found: Expiry | None = first
+        name = first.table.name
         for _ in range(_ATTEMPTS):
-            found = _find(self.known, table, self.rules, self.holds)
-            if found is None or self._is_held(found):
+            if found is None:
                 return
             with suppress(FileExistsError):
                 _commit(found)
                 self.report(Notice(Event.VERSIONS_EXPIRED, f"{found.line()} expired"))
                 return
-            current = open_history(self.known.lake, table.name) or table
-            table = replace(current, names=table.names)
-        raise LakeConflict(f"other processes commit to the history of {table.name} all the time", "Run this again.")
+            table = open_history(self.known.lake, name) or first.table
+            # Not further than what is on record, although apply may have moved the position meanwhile.
+            found = self._find(replace(table, names=first.table.names, position=first.upto))
+        raise LakeConflict(f"other processes commit to the history of {name} all the time", "Run this again.")
 
     def _is_held(self, found: Expiry) -> bool:
         if found.held is None:

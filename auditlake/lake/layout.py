@@ -9,7 +9,7 @@
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
     <root>/ledger/entries/  blocks/  next.json
-    <root>/holds/<number>.json  erasures/<number>.json  token.key  retention.json
+    <root>/holds/<number>.json  erasures/<number>.json  token.key  retention.json  expiries/<number>.json
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
@@ -144,6 +144,11 @@ class Lake:
     def holds(self) -> Path:
         """Return the folder with the additions and releases of legal holds."""
         return self.root / "holds"
+
+    @property
+    def expiries(self) -> Path:
+        """Return the folder with the records of what retention removed."""
+        return self.root / "expiries"
 
     @property
     def retention(self) -> Path:

@@ -63,6 +63,8 @@ class Kind(StrEnum):
     """A range of LSNs in which changes are missing."""
     ERASURE = "erasure"
     """An erasure: what was removed, and the numbers of the entries whose secrets were destroyed."""
+    EXPIRY = "expiry"
+    """A run of retention: up to where it removed versions of which tables, and how many."""
     HOLD = "hold"
     """The addition or the release of a legal hold."""
     COPY = "copy"

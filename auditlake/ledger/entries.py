@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditlake.delta.small_tables import read_rows
 from auditlake.lake.erasures import read_erasures
+from auditlake.lake.expiries import read_runs
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
@@ -169,8 +170,8 @@ def _value(value: Any, form: str) -> Value:  # noqa: ANN401 - of any column
 
 
 def small_entries(lake: Lake) -> Iterator[Entry]:
-    """Yield the entries of `relations`, `added`, `gaps`, holds and erasures, in an order independent of files."""
-    found = [*_relations(lake), *_added(lake), *_gaps(lake), *_holds(lake), *_erasures(lake)]
+    """Yield the entries of small tables, holds, erasures and expiries, in an order independent of files."""
+    found = [*_relations(lake), *_added(lake), *_gaps(lake), *_holds(lake), *_erasures(lake), *_expiries(lake)]
     yield from sorted(found, key=lambda entry: (entry.identity.kind, *map(str, entry.identity[1:])))
 
 
@@ -215,6 +216,12 @@ def _erasures(lake: Lake) -> Iterator[Entry]:
         lists = (list(each.tokens), list(each.columns), [f"{number}" for number in each.entries])
         fields = (each.number, each.schema, each.table, *counts, *lists)
         yield Entry(Identity(Kind.ERASURE, None, each.number, str(each.name)), fields, (each.reason, each.by))
+
+
+def _expiries(lake: Lake) -> Iterator[Entry]:
+    for number, run in enumerate(read_runs(lake)):
+        tables = [f"{each.name} {each.horizon} {each.versions}" for each in run.tables]
+        yield Entry(Identity(Kind.EXPIRY, None, number, ""), (number, run.time_us, tables))
 
 
 def with_us(rows: pa.Table) -> pa.Table:

@@ -59,7 +59,7 @@ from auditlake.store.files import make_folder
 MOST_TRANSACTIONS, MOST_CHANGES = 100_000, 1_000_000
 _TIDY_EVERY = 200
 """Blocks after which small files are joined."""
-_SMALL = "('relation', 'added', 'gap', 'hold', 'erasure', 'copy')"
+_SMALL = "('relation', 'added', 'gap', 'hold', 'erasure', 'expiry', 'copy')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
+from auditlake.lake.expiries import expired_of, read_runs
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import (
@@ -58,6 +59,7 @@ _TABLE_OF = {
     Kind.GAP: "gaps",
     Kind.HOLD: "holds",
     Kind.ERASURE: "erasures",
+    Kind.EXPIRY: "expiries",
 }
 """What has the rows of the kinds of which there are few."""
 LEDGER = "ledger"
@@ -280,6 +282,7 @@ class _Rows:
         self._erased = frozenset(number for each in read_erasures(lake) for number in each.entries)
         self._limit = limit
         self._damaged = damaged
+        self._runs = read_runs(lake)
         self.notes = [f"the rows of {name} are not compared: files of it are damaged" for name in sorted(damaged)]
 
     def mismatches(self) -> Iterator[Mismatch]:
@@ -356,6 +359,7 @@ class _Rows:
 
     def _copies(self) -> Iterator[Mismatch]:
         tables = {str(table.name): table for table in list_histories(self._lake)}
+        yield from self._moved(tables.values())
         sealed: dict[str, set[Lsn]] = {}
         for row in read_entries(self._lake, f"kind = '{Kind.COPY}'").to_pylist():
             name, lsn = row["name"], Lsn(row["lsn"])
@@ -366,6 +370,12 @@ class _Rows:
                 continue
             yield from self._copy(tables[name], lsn, block, row)
         yield from self._unsealed_copies(tables, sealed)
+
+    def _moved(self, tables: Iterable[HistoryTable]) -> Iterator[Mismatch]:
+        """Yield the tables whose horizon no run of retention has moved where it is."""
+        for table in tables:
+            if table.has_expired and table.horizon not in expired_of(self._runs, table.name):
+                yield Mismatch("moved horizon", str(table.name), table.horizon, detail="no record of retention has it")
 
     def _unsealed_copies(
         self, tables: Mapping[str, HistoryTable], sealed: Mapping[str, set[Lsn]]
@@ -399,9 +409,10 @@ class _Rows:
             found.append(Mismatch("unreadable file", str(table.name), lsn, detail=type(exc).__name__))
         found = _without_erased(found, destroyed)
         lost = sum(each.total() for each in expected.values()) + without_secret
-        if lost > len(found) and lsn < table.horizon:
+        expired = sum(expired_of(self._runs, table.name).values()) if lsn < table.horizon else 0
+        if len(found) < lost <= len(found) + expired:
             missing = f"{lost - len(found):,} rows of the snapshot of {table.name} at {lsn}"
-            self.notes.append(f"{missing} have expired, or were removed: its horizon is {table.horizon}")
+            self.notes.append(f"{missing} have expired: its horizon is {table.horizon}")
         elif lost > len(found):
             detail = f"{lost - len(found):,} rows of this snapshot are missing"
             found.append(Mismatch("removed rows", str(table.name), lsn, detail=detail))

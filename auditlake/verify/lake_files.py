@@ -15,6 +15,7 @@ from auditlake.capture.partition_watch import read_partitions
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
 from auditlake.lake.erasures import read_erasures
+from auditlake.lake.expiries import read_runs
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
@@ -61,6 +62,7 @@ def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "apply.json", lambda: read_last_batch(lake)
     yield "publication.json", lambda: _read_publication(lake)
     yield "holds", lambda: read_events(lake)
+    yield "expiries", lambda: read_runs(lake)
     yield "erasures", lambda: read_erasures(lake)
     yield "parked", lambda: read_records(lake)
     yield "partitions", lambda: [read_partitions(lake, name) for name in lake.partitioned_names()]

@@ -21,16 +21,18 @@ from auditlake.erasure import retention
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.lake.compaction import fence
+from auditlake.lake.expiries import ExpiredTable, read_runs
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.retention_rules import parse_period
+from auditlake.store.files import remove_files
 from auditlake.store.place import Place
 from tests.command import Done, run, run_here
-from tests.ledger_lake import compared, edit_rows, found, sealed, where
-from tests.s3_server import copy_lake, on_disk
+from tests.ledger_lake import compared, edit_rows, found, sealed, where, without
+from tests.s3_server import copy_lake, on_disk, overwrite
 from tests.small_lake import ORDERS, T0_US, files_of, write_lake_with_manifest
 
 _RULES = (("public.orders", parse_period("1 day")),)
@@ -239,17 +241,18 @@ def test_nothing_expires_in_a_restored_lake_until_that_is_confirmed(lake: Lake, 
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("place", [After.EXPIRY_WRITTEN, After.EXPIRED])
+@pytest.mark.parametrize("place", [After.EXPIRY_RECORDED, After.EXPIRY_WRITTEN, After.EXPIRED])
 def test_a_killed_run_is_repeated(lake: Lake, tmp_path: Path, place: After) -> None:
     """Before the commit nothing has expired, afterwards everything; the next run ends with the same."""
     _pass(lake, 8)
     before, settings = _answers(lake), _settings(tmp_path)
     arguments: list[str | Path] = ["--config", settings, "maintain", "--lake", lake.root]
     assert run(arguments, {"AUDITLAKE_FAILPOINT": place}).code == -9
-    assert _table(lake).horizon == (0x100 if place is After.EXPIRY_WRITTEN else 0x180)
+    assert _table(lake).horizon == (0x180 if place is After.EXPIRED else 0x100)
     assert _answers(lake) == before
     assert _maintain(lake, settings).code == 0
     assert (_table(lake).horizon, _ends(lake), _answers(lake)) == (0x180, [0x200], before)
+    assert {(each.tables[0].horizon, each.tables[0].versions) for each in read_runs(lake)} == {(0x180, 1)}
 
 
 def test_another_commit_first_is_no_loss(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +289,34 @@ def test_the_ledger_proves_what_is_left(lake: Lake) -> None:
     assert note.startswith("1 rows of the snapshot of public.orders at 0/100")
     edit_rows(lake.history(ORDERS), where("id", 2, lambda _: "forged", "note"))
     assert found(compared(lake, digest)) == [("changed or inserted row", "public.orders", 0x100, None)]
+
+
+def test_a_run_is_on_record_and_sealed(lake: Lake) -> None:
+    """What it removed, and up to where; a record that is changed or gone is named."""
+    _pass(lake, 8)
+    _expire(lake)
+    digest = sealed(lake)
+    (recorded,) = read_runs(lake)
+    assert recorded.tables == (ExpiredTable("public", "orders", 0x180, 1),)
+    assert compared(lake, digest).failure() is None
+    record = lake.expiries / "000000.json"
+    content = record.read_bytes()
+    overwrite(record, content.replace(b'"versions": 1', b'"versions": 2'))
+    assert found(compared(lake, digest)) == [("changed row", "expiries", 0, None)]
+    overwrite(record, content)
+    _pass(lake, 11)
+    _expire(lake)
+    remove_files([lake.expiries / "000001.json"])
+    assert ("moved horizon", "public.orders", 0x200, None) in found(compared(lake, digest))
+
+
+def test_more_missing_rows_than_expired_are_named(lake: Lake) -> None:
+    """An attacker who removes a row of the copy that had not expired is found, although rows of it may be missing."""
+    digest = sealed(lake)
+    _pass(lake, 8)
+    _expire(lake)
+    edit_rows(lake.history(ORDERS), without("id", 2))
+    assert ("removed rows", "public.orders", 0x100, None) in found(compared(lake, digest))
 
 
 @pytest.mark.parametrize(

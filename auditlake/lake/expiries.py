@@ -1,0 +1,77 @@
+"""Records of retention: up to where versions of tables were removed, how many, and when.
+
+    expiries/000000.json  {"time_us": …, "tables": [{"schema": …, "table": …, "horizon": …, "versions": …}, …]}
+
+Each file is one run, written once, before the first of its commits; the ledger seals it. A run that is killed leaves a
+record of tables whose versions are still there; the next run writes another one. So a horizon that was moved is always
+on record, and no more versions are missing than the records say.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.lake.records import numbered_records, write_numbered
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.store.files import read_each
+from auditlake.store.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredTable:
+    """The versions of one table that a run removed; `horizon` is the LSN up to which they had ended."""
+
+    schema: str
+    table: str
+    horizon: int
+    versions: int
+
+    @property
+    def name(self) -> TableName:
+        """Return the name of the table's history."""
+        return TableName(self.schema, self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryRun:
+    """One run, at a time in microseconds since 1970."""
+
+    time_us: int
+    tables: tuple[ExpiredTable, ...]
+
+
+def record_run(lake: Lake, run: ExpiryRun) -> None:
+    """Write the record of a run; durable when this returns. The caller holds the lock of `Stage.ERASE`.
+
+    Raises LakeUnusable, LakeConflict.
+    """
+    write_numbered(lake.expiries, lambda _: asdict(run))
+
+
+def read_runs(lake: Lake) -> list[ExpiryRun]:
+    """Read the records of all runs, in their order.
+
+    Raises LakeUnusable if one cannot be read.
+    """
+    return read_each(lake.root, _read, numbered_records(lake.expiries))
+
+
+def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
+    """Return up to which LSNs versions of a table were removed, and how many each time."""
+    found: dict[Lsn, int] = {}
+    for each in (each for run in runs for each in run.tables if each.name == name):
+        found[Lsn(each.horizon)] = found.get(Lsn(each.horizon), 0) + each.versions
+    return found
+
+
+def _read(place: Place) -> ExpiryRun:
+    try:
+        content = json.loads(place.read_text())
+        return ExpiryRun(int(content["time_us"]), tuple(ExpiredTable(**each) for each in content["tables"]))
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise LakeUnusable(
+            f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records what retention removed."
+        ) from exc
