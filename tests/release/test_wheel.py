@@ -44,7 +44,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 def make_venv(folder: Path, *packages: str) -> Path:
     """Make a virtual environment with these packages; return its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, cwd="/")
-    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True, cwd="/")
+    if packages:
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True, cwd="/")
     return folder / "bin"
 
 
