@@ -114,7 +114,7 @@ class Stream:
         arena.database(self.before, template=self.database)
         arena.sql(self.before, "drop publication auditlake")
         load.change(arena, self.database, size)
-        arena.sql("postgres", "select pg_current_xact_id()")  # flushes asynchronous commits
+        arena.sql("postgres", "select pg_logical_emit_message(true, 'peers', '')")  # flushes asynchronous commits
         self.until = arena.sql(self.database, "select pg_current_wal_insert_lsn()")
         self.events = int(arena.sql(self.database, _EVENTS))
 
