@@ -7,7 +7,8 @@ bounds of values, all older entries, checkpoints and checksums of the log.
 Order of effects, after each of which the table can be read:
 
 1. List all files of the table. Write new files without the values.
-2. Commit (`ERASE`): the new files in place of the old ones, and no change of the data for streaming readers. Whoever
+2. Commit (`ERASE`) at the next free version, unless another commit replaced one of these files; then begin again. It
+   has the new files in place of the old ones, and no change of the data for streaming readers. Whoever
    wrote a file of the list and has not committed it planned an earlier version, and is refused from now on. So a file
    of the list that the new version does not name is nobody's.
 3. Write a checkpoint, fsync it, and delete the log before it (`forget_log`).
@@ -19,9 +20,10 @@ an object store, deleting an object may leave older versions of it.
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +37,7 @@ from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry,
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
 from auditlake.delta.row_groups import gathered, read_placed
 from auditlake.delta.table import open_version
+from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.store.files import list_written, sync
 from auditlake.store.place import Place
@@ -72,7 +75,7 @@ class Task:
 def erase(table: Path, task: Task) -> int:
     """Rewrite the live files that are concerned, and delete every other content; return the version of the commit.
 
-    Raises FileExistsError if other processes commit again and again.
+    Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in range(_ATTEMPTS):
         listed = [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
@@ -82,16 +85,35 @@ def erase(table: Path, task: Task) -> int:
             actions += [removed(add), *_rewritten(table, add, task)]
         actions += _positions(table, version, task.positions)
         reach(After.VALUES_REWRITTEN)
-        try:
-            put_commit(table, version + 1, ERASE, map(_unchanging, actions))
-        except FileExistsError:
+        committed = _commit(table, version + 1, actions)
+        if committed is None:
             _delete(table, [str(action["add"]["path"]) for action in actions if "add" in action])
             continue
         reach(After.VALUES_ERASED)
         delete_unnamed(table, listed)
         reach(After.FILES_DELETED)
-        return version + 1
-    raise FileExistsError(f"other processes commit to {table} all the time")
+        return committed
+    raise LakeConflict(f"other processes write to {table} all the time", "Run auditlake forget --resume.")
+
+
+def _commit(table: Path, version: int, actions: Sequence[Action]) -> int | None:
+    """Commit at the next free version, and return it; None if another commit touched the files that are replaced."""
+    replaced = {str(action["remove"]["path"]) for action in actions if "remove" in action}
+    while True:
+        try:
+            put_commit(table, version, ERASE, map(_unchanging, actions))
+        except FileExistsError:
+            if any(_touches(action, replaced, actions) for action in entry(table, version)):
+                return None
+            version += 1
+        else:
+            return version
+
+
+def _touches(theirs: Mapping[str, Any], replaced: Collection[str], ours: Sequence[Action]) -> bool:
+    """Return whether an action of another commit removes a replaced file, or changes the table or a position of it."""
+    is_moved = "txn" in theirs and any("txn" in action for action in ours)
+    return is_moved or "metaData" in theirs or theirs.get("remove", {}).get("path") in replaced
 
 
 def _unchanging(action: Action) -> Action:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from auditlake.delta import append_table, log_writer
+from auditlake.delta import append_table, erasing, log_writer
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.errors import LakeConflict
 from auditlake.lake.erasure_gate import at_work, closed
@@ -128,3 +128,20 @@ def test_batches_are_at_work_together(lake: Lake) -> None:
         pass
     with closed(lake, 0):
         pass
+
+
+def test_an_erasure_commits_although_capture_is_always_first(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the next free version, with the files that it has written."""
+    log, before = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake)
+    commit, lsns = log_writer.put_commit, iter(range(0x700, 0x703))
+
+    def put_commit(path: Path, *given: Any) -> None:
+        if path == lake.changes and (lsn := next(lsns, None)) is not None:
+            log.append(_rows(lsn), {CHANGES_APP: lsn})
+        commit(path, *given)
+
+    monkeypatch.setattr(erasing, "put_commit", put_commit)
+    _erase(lake)
+    assert _lsns(lake) == [*before, 0x700, 0x701, 0x702]
+    assert found_in(lake, ONE) == {}
+    require_sound(lake)
