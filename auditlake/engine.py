@@ -1,6 +1,7 @@
 """Engine of the pipeline: which work of bootstrap, follow, apply, resync and maintain runs in this process.
 
-    auto     in this process what fits on one machine, the rest in Spark; everything in Spark if its master is a cluster
+    auto     in this process what fits on one machine, the rest in Spark; everything in Spark if its master is a
+             cluster; the same as `duckdb` if Spark is not installed
     spark    everything in Spark: ranges of the snapshot are tasks, the fold is a job, its commit a MERGE of Delta's,
              compaction an OPTIMIZE
     duckdb   everything in this process, by DuckDB and Arrow; no JVM. What it cannot fold parks its table
@@ -11,6 +12,8 @@ Questions choose their engine themselves (`query.engine_choice`).
 import os
 import re
 from enum import StrEnum
+
+from auditlake.extras import SPARK
 
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 LOCAL_MASTER = "local[*]"
@@ -24,9 +27,15 @@ class Engine(StrEnum):
     DUCKDB = "duckdb"
 
     def on(self, master: str, *, submitted: bool) -> "Engine":
-        """Return the engine with this master of Spark: with a cluster, or under spark-submit, `auto` is Spark."""
-        is_cluster = submitted or local_cores(master) is None
-        return Engine.SPARK if self is Engine.AUTO and is_cluster else self
+        """Return the engine with this master of Spark, if it is `auto`: Spark with a cluster, or under spark-submit.
+
+        Without Spark installed it is DuckDB: one table that needs Spark is parked, and does not end the process.
+        """
+        if self is not Engine.AUTO:
+            return self
+        if submitted or local_cores(master) is None:
+            return Engine.SPARK
+        return self if SPARK.is_installed else Engine.DUCKDB
 
 
 def local_cores(master: str) -> int | None:

@@ -46,6 +46,7 @@ from auditlake.counters import Beat, Counter, beat, count, counted
 from auditlake.delta.commit_failures import commit_conflicts, writing
 from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
+from auditlake.extras import SPARK
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake
@@ -66,7 +67,10 @@ _MOST_EMBEDDED = 2
 """DuckDB uses every core for one tail; the next one reads its files meanwhile."""
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_WITH_SPARK = "Start auditlake follow or auditlake apply with --engine auto, which folds them in Spark."
+_WITH_SPARK = (
+    "Start auditlake follow or auditlake apply with --engine auto, which folds them in Spark"
+    f" ({SPARK.command}, if it is not installed)."
+)
 
 StartSpark = Callable[[], "SparkSession"]
 """Starts Spark, or returns the session that is running."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from auditlake.engine import LOCAL_MASTER, Engine
 from auditlake.errors import Unsupported
+from auditlake.extras import SPARK
 from auditlake.startup import is_submitted
 
 if TYPE_CHECKING:  # pyspark takes a second to import, and a bootstrap need not start Spark
@@ -46,7 +47,10 @@ class SparkOnDemand:
         Raises Unsupported if the engine is DuckDB, ConfigError as `spark_session`.
         """
         if self.engine is Engine.DUCKDB:
-            raise Unsupported("this needs Spark, and the engine is duckdb", "Give --engine auto.")
+            raise Unsupported(
+                "this needs Spark, and the engine is duckdb",
+                f"Give --engine auto, with Spark installed ({SPARK.command}).",
+            )
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 
         with self._lock:

@@ -4,6 +4,7 @@ import pytest
 
 from auditlake.engine import Engine
 from auditlake.errors import Unsupported
+from auditlake.extras import Extra
 from auditlake.spark import session
 from auditlake.spark.on_demand import SparkOnDemand
 
@@ -64,6 +65,14 @@ def test_duckdb_never_starts_a_jvm(ended: list[float]) -> None:
     spark = on_demand(Engine.DUCKDB)
     with pytest.raises(Unsupported, match="needs Spark") as refusal:
         spark()
-    assert refusal.value.hint == "Give --engine auto."
+    assert refusal.value.hint == "Give --engine auto, with Spark installed (pip install 'auditlake[spark]')."
     rest_at(spark, 0.0, 10_000.0)
     assert not ended
+
+
+def test_auto_without_spark_installed_is_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a table that only Spark can fold is parked, and `follow` goes on; a cluster's master still asks for Spark."""
+    monkeypatch.setattr("auditlake.engine.SPARK", Extra("spark", "", "no_such_module"))
+    assert Engine.AUTO.on("local[2]", submitted=False) is Engine.DUCKDB
+    assert Engine.AUTO.on("spark://host:7077", submitted=False) is Engine.SPARK
+    assert Engine.SPARK.on("local[2]", submitted=False) is Engine.SPARK
