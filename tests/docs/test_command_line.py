@@ -58,7 +58,7 @@ def test_every_shell_has_a_row_and_a_test() -> None:
 def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
     """The documented command writes the script; the shell then offers the commands that begin with the word."""
     _run("bash", _WRITE[shell], tmp_path)
-    offered = _run(shell, _COMPLETE[shell].format(word="fo"), tmp_path)
+    offered = _run(shell, _COMPLETE[shell].format(word="fol"), tmp_path)
     assert offered == ["follow"]
 
 
