@@ -28,7 +28,7 @@ from auditlake.lake.layout import (
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
-from auditlake.serve.looks import Looks
+from auditlake.serve.access_log import AccessLog
 from auditlake.serve.resources import Limits, Resources
 from auditlake.serve.server import create_app
 from tests.s3_server import chosen_lake
@@ -87,11 +87,11 @@ class Page:
         lake: Lake,
         access: Access | None = None,
         limits: Limits | None = None,
-        looks: Looks | None = None,
+        access_log: AccessLog | None = None,
         address: str = "127.0.0.1",
     ) -> None:
         self.resources = Resources(lake, UTC, limits or Limits())
-        self.app = create_app(self.resources, access or Access(frozenset({HOST})), looks=looks)
+        self.app = create_app(self.resources, access or Access(frozenset({HOST})), access_log=access_log)
         self.address = address
 
     def ask(self, method: str, path: str, **given: Any) -> httpx.Response:

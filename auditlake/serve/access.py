@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auditlake.errors import ConfigError
 from auditlake.messages import say
+from auditlake.serve.access_log import AccessLog
 from auditlake.serve.grants import WHOLE, Grant, Member, User
-from auditlake.serve.looks import Looks
 
 COOKIE = "auditlake_session"
 _USER = "auditlake.user"
@@ -220,10 +220,10 @@ def hosts_of(address: str, port: int, names: Iterable[str]) -> frozenset[str]:
 class Guard:
     """ASGI middleware: refuses what may not ask, adds the headers, and records who asked for what."""
 
-    def __init__(self, app: ASGIApp, access: Access, looks: Looks | None = None) -> None:
+    def __init__(self, app: ASGIApp, access: Access, access_log: AccessLog | None = None) -> None:
         self._app = app
         self._access = access
-        self._looks = looks
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -248,8 +248,8 @@ class Guard:
     def _is_recorded(self, scope: Scope, status: int) -> bool:
         """Record a request; return False if that fails."""
         try:
-            if self._looks is not None:
-                self._looks.record(scope, scope.get(_USER), status)
+            if self._access_log is not None:
+                self._access_log.record(scope, scope.get(_USER), status)
         except OSError as exc:
             say(f"the access log cannot be written, so nothing is answered: {exc.strerror}")
             return False

@@ -12,6 +12,8 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.errors import AuditlakeError, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
+from auditlake.temporal.moments import begins_at
+from auditlake.temporal.when import AtTime, parse_when
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,14 @@ class Nearest:
 def nearest(reader: Reader, table: str | None, asked: str | None) -> Nearest:
     """Return the moments around `asked`, a WHEN, at which the state of a table is known, or of the lake without one.
 
-    If `asked` has no LSN, because it is beyond what the lake knows, the last known moment counts as before it.
+    If `asked` has no LSN, it is before the lake begins, or beyond what it knows: the first moment is after it, or the
+    last one before.
     """
     found = None if table is None else _table(reader, table)
     known = [lsn for lsn in _candidates(reader, found) if found is None or _is_known(reader, found, lsn)]
     lsn = _resolved(reader, asked)
+    if lsn is None and _is_too_early(reader, asked):
+        return Nearest(None, min(known, default=None))
     if lsn is None:
         return Nearest(max(known, default=None), None)
     before, after = [each for each in known if each < lsn], [each for each in known if each > lsn]
@@ -58,6 +63,15 @@ def _is_known(reader: Reader, table: HistoryTable, lsn: Lsn) -> bool:
     except NotAnswerable:
         return False
     return lsn <= reader.known.now_lsn
+
+
+def _is_too_early(reader: Reader, asked: str | None) -> bool:
+    try:
+        when = None if asked is None else parse_when(asked, reader.now)
+    except AuditlakeError:  # it is no moment
+        return False
+    begin_us = begins_at(reader.known)
+    return isinstance(when, AtTime) and begin_us is not None and when.time_us < begin_us
 
 
 def _resolved(reader: Reader, asked: str | None) -> Lsn | None:

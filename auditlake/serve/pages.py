@@ -8,6 +8,7 @@ template sees the answer as `answer`; autoescape is on, and values of rows go th
 import json
 from collections.abc import Awaitable, Callable
 from copy import copy
+from datetime import datetime
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -22,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.prove import Target
 from auditlake.lsn import Lsn
@@ -115,8 +116,9 @@ class Pages:
 
     async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
         problem, status = described(exc)
-        asked = request.query_params.get("at") or None
-        plain = _refusal(problem, "Not answered") | {"refused": asked}
+        name = self._refused(path, request)
+        asked = request.query_params.get(name) or None
+        plain = _refusal(problem, "Not answered") | {"refused": asked, "moment_name": name}
 
         def answered() -> Response:
             around = self._around(request, asked) if isinstance(exc, NotAnswerable) else Nearest(None, None)
@@ -127,6 +129,19 @@ class Pages:
         except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
             found = plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
             return self._rendered(request, found, status)
+
+    def _refused(self, path: str, request: Request) -> str:
+        """Return the parameter with the moment that is refused: of a comparison the first one that is not known."""
+        if path != "/compare":
+            return "at"
+        given = request.query_params
+        reader = self._readings.reader()
+        for name in ("before", "after"):
+            try:
+                reader.with_clock(datetime.now(self._readings.zone)).moment(given.get(name) or None)
+            except AuditlakeError:
+                return name
+        return "before"
 
     def _around(self, request: Request, asked: str | None) -> Nearest:
         return nearest(self._readings.reader(), request.query_params.get("table") or None, asked)
@@ -406,12 +421,12 @@ def _query(request: Request) -> list[tuple[str, str]]:
 
 def _refusal(problem: models.Problem, title: str) -> Context:
     page: Context = {"template": "problem.html", "problem": problem, "title": title, "answer": None}
-    return page | {"refused": None, "moments": Nearest(None, None)}
+    return page | {"refused": None, "moments": Nearest(None, None), "moment_name": "at"}
 
 
 def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn | str, name: str = "at") -> str:
     """Return the link to a page as of another moment, which is its parameter `name`."""
-    return f"{path}?{urlencode([*query, (name, str(lsn))])}"
+    return f"{path}?{urlencode([*((k, v) for k, v in query if k != name), (name, str(lsn))])}"
 
 
 def _api_url(path: str, query: list[tuple[str, str]], lsn: str) -> str:

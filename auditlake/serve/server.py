@@ -31,6 +31,7 @@ from auditlake.counters import Beat, Counter, beat, begin, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, require_safe, user_of
+from auditlake.serve.access_log import TABLES, AccessLog
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
@@ -38,7 +39,6 @@ from auditlake.serve.export import OfExport, export
 from auditlake.serve.grants import Member
 from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
-from auditlake.serve.looks import TABLES, Looks
 from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
@@ -63,9 +63,9 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def create_app(
-    resources: Resources, access: Access, spark: Mapping[str, str] | None = None, looks: Looks | None = None
+    resources: Resources, access: Access, spark: Mapping[str, str] | None = None, access_log: AccessLog | None = None
 ) -> Guard:
-    """Return the application behind its guard; `looks` records who asked for what."""
+    """Return the application behind its guard; `access_log` records who asked for what."""
     listed = endpoints(StatusAnswers().status)
     pages = Pages(resources, listed, signs_in=access.signs_in)
     statements, live = Statements(spark or {}), Live(resources)
@@ -99,7 +99,7 @@ def create_app(
         resources.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
-    return Guard(app, access, looks)
+    return Guard(app, access, access_log)
 
 
 async def _beat() -> None:
@@ -301,7 +301,7 @@ class Listen:
     names: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
     users: Mapping[str, Member] | None = None
-    looks: Looks | None = None
+    access_log: AccessLog | None = None
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -328,7 +328,7 @@ def serve(
     port = bound.getsockname()[1]
     access = replace(access, hosts=hosts_of(listen.address, port, listen.names))
     config = uvicorn.Config(
-        create_app(resources, access, spark, listen.looks),
+        create_app(resources, access, spark, listen.access_log),
         log_level="critical",
         access_log=False,  # a URL has keys and values of rows
         server_header=False,

@@ -77,7 +77,7 @@ def serve(  # noqa: PLR0913 - the options of a command
       auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.serve.looks import Looks
+    from auditlake.serve.access_log import AccessLog
     from auditlake.serve.resources import Limits, Resources
     from auditlake.serve.server import Listen, parse_listen
     from auditlake.serve.server import serve as run
@@ -89,8 +89,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     limits = Limits(timeout_s=timeout_s, export_rows=export_rows)
     resources = Resources(lake, settings.zone, limits, source, settings.dialect)
     users = None if users_file is None else _users(users_file)
-    looks = None if access_log is None else Looks(access_log)
-    where = Listen(address, port, _token(token_file), behind_proxy, names, proxies, users, looks)
+    looked = None if access_log is None else AccessLog(access_log)
+    where = Listen(address, port, _token(token_file), behind_proxy, names, proxies, users, looked)
     stop = Stop()
     with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
         started = lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it")  # noqa: E731 - of this command

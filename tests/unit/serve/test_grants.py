@@ -19,8 +19,8 @@ from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.serve.access import Access, networks, require_safe
+from auditlake.serve.access_log import AccessLog
 from auditlake.serve.grants import Grant, Member, parse_users
-from auditlake.serve.looks import Looks
 from auditlake.temporal.moments import read_known
 from tests.page import HOST, Page, write_lake
 from tests.small_lake import CUSTOMERS, ORDERS
@@ -274,9 +274,9 @@ def test_a_session_is_of_the_user_who_signed_in(page: Page) -> None:
 
 def test_who_looked_at_what_is_recorded(lake: Lake, tmp_path: Path) -> None:
     """User, route, tables and moment, also of what was refused; never keys, values, filters, statements or tokens."""
-    file = tmp_path / "looks.jsonl"
+    file = tmp_path / "access_log.jsonl"
     file.write_text("before\n")
-    page = Page(lake, Access(frozenset({HOST}), users=_USERS), looks=Looks(file))
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS), access_log=AccessLog(file))
     _ask(page, "bob", "/rows?table=orders&where=note:is:SECRET&at=0/200")
     _ask(page, "bob", "/api/v1/row?table=customers&key=SECRET")
     _ask(page, "ann", "/api/v1/sql", {"sql": "select 'SECRET' as s, id from orders"})
@@ -305,7 +305,7 @@ def test_nothing_is_answered_that_cannot_be_recorded(lake: Lake, tmp_path: Path)
     """Without a row of it; once the file can be written again, the server answers."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    page = Page(lake, looks=Looks(folder / "looks.jsonl"))
+    page = Page(lake, access_log=AccessLog(folder / "access_log.jsonl"))
     assert page.get("/rows", table="orders").status_code == 200
     folder.rename(tmp_path / "moved")
     refused = page.get("/rows", table="orders")
@@ -314,7 +314,7 @@ def test_nothing_is_answered_that_cannot_be_recorded(lake: Lake, tmp_path: Path)
     (tmp_path / "moved").rename(folder)
     assert page.get("/rows", table="orders").status_code == 200
     with pytest.raises(ConfigError, match="cannot be appended to"):
-        Looks(tmp_path / "nowhere" / "looks.jsonl")
+        AccessLog(tmp_path / "nowhere" / "access_log.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,21 @@ def test_a_fragment_is_the_part_below_the_timeline(page: Page) -> None:
     assert page.get("/rows", table="orders", at="0/99", _fragment="1").status_code == 422
 
 
+def test_a_refused_comparison_offers_its_own_moments(page: Page) -> None:
+    """The button replaces the moment that is not known, the first or the second, and leads to an answer."""
+    for given, wanted in (
+        ({"before": "2026-11-21T08:00:00Z"}, "/compare?before=0%2F100"),
+        ({"before": "0/200", "after": "0/999999"}, "/compare?before=0%2F200&after=0%2F300"),
+    ):
+        response = page.get("/compare", **given)
+        assert response.status_code == 422
+        (link,) = re.findall(r'<a class="button" href="(/compare[^"]*)">', response.text)
+        assert unescape(link) == wanted
+        assert page.ask("GET", unescape(link)).status_code == 200
+    (link,) = re.findall(r'<li><a href="(/compare[^"]*)">from the beginning', page.get("/compare").text)
+    assert page.ask("GET", unescape(link)).status_code == 200
+
+
 def test_an_error_is_a_page(page: Page) -> None:
     """With its message and hint, and the timeline to choose another moment."""
     response = page.get("/rows", table="orders", at="0/99")
@@ -118,6 +133,7 @@ def test_a_refusal_offers_the_nearest_moments(tmp_path: Path) -> None:
 
     assert offered("0/99") == ["0%2F100"]
     assert offered("0/200") == ["0%2F150", "0%2F250"]
+    assert offered("2026-11-21T08:00:00Z") == ["0%2F100"]
     assert offered("0/300") == ["0%2F280"]
     assert offered("0/999999") == ["0%2F280"]
     for lsn in ("0/100", "0/150", "0/250", "0/280"):

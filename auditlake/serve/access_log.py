@@ -30,7 +30,7 @@ _MODE = 0o600
 _REFUSED = 400
 
 
-class Looks:
+class AccessLog:
     """The file of one server."""
 
     def __init__(self, path: Path) -> None:
