@@ -32,6 +32,8 @@ from auditlake.temporal.when import format_us
 
 _SAMPLES = 2_000
 _PARTS = 60
+_MOST_UNKNOWN = 200
+"""Every page has them, and thousands of tables may be parked."""
 _FRESH_S = 2.0
 
 
@@ -97,6 +99,7 @@ def timeline(resources: Resources, asked: Period) -> models.Timeline:
     if end <= begin:
         raise NotAnswerable("the period is empty: from_us is not before to_us", "Ask for a longer one.")
     bars = commits.bars(begin, end, asked.bars)
+    unknown = list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table)))
     return models.Timeline(
         first_us=first[1] if first else None,
         last_us=last[1] if last else None,
@@ -109,7 +112,8 @@ def timeline(resources: Resources, asked: Period) -> models.Timeline:
             )
             for bar in bars
         ],
-        unknown=list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table))),
+        unknown=unknown[:_MOST_UNKNOWN],
+        unknown_count=len(unknown),
     )
 
 

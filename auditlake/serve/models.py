@@ -59,7 +59,10 @@ class Stretch(Model):
 
 
 class Timeline(Model):
-    """Density of commits in a period; times in microseconds since 1970. `first_us` and `last_us` are the lake's."""
+    """Density of commits in a period; times in microseconds since 1970. `first_us` and `last_us` are the lake's.
+
+    `unknown` has the first of `unknown_count` stretches.
+    """
 
     first_us: int | None
     last_us: int | None
@@ -68,6 +71,7 @@ class Timeline(Model):
     commits: int
     bars: list[Bar]
     unknown: list[Stretch]
+    unknown_count: int
 
 
 class Commit(Model):

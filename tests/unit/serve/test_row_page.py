@@ -105,12 +105,24 @@ def test_what_is_unknown_has_its_place(tmp_path: Path) -> None:
     assert "shaded" not in page.get("/rows", table="customers").text
 
 
+def test_a_page_has_few_of_many_unknown_stretches(tmp_path: Path) -> None:
+    """And their number."""
+    lake = write_lake(tmp_path / "lake")
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x110), Lsn(0x111 + number), "a reason") for number in range(300)])
+    page = Page(lake)
+    found = page.json("timeline")
+    assert (len(found["unknown"]), found["unknown_count"]) == (200, 300)
+    assert "shaded: 300 stretches" in page.get("/log").text
+
+
 def test_unknown_stretches_are_drawn_within_the_chart() -> None:
     """From the begin if none is known, to the end if there is none; a short one is still seen, one outside is not."""
 
     def path(*bounds: tuple[int | None, int | None]) -> str:
         unknown = [models.Stretch(table=None, lsn="0/1", to_lsn=None, from_us=a, to_us=b, reason="") for a, b in bounds]
-        drawn = models.Timeline(first_us=0, last_us=100, from_us=0, to_us=100, commits=0, bars=[], unknown=unknown)
+        drawn = models.Timeline(
+            first_us=0, last_us=100, from_us=0, to_us=100, commits=0, bars=[], unknown=unknown, unknown_count=0
+        )
         return unknown_path(drawn)
 
     assert path((25, 75)) == "M250.0 0h500.0V100H250.0z"
