@@ -581,7 +581,10 @@ class Expressions:
         by = [self._grouped(each) for each in parts.args.get("partition_by") or []]
         order = parts.args.get("order")
         keys = [] if order is None else [self.ordered(each, self.cell(each.this)) for each in order.expressions]
-        return Frame(by, keys, _spec(parts.args.get("spec")))
+        spec = _spec(parts.args.get("spec"))
+        if not keys and spec.startswith(" groups"):
+            raise Refused(node, "GROUPS of a window without ORDER BY", wrong=True)
+        return Frame(by, keys, spec)
 
     def _grouped(self, node: exp.Expr) -> str:
         return sort_key(self.cell(node), node)
@@ -616,12 +619,17 @@ def _spelled(node: exp.Expr, name: str) -> str:
 def _spec(node: exp.Expr | None) -> str:
     if node is None:
         return ""
-    only(node, "kind", "start", "start_side", "end", "end_side")
+    only(node, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind = str(node.args.get("kind") or "").lower()
     ends = [_bound(node, name, kind) for name in ("start", "end")]
-    if kind not in {"rows", "range"}:
-        raise Refused(node, f"{kind.upper()} of a window")
-    return f" {kind} between {ends[0]} and {ends[1] or 'current row'}"
+    left_out = node.args.get("exclude")
+    word = "" if left_out is None else str(left_out.name if isinstance(left_out, exp.Expr) else left_out).lower()
+    if kind not in {"rows", "range", "groups"} or word not in _EXCLUDED:
+        raise Refused(node, f"{kind.upper()} {word.upper()} of a window".replace("  ", " "))
+    return f" {kind} between {ends[0]} and {ends[1] or 'current row'}{' exclude ' if word else ''}{word}"
+
+
+_EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 
 
 def _bound(node: exp.Expr, name: str, kind: str) -> str:
@@ -630,7 +638,7 @@ def _bound(node: exp.Expr, name: str, kind: str) -> str:
         return ""
     if isinstance(value, str):
         text = value.lower()
-    elif isinstance(value, exp.Literal) and str(value.this).isdecimal() and kind == "rows":
+    elif isinstance(value, exp.Literal) and str(value.this).isdecimal() and kind in {"rows", "groups"}:
         text = str(value.this)
     else:
         raise Refused(node, "a window's bound of this form")

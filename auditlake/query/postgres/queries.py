@@ -242,6 +242,7 @@ class _Names:
         body = cte.this
         if not isinstance(body, exp.Union) or any(body.args.get(each) for each in ("order", "limit", "offset")):
             raise Refused(cte, "a recursive query that is not a UNION")
+        _check_recursion(body, folded(cte.args["alias"].this))
         first = self.query(body.this, outer)
         columns = [_settled(cell, f"o{n}") for n, cell in enumerate(_renamed(first.columns, cte.args["alias"], cte))]
         name = folded(cte.args["alias"].this)
@@ -426,6 +427,27 @@ def _names_itself(cte: exp.Expr, name: str) -> bool:
         isinstance(each.this, exp.Identifier) and len(each.parts) == 1 and folded(each.this) == name
         for each in cte.this.find_all(exp.Table)
     )
+
+
+def _check_recursion(body: exp.Expr, name: str) -> None:
+    """Check that a recursive query names itself once, not in EXCEPT, and in no outer join.
+
+    Raises Refused.
+    """
+    named = [
+        each
+        for each in body.find_all(exp.Table)
+        if isinstance(each.this, exp.Identifier) and len(each.parts) == 1 and folded(each.this) == name
+    ]
+    if len(named) > 1:
+        raise Refused(named[1], f"the recursive query {name} more than once", wrong=True)
+    within = named[0].parent
+    while within is not None and within is not body:
+        if isinstance(within, exp.Except):
+            raise Refused(named[0], f"the recursive query {name} in EXCEPT")
+        if isinstance(within, exp.Select) and any(join.args.get("side") for join in within.args.get("joins") or []):
+            raise Refused(named[0], f"the recursive query {name} in an outer join")
+        within = within.parent
 
 
 def _settled(cell: Cell, sql: str) -> Cell:
