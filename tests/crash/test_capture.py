@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.pg, pytest.mark.crash]
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.replication.stream import Limits
-capture._BATCH = Limits(frames=100, size_bytes=10_000)
-capture._FULL = Limits(frames=500, size_bytes=50_000)
+from auditlake.replication.stream import BufferLimits
+capture._BATCH = BufferLimits(frames=100, size_bytes=10_000)
+capture._FULL = BufferLimits(frames=500, size_bytes=50_000)
 """
 _LARGE = "insert into accounts select n, 'many' from generate_series(900000, 903000) n"
 

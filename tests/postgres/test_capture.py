@@ -151,8 +151,8 @@ def test_a_restart_neither_loses_nor_duplicates_a_change(database: str, lake: La
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.replication.stream import Limits
-capture._FULL = Limits(frames=500, size_bytes=50_000)
+from auditlake.replication.stream import BufferLimits
+capture._FULL = BufferLimits(frames=500, size_bytes=50_000)
 """
 
 

@@ -52,9 +52,9 @@ FORBIDDEN_TEXTS = ("zzclear", "+4917055", "411122223333", TAX, PHOTO.hex(), "198
 LARGE = "zzclear " + "0123456789" * 1000
 SMALL_PARTS = """
 import auditlake.capture.capture as capture, auditlake.replication.spool as spool
-from auditlake.replication.stream import Limits
-capture._BATCH = Limits(frames=100, size_bytes=10_000)
-capture._FULL = Limits(frames=500, size_bytes=50_000)
+from auditlake.replication.stream import BufferLimits
+capture._BATCH = BufferLimits(frames=100, size_bytes=10_000)
+capture._FULL = BufferLimits(frames=500, size_bytes=50_000)
 spool.Spool.__init__.__defaults__ = (None, 1000)
 """
 

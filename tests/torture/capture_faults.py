@@ -22,9 +22,9 @@ from tests.torture.work import LOST
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
 import auditlake.delta.append_table as log
-from auditlake.replication.stream import Limits
-capture._BATCH = Limits(frames=200, size_bytes=20_000)
-capture._FULL = Limits(frames=600, size_bytes=60_000)
+from auditlake.replication.stream import BufferLimits
+capture._BATCH = BufferLimits(frames=200, size_bytes=20_000)
+capture._FULL = BufferLimits(frames=600, size_bytes=60_000)
 log._TIDY_EVERY = 12
 """
 LOST_REPLY = """
