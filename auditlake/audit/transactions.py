@@ -47,7 +47,8 @@ _COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updat
 class Transaction:
     """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows.
 
-    `schema_changes` are sentences, from the DDL trigger or from the first changes in a new shape.
+    `schema_changes` are sentences, from the DDL trigger or from the first changes in a new shape. `is_whole` is false
+    if `tables` leaves out some that the reader may not see; the counts are of all.
 
     A change that only the catalog showed belongs to no known transaction: its entry has the xid 0, and the LSN and time
     at which the catalog was read.
@@ -65,7 +66,6 @@ class Transaction:
     tables: tuple[str, ...]
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
     is_whole: bool = field(default=True, kw_only=True)
-    """Whether the counts are those of the tables that are shown (`Reader.only`)."""
 
     @property
     def time(self) -> datetime:

@@ -230,7 +230,8 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
     site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute("create table t (id int primary key, v text)")
     site.execute("insert into t select n, 'secret' from generate_series(1, 9) n")
-    assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
+    copied = command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root, "--slot", "expiry"])
+    assert copied.code == 0, copied.stderr
     follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", site.lake.root]
     for change in ("update t set v = 'secret2' where id < 6", "delete from t where id in (1, 7)"):
         site.execute(change)
