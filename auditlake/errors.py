@@ -95,6 +95,10 @@ class LakeUnusable(AuditlakeError):
     exit_code = 6
 
 
+class TableUnreadable(LakeUnusable):
+    """A table cannot be read, and the failure does not say which of its files is damaged."""
+
+
 class LakeConflict(AuditlakeError):
     """Another process writes what this one writes."""
 

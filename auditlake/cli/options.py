@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from auditlake.errors import BadUsage, LakeUnusable, WrongSource
+from auditlake.errors import BadUsage, LakeUnusable, TableUnreadable, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.lsn import Lsn
@@ -80,9 +80,11 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         use_format(settings.log_format)
         try:
             return command(settings=settings, **given)
-        except (LakeUnusable, click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise
         except Exception as exc:
+            if isinstance(exc, LakeUnusable) and not isinstance(exc, TableUnreadable):
+                raise
             from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
 
             if (damage := damage_behind(exc, Lake.at(settings.lake))) is not None:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import DataFile, data_file, fetch_files
 from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay, unreadable_log
-from auditlake.errors import LakeUnusable, Unsupported
+from auditlake.errors import TableUnreadable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
@@ -236,7 +236,7 @@ def select(sql: str, **tables: TableFiles | pa.Table | None) -> pa.Table:
         if failed := _OF_STORE.match(str(exc)):
             raise OSError(int(failed[1]), failed[2], failed[3]) from exc
         names = ", ".join(str(table.place) for table in tables.values() if isinstance(table, TableFiles))
-        raise LakeUnusable(
+        raise TableUnreadable(
             f"{names} cannot be read: {type(exc).__name__}", "Run auditlake verify --no-source."
         ) from exc
 

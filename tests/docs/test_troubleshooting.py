@@ -23,6 +23,10 @@ _QUOTED_COMPLETELY = {"SourceUnreachable", "WrongSource", "LakeConflict"}
 """Classes whose every message is on the page: an operator meets these at night."""
 
 
+# Parsed before any test runs: Python 3.11.7 fails if another thread formats a traceback meanwhile, which parses, too.
+_TREES = tuple(ast.parse(path.read_text()) for path in sorted((_ROOT / "auditlake").rglob("*.py")))
+
+
 def _classes(base: type[AuditlakeError] = AuditlakeError) -> Iterator[type[AuditlakeError]]:
     for child in base.__subclasses__():
         yield child
@@ -32,7 +36,7 @@ def _classes(base: type[AuditlakeError] = AuditlakeError) -> Iterator[type[Audit
 def _defined() -> set[str]:
     """Return the names of all classes of errors, found in the sources: also those of modules that nothing imports."""
     bases: dict[str, set[str]] = {}
-    for tree in _trees():
+    for tree in _TREES:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
@@ -40,11 +44,6 @@ def _defined() -> set[str]:
     while more := {name for name, over in bases.items() if over & found} - found:
         found |= more
     return found - {"AuditlakeError"}
-
-
-@cache
-def _trees() -> tuple[ast.Module, ...]:
-    return tuple(ast.parse(path.read_text()) for path in sorted((_ROOT / "auditlake").rglob("*.py")))
 
 
 def _text(node: ast.expr) -> str:
@@ -62,7 +61,7 @@ def _text(node: ast.expr) -> str:
 def _messages() -> dict[str, set[str]]:
     """Return the messages that each class is raised with; those made elsewhere are left out."""
     found: dict[str, set[str]] = {name: set() for name in _defined()}
-    for tree in _trees():
+    for tree in _TREES:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found and node.args:
                 found[node.func.id].add(_text(node.args[0]))

@@ -90,7 +90,7 @@ MUTATIONS = (
     _capture(
         "write parts again that are already durable", (f"{_WRITER}._missing", "self._partial is not None", "False")
     ),
-    _capture("skip one ordinal too many after the durable parts", (f"{_LOG}.partial", "_1 + 1", "_1 + 2")),
+    _capture("skip one ordinal too many after the durable parts", (f"{_LOG}.partial", "row[_1] + 1", "row[_1] + 2")),
     Mutation(
         "cut the resumed stream at the acknowledged LSN",
         Stage.CAPTURE,
@@ -208,7 +208,7 @@ MUTATIONS = (
     _apply(
         "forget the rows that a deletion vector already marks",
         "accounts",
-        (f"{_MARK}:marked", "rows | files.gone(name)", "rows"),
+        ("lake.history_files:marked", "rows | files.gone(name)", "rows"),
     ),
     _apply(
         "match rows that a deletion vector marks",

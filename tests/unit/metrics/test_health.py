@@ -62,6 +62,7 @@ def test_the_cpu_of_a_child_is_counted() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert children.children_cpu_s() - before >= 0.29
+        # The kernel counts in ticks of 10 ms, and rounds user and system time of each process down.
+        assert children.children_cpu_s() - before >= 0.27
         assert children.children_bytes() > 1 << 20
         child.communicate()

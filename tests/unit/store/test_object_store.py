@@ -486,8 +486,8 @@ def test_a_store_that_ignores_conditions_is_refused(
     """It would lose commits without a sign."""
     put = objects._put  # noqa: SLF001 - below what retries a put
 
-    def overwrites(bucket: str, key: str, content: bytes, mode: object) -> str:
-        return put(bucket, key, content, "overwrite" if type(mode) is type(ignored) else mode)
+    def overwrites(bucket: str, key: str, content: bytes, mode: object, checksum: str | None = None) -> str:
+        return put(bucket, key, content, "overwrite" if type(mode) is type(ignored) else mode, checksum)
 
     monkeypatch.setattr(objects, "_put", overwrites)
     with pytest.raises(LakeUnusable, match=condition):
