@@ -46,11 +46,12 @@ from auditlake.audit.row_history import Event
 from auditlake.audit.state import Filter, Page, Reading, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark, Version
+from auditlake.delta.sql import connect
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest, key_arguments
 from auditlake.lake import layout
-from auditlake.lake.duckdb_rows import bare, connect_for_queries, quoted
+from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import ALL, HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
@@ -303,7 +304,7 @@ class Moment:
         A table that the lake does not know at the moment has no view. DuckDB's SQL is not PostgreSQL's: `auditlake sql`
         and `auditlake.sql` are the reference.
         """
-        connection = connect_for_queries()
+        connection = connect()
         for name, table in self._reader.known.tables_at(self.lsn).items():
             if not self._is_known(table):
                 continue

@@ -69,6 +69,9 @@ def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "Duc
     """Open an empty DuckDB in memory: in UTC, without extensions from the network.
 
     It spills to the folder `spill` if its memory is full; without a folder the statement fails.
+
+    No filter of a join is pushed into a scan. DuckDB 1.5 loses rows by them if threads run in parallel
+    (github.com/duckdb/duckdb/issues/22075) or the join spills (pull request 25929), and cannot push them into Arrow.
     """
     import duckdb  # noqa: PLC0415 - see above
 
@@ -84,6 +87,7 @@ def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "Duc
     )
     connection.execute("set timezone = 'UTC'")
     connection.execute("set preserve_insertion_order = false")
+    connection.execute("set global disabled_optimizers = 'join_filter_pushdown'")
     return connection
 
 

@@ -41,19 +41,9 @@ _PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name
 }
 
 
-def connect_for_queries() -> "DuckDBPyConnection":
-    """Open an empty DuckDB for queries of any form over rows in memory.
-
-    DuckDB 1.5 pushes the Bloom filter of a join into a scan of Arrow, which does not know it, and fails.
-    """
-    connection = connect()
-    connection.execute("set global disabled_optimizers = 'join_filter_pushdown'")
-    return connection
-
-
 def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
     """Open an empty DuckDB for statements of strangers: it reads the files of one lake, and its settings are locked."""
-    connection = connect_for_queries()
+    connection = connect()
     connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
     if not isinstance(lake.root, Path):
         connection.register_filesystem(filesystem())
