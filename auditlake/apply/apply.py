@@ -16,7 +16,8 @@ LSN and overlays the tail on the others, so that it returns the same rows before
 A table that cannot be folded is parked (`lake.parking`); all others continue.
   - If the tail is cut off before a change that it cannot follow (`Tail.refusal`), it is folded up to there.
   - If only the fold shows that a commit contradicts the history, or that a value cannot be read, bisection finds the
-    first such commit. Each half is a fold and a commit, so the table is parked right before the commit that fails.
+    first such commit. Each half is a fold and a commit, so the table is parked right before the commit that fails. A
+    commit is blamed only if it fails alone, from the history right before it.
   - With `retry`, parked tables are tried again: by a new process, or when more is known about added columns.
 
 Tables are independent and processed concurrently: without Spark two; with it as many as it has cores, at least two,
@@ -230,7 +231,8 @@ def _fold_here_or_stop(lake: Lake, tail: Tail) -> Parked | None:
     try:
         write(tail)
     except (NotFolded, CannotFold) as exc:
-        return _stopped_before(lake, tail, exc, write)
+        if stopped := _stopped_before(lake, tail, exc, write):
+            return stopped
     return _refused(tail)
 
 
@@ -399,13 +401,18 @@ def _fold_or_stop(run: _OnSpark, tail: Tail) -> Parked | None:
     try:
         _merge_in(run, tail)
     except CannotFold as exc:
-        return _stopped_before(run.lake, tail, exc, lambda part: _merge_in(run, part))
+        if stopped := _stopped_before(run.lake, tail, exc, lambda part: _merge_in(run, part)):
+            return stopped
     return _refused(tail)
 
 
-def _stopped_before(lake: Lake, tail: Tail, failure: CannotFold | NotFolded, write: Callable[[Tail], None]) -> Parked:
-    """Fold all commits before the first that cannot be folded; return the record that parks the table there."""
-    first, failure = _fold_before(lake, tail, failure, write)
+def _stopped_before(
+    lake: Lake, tail: Tail, failure: CannotFold | NotFolded, write: Callable[[Tail], None]
+) -> Parked | None:
+    """Fold all commits before the first that cannot be folded; return the record that parks the table there, if any."""
+    if (found := _fold_before(lake, tail, failure, write)) is None:
+        return None
+    first, failure = found
     name, last, commit = tail.table.name, Lsn(first - 1), f"its changes in the commit at {first}"
     if isinstance(failure, NotFolded):
         return Parked(name, Cause.APPLY, last, first, f"{commit} need Spark: {failure.reason}", _WITH_SPARK)
@@ -431,20 +438,30 @@ def _altered_types(tail: Tail) -> str:
 
 def _fold_before(
     lake: Lake, tail: Tail, failure: CannotFold | NotFolded, write: Callable[[Tail], None]
-) -> tuple[Lsn, CannotFold | NotFolded]:
-    """Fold all commits before the first that cannot be folded; return its LSN and the reason."""
+) -> tuple[Lsn, CannotFold | NotFolded] | None:
+    """Fold all commits before the first that cannot be folded by itself; return its LSN and the reason.
+
+    None if all were folded: then the failure was not one of any commit, but of memory, or of a moment.
+    """
     log = open_log(lake)
     commits = find_commits(log, tail) if log else []
+    if not commits:
+        raise failure
     first, last = 0, len(commits) - 1  # commits before `first` are folded; folding up to `last` fails
-    while first < last:
+    while first <= last:
         middle = (first + last) // 2
         try:
             for part in _read_again(lake, tail, commits[middle]):
                 write(part)
-            first = middle + 1
         except (CannotFold, NotFolded) as exc:
-            failure, last = exc, middle
-    return commits[last], failure
+            if first == middle:
+                return commits[first], exc
+            last = middle
+        else:
+            first = middle + 1
+            if first > last:
+                last = len(commits) - 1
+    return None
 
 
 def _merge_in(run: _OnSpark, tail: Tail) -> None:
