@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -217,17 +218,22 @@ def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
 def _merge_without_spark(lake: Lake, tail: Tail) -> Parked | None:
     """Merge a tail as far as it can be folded without Spark, and park its table if that is not the whole tail."""
     with writing(f"the history of {tail.table.name}"):
-        stopped = _fold_here_or_stop(lake, tail)
-        while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
-            (tail,) = following
-            stopped = _fold_here_or_stop(lake, tail)
+        write = partial(_commit_embedded, lake)
+        stopped = _merge_to_limit(lake, tail, lambda part: _write_or_stop(lake, part, write))
     return _record(lake, tail, stopped)
 
 
-def _fold_here_or_stop(lake: Lake, tail: Tail) -> Parked | None:
-    def write(part: Tail) -> None:
-        _commit_embedded(lake, part)
+def _merge_to_limit(lake: Lake, tail: Tail, merge_or_stop: Callable[[Tail], Parked | None]) -> Parked | None:
+    """Merge a tail, then what it was cut before; return the record that parks the table where that stops."""
+    stopped = merge_or_stop(tail)
+    while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+        (tail,) = following
+        stopped = merge_or_stop(tail)
+    return stopped
 
+
+def _write_or_stop(lake: Lake, tail: Tail, write: Callable[[Tail], None]) -> Parked | None:
+    """Write a tail as far as it can be folded; return the record that parks the table if that is not all of it."""
     try:
         write(tail)
     except (NotFolded, CannotFold) as exc:
@@ -361,10 +367,7 @@ def _merge_one(sessions: SimpleQueue[_OnSpark], tail: Tail) -> Parked | None:
     run = sessions.get()
     try:
         with writing(f"the history of {tail.table.name}"), interpreted_if_wide(run.session, len(tail.columns)):
-            stopped = _merge_or_stop(run, tail)
-            while stopped is None and tail.is_cut and (following := _read_again(run.lake, tail, tail.limit)):
-                (tail,) = following
-                stopped = _merge_or_stop(run, tail)
+            stopped = _merge_to_limit(run.lake, tail, partial(_merge_or_stop, run))
     finally:
         sessions.put(run)
     return _record(run.lake, tail, stopped)
@@ -398,12 +401,7 @@ def _merge_before(run: _OnSpark, tail: Tail, found: TooLarge) -> Parked:
 def _fold_or_stop(run: _OnSpark, tail: Tail) -> Parked | None:
     if found := find_too_large(run.lake, tail, heap_bytes(run.session)):
         return _merge_before(run, tail, found)
-    try:
-        _merge_in(run, tail)
-    except CannotFold as exc:
-        if stopped := _stopped_before(run.lake, tail, exc, lambda part: _merge_in(run, part)):
-            return stopped
-    return _refused(tail)
+    return _write_or_stop(run.lake, tail, partial(_merge_in, run))
 
 
 def _stopped_before(
