@@ -186,14 +186,18 @@ def write_part(table: Place, rows: pa.Table, columns: Sequence[str], partition: 
 
 
 def write_batches(
-    table: Place, batches: Iterable[pa.RecordBatch], columns: Sequence[str], partition: Mapping[str, str]
+    table: Place, batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None, partition: Mapping[str, str]
 ) -> list[Action]:
-    """Write rows as `write_part`, while they are read: holds those of one row group. Without rows there is no file."""
-    tables = gathered(batches)
+    """Write rows as `write_part`, while they are read: holds those of one row group. Without rows there is no file.
+
+    `columns` are None for statistics of all integer columns.
+    """
+    tables = gathered(batch for batch in batches if batch.num_rows)
     if (first := next(tables, None)) is None:
         return []
     make_folder(table / partition_folder(partition))
-    return [_write_tables(table, chain([first], tables), columns, partition)]
+    bounded = _integers(first.schema) if columns is None else columns
+    return [_write_tables(table, chain([first], tables), bounded, partition)]
 
 
 def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
@@ -201,33 +205,6 @@ def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Map
     own = table / new_file_name(partition)
     move(file, own)
     return _added(table, own, partition, columns, crc32(own) if isinstance(own, Path) else None)
-
-
-def write_tables(
-    table: Place, rows: Iterable[pa.Table], partition: Mapping[str, str], columns: Sequence[str] | None
-) -> Action | None:
-    """Write tables of equal schemas into a new file, one after the other; None, and no file, if they have no row.
-
-    `columns` have statistics; None for all integers.
-    """
-    filled = (each for each in rows if each.num_rows)
-    if (first := next(filled, None)) is None:
-        return None
-    file, bounded = table / new_file_name(partition), _integers(first.schema) if columns is None else list(columns)
-    make_folder(table / partition_folder(partition))
-    with (
-        new_file(file) as sink,
-        pq.ParquetWriter(
-            sink,
-            first.schema,
-            use_dictionary=short_texts(first),
-            write_statistics=bounded,
-            write_page_index=bool(partition),
-        ) as writer,
-    ):
-        for each in chain([first], filled):
-            write_groups(writer, each)
-    return _added(table, file, partition, bounded, crc32_written(file, sink))
 
 
 def joined_file(table: Place, adds: Sequence[Add]) -> Action:

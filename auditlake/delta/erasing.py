@@ -22,20 +22,20 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from auditlake.delta.checkpoints import checkpoint
-from auditlake.delta.data_files import write_tables
+from auditlake.delta.data_files import write_batches
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry, file_path, list_newest, live_files
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
-from auditlake.delta.row_groups import gathered, read_placed
+from auditlake.delta.row_groups import read_kept
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
@@ -128,19 +128,10 @@ def _positions(table: Path, version: int, apps: Sequence[str]) -> list[Action]:
 
 def _rewritten(table: Path, add: Add, task: Task) -> list[Action]:
     """Write what stays of a file into a new one; nothing if no row stays."""
-    gone = np.fromiter(read_vector(table, add["deletionVector"]), np.int64) if "deletionVector" in add else None
-
-    def kept() -> Iterable[pa.RecordBatch]:
-        for place, batch in read_placed(file_path(table, add)):
-            rows = pa.table(batch)
-            if gone is not None:
-                here = np.ones(batch.num_rows, bool)
-                here[gone[(gone >= place) & (gone < place + batch.num_rows)] - place] = False
-                rows = rows.filter(pa.array(here))
-            yield from task.change(rows).combine_chunks().to_batches()
-
-    written = write_tables(table, gathered(kept()), dict(add["partitionValues"]), task.columns)
-    return [] if written is None else [written]
+    gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
+    kept = (task.change(pa.table(batch)) for batch in read_kept(file_path(table, add), gone))
+    batches = chain.from_iterable(rows.combine_chunks().to_batches() for rows in kept)
+    return write_batches(table, batches, task.columns, dict(add["partitionValues"]))
 
 
 def delete_unnamed(table: Path, listed: Iterable[str]) -> None:

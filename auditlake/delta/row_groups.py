@@ -93,6 +93,16 @@ def read_placed(
             place += batch.num_rows
 
 
+def read_kept(path: Place, gone: Iterable[int]) -> Iterator[pa.RecordBatch]:
+    """Read as `read_batches`, without the rows at the positions `gone`; a batch without any other is left out."""
+    deleted = np.fromiter(gone, np.int64)
+    for begin, batch in read_placed(path):
+        kept = np.ones(batch.num_rows, bool)
+        kept[deleted[(deleted >= begin) & (deleted < begin + batch.num_rows)] - begin] = False
+        if kept.any():
+            yield batch.filter(pa.array(kept))
+
+
 def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
     """Write rows in row groups of at most `GROUP_BYTES`, or of one row."""
     begin = 0

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import DataFile, data_file, fetch_files
 from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay, unreadable_log
+from auditlake.delta.row_groups import read_kept
 from auditlake.errors import TableUnreadable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
@@ -153,10 +154,9 @@ class TableFiles:
         )
 
     def _kept(self, file: DataFile) -> pa.Table:
-        rows = pq.ParquetFile(parquet(file_path(self.place, file.add))).read()
-        here = np.ones(rows.num_rows, np.bool_)
-        here[np.fromiter(file.deleted_positions(self.place), np.int64)] = False
-        return rows.filter(pa.array(here))
+        path = file_path(self.place, file.add)
+        kept = read_kept(path, file.deleted_positions(self.place))
+        return pa.Table.from_batches(kept, pq.read_schema(parquet(path)))
 
 
 def may_have(file: DataFile, bounds: Mapping[str, Bound]) -> bool:

@@ -40,7 +40,7 @@ import pyarrow as pa
 from auditlake.delta.erasing import ERASE
 from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
-from auditlake.delta.row_groups import held_bytes, read_placed, row_groups
+from auditlake.delta.row_groups import held_bytes, read_kept, row_groups
 from auditlake.delta.table import open_table
 from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_row_batches
 from auditlake.lake.history_files import Files, part_of
@@ -164,12 +164,7 @@ def _kept_rows(files: Files) -> Iterator[pa.RecordBatch]:
     """Read the rows that are not deleted, in the columns of the table; holds those of one row group."""
     schema = history_schema(files.table.columns)
     for (name, _), path in zip(files.by_name.items(), files.paths, strict=True):
-        gone = np.fromiter(files.gone(name), np.int64)
-        for first, batch in read_placed(path):
-            kept = np.ones(batch.num_rows, bool)
-            kept[gone[(gone >= first) & (gone < first + batch.num_rows)] - first] = False
-            if kept.any():
-                yield _with_schema(batch.filter(pa.array(kept)), schema)
+        yield from (_with_schema(batch, schema) for batch in read_kept(path, files.gone(name)))
 
 
 def _with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
