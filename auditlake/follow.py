@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from auditlake.apply.apply import Applied, Reached, apply_pending, next_window
+from auditlake.apply.apply import Applied, FoldedBy, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
@@ -94,6 +94,7 @@ class Applier:
         self._reports = ParkedReports(say)
         self._explained: object = None
         self._seen: object = None
+        self._recorded: FoldedBy | None = None
         self._next_s = 0.0
         self._upkeep: Upkeep | None = None
         self._moved: set[TableName] = set()
@@ -185,7 +186,9 @@ class Applier:
         by = [applied.by[name] for name in sorted(applied.rows)]
         if by:
             shown = max(by, key=lambda each: each.engine is Engine.SPARK)
-            write_last_batch(self.lake, shown.engine, shown.reason or None)
+            if shown != self._recorded:
+                write_last_batch(self.lake, shown.engine, shown.reason or None)
+                self._recorded = shown
 
     def require_reached(self, target: Lsn) -> None:
         """Require that no table is parked before a target.
