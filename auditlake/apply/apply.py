@@ -318,7 +318,7 @@ def fold_held(
         return None
     tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
     stopped = _merge_some(start_spark, lake, tails, engine).stopped
-    if stopped and stopped[0].remedy == _WITH_SPARK:
+    if stopped and stopped[0].needs_spark:
         raise Unsupported(str(stopped[0]), "Run auditlake resync with --engine auto.")
     return stopped[0] if stopped else None
 
@@ -413,7 +413,8 @@ def _stopped_before(
     first, failure = found
     name, last, commit = tail.table.name, Lsn(first - 1), f"its changes in the commit at {first}"
     if isinstance(failure, NotFolded):
-        return Parked(name, Cause.APPLY, last, first, f"{commit} need Spark: {failure.reason}", _WITH_SPARK)
+        reason = f"{commit} need Spark: {failure.reason}"
+        return Parked(name, Cause.APPLY, last, first, reason, _WITH_SPARK, needs_spark=True)
     reason = f"{commit} cannot be applied: {failure.what}{_altered_types(tail)}"
     return Parked(name, Cause.APPLY, last, first, reason, ANEW, renewable=True)
 

@@ -14,7 +14,7 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -50,11 +50,14 @@ _OF_STORE = re.compile(r"\w+Error: \[Errno (\d+)\] (.+?): '([^']*)'")
 """Begins DuckDB's text for an exception of `store.objects`."""
 _READABLE = frozenset({"deletionVectors", "timestampNtz"})
 _COLUMN_MAPPING = "delta.columnMapping.mode"
-_TYPES = {
+_TYPES = {  # by the names of Delta and of Spark
     "string": "varchar",
     "long": "bigint",
+    "bigint": "bigint",
     "integer": "integer",
+    "int": "integer",
     "short": "smallint",
+    "smallint": "smallint",
     "byte": "tinyint",
     "boolean": "boolean",
     "binary": "blob",
@@ -129,34 +132,10 @@ class TableFiles:
 
     def sql(self, connection: "DuckDBPyConnection") -> str:
         """Return a query of the rows, in all columns."""
-        nothing = ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in self.types.items())
-        shown = ", ".join(map(standard_identifier, self.types))
-        plain = [file for file in self.files if not file.is_marked]
-        marked = [file for file in self.files if file.is_marked]
-        parts = [f"from {parquet_files(connection, self._paths(plain), by_name=True)}"] if plain else []
-        parts += [self._without_deleted(connection, marked)] if marked else []
-        return f"select {shown} from ({' union all by name '.join([*parts, f'select {nothing} where false'])})"
-
-    def _paths(self, files: Iterable[DataFile]) -> list[Place]:
-        return [file_path(self.place, file.add) for file in files]
-
-    def _without_deleted(self, connection: "DuckDBPyConnection", marked: Sequence[DataFile]) -> str:
-        if VIRTUAL_COLUMNS.intersection(name.casefold() for name in self.types):
-            kept = [register(connection, self._kept(file)) for file in marked]
-            return " union all by name ".join(f"from {name}" for name in kept)
-        gone = register(connection, deleted_rows(self.place, marked))
-        rows = (
-            f"select *, file_index, file_row_number from {parquet_files(connection, self._paths(marked), by_name=True)}"
-        )
-        return (
-            f"select f.* exclude (file_index, file_row_number) from ({rows}) f"
-            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"
-        )
-
-    def _kept(self, file: DataFile) -> pa.Table:
-        path = file_path(self.place, file.add)
-        kept = read_kept(path, file.deleted_positions(self.place))
-        return pa.Table.from_batches(kept, pq.read_schema(parquet(path)))
+        if not self.files:
+            return no_rows(self.types)
+        shown = [standard_identifier(name) for name in self.types]
+        return rows_without_deleted(connection, self.place, self.files, shown, added=self.types)
 
 
 def may_have(file: DataFile, bounds: Mapping[str, Bound]) -> bool:
@@ -209,18 +188,18 @@ def _require_readable(place: Place, found: Replay) -> None:
 
 
 def _types(found: Replay) -> dict[str, str]:
-    return {field["name"]: _type(field["type"]) for field in found.schema["fields"]}
+    return {field["name"]: duckdb_type(field["type"]) for field in found.schema["fields"]}
 
 
-def _type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
-    """Return DuckDB's type for one of Delta."""
+def duckdb_type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
+    """Return DuckDB's type for one of Delta; that of a simple type may have Spark's name."""
     match kind:
         case {"type": "array", "elementType": element}:
-            return f"{_type(element)}[]"
+            return f"{duckdb_type(element)}[]"
         case {"type": "map", "keyType": key, "valueType": value}:
-            return f"map({_type(key)}, {_type(value)})"
+            return f"map({duckdb_type(key)}, {duckdb_type(value)})"
         case {"type": "struct", "fields": fields}:
-            parts = (f"{standard_identifier(each['name'])} {_type(each['type'])}" for each in fields)
+            parts = (f"{standard_identifier(each['name'])} {duckdb_type(each['type'])}" for each in fields)
             return f"struct({', '.join(parts)})"
     return str(kind) if str(kind).startswith("decimal") else _TYPES[kind]
 
@@ -270,6 +249,60 @@ def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, b
                 connection.register_filesystem(filesystem())
     listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
     return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+
+
+def rows_without_deleted(  # noqa: PLR0913 - which rows, and how they are shown
+    connection: "DuckDBPyConnection",
+    place: Place,
+    files: Sequence[DataFile],
+    shown: Sequence[str],
+    condition: str | None = None,
+    *,
+    added: Mapping[str, str],
+) -> str:
+    """Return a query of the rows of data files, one or more, without those that deletion vectors mark.
+
+    `shown` and `condition` are SQL over the columns. Of those in `added`, which have these types in DuckDB, a file may
+    lack any: its rows have NULL in them.
+    """
+    sources = []
+    if plain := [file for file in files if not file.is_marked]:
+        sources.append(stored_rows(connection, place, plain, "*", added))
+    if marked := [file for file in files if file.is_marked]:
+        sources += _unmarked(connection, place, marked, added)
+    where = "" if condition is None else f" where {condition}"
+    return " union all ".join(f"select {', '.join(shown)} from {source}{where}" for source in sources)
+
+
+def stored_rows(
+    connection: "DuckDBPyConnection", place: Place, files: Sequence[DataFile], shown: str, added: Mapping[str, str]
+) -> str:
+    """Return SQL, in parentheses, for all rows of data files, deleted ones included; `added` as above."""
+    paths = [file_path(place, file.add) for file in files]
+    rows = f"select {shown} from {parquet_files(connection, paths, by_name=bool(added))}"
+    return f"({rows} union all by name {no_rows(added)})" if added else f"({rows})"
+
+
+def no_rows(types: Mapping[str, str]) -> str:
+    """Return a query without rows, of columns of these types in DuckDB."""
+    nulls = ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
+    return f"select {nulls} where false"
+
+
+def _unmarked(
+    connection: "DuckDBPyConnection", place: Place, marked: Sequence[DataFile], added: Mapping[str, str]
+) -> list[str]:
+    if VIRTUAL_COLUMNS.intersection(name.casefold() for name in added):
+        kept = [register(connection, _kept(place, file)) for file in marked]
+        return [f"(from {name} union all by name {no_rows(added)})" for name in kept]
+    gone = register(connection, deleted_rows(place, marked))
+    rows = stored_rows(connection, place, marked, "*, file_index, file_row_number", added)
+    return [f"{rows} f anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"]
+
+
+def _kept(place: Place, file: DataFile) -> pa.Table:
+    path = file_path(place, file.add)
+    return pa.Table.from_batches(read_kept(path, file.deleted_positions(place)), pq.read_schema(parquet(path)))
 
 
 def deleted_rows(place: Place, files: Sequence[DataFile]) -> pa.Table:

@@ -48,7 +48,7 @@ def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable
     with hold(lake, "hold add", Stage.ERASE):
         if wanted.name in {each.name for each in holds_in_force(lake)}:
             raise BadUsage(f"there is a hold {wanted.name} already", "Release it first, or choose another name.")
-        tables = [t for t in list_histories(lake) if any(matches(wanted.tables, n) for n in (t.name, *t.all_names))]
+        tables = [t for t in list_histories(lake) if any(matches(wanted.tables, n) for n in t.known_as)]
         if not tables:
             raise BadUsage(f"no table of this lake matches {wanted.tables}", "auditlake status lists the tables.")
         key = _token(lake, tables, wanted, now) if wanted.key else None

@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -45,12 +44,12 @@ from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lake.records import write_record
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
 from auditlake.mask_rules import matches_table
 from auditlake.messages import Event, Notice
 from auditlake.retention_rules import Period, Rules
 from auditlake.store.files import parquet
-from auditlake.store.place import Place
 from auditlake.temporal.moments import Known, last_up_to, read_known
 from auditlake.temporal.when import format_us
 
@@ -223,7 +222,7 @@ def _require_matching(known: Known, rules: Rules) -> None:
 
 
 def _matches(pattern: str, table: HistoryTable) -> bool:
-    return any(matches_table(pattern, name) for name in {table.name, *table.all_names})
+    return any(matches_table(pattern, name) for name in table.known_as)
 
 
 def _period(rules: Rules, table: HistoryTable) -> Period | None:
@@ -274,7 +273,7 @@ def _require_confirmed(lake: Lake) -> None:
     recorded = _read_place(lake)
     if recorded is None:
         _record_place(lake)
-    elif recorded != _place(lake):
+    elif recorded != whereabouts(lake, lake.root):
         raise ConfigError(
             f"{lake.root} was restored or copied, so nothing expires in it until that is confirmed",
             "If it may forget what [retention] says: auditlake maintain --confirm-restored.",
@@ -293,10 +292,4 @@ def _read_place(lake: Lake) -> str | None:
 
 
 def _record_place(lake: Lake) -> None:
-    write_record(lake, lake.retention, {"place": _place(lake)}, durable=True)
-
-
-def _place(lake: Lake) -> str:
-    """Return what distinguishes a lake from its copies: the inode of its folder, or its URL."""
-    root: Place = lake.root
-    return f"inode {root.stat().st_ino}" if isinstance(root, Path) else str(root)
+    write_record(lake, lake.retention, {"place": whereabouts(lake, lake.root)}, durable=True)

@@ -5,11 +5,11 @@ Files on an object store are read in ranges, through obstore. A table that has c
 VIRTUAL_COLUMNS cannot be read so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditlake.delta.sql import connect, deleted_rows, parquet_files, register
+from auditlake.delta.sql import connect, duckdb_type, no_rows, rows_without_deleted, stored_rows
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
 from auditlake.lake.layout import Lake
@@ -17,26 +17,12 @@ from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.objects import filesystem
 from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import Conversion
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 _RAW = "_raw"
-_SQL_TYPES = {
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "float",
-    "double": "double",
-    "boolean": "boolean",
-    "string": "varchar",
-    "binary": "blob",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}
-_PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
+_PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS if name != _RAW} | {
     _RAW: "map(varchar, varchar)"
 }
 
@@ -60,46 +46,29 @@ def quoted(column: Column) -> str:
 
 def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], condition: str | None) -> str:
     """Return a query of the rows of some files, without the deleted ones."""
-    where = "" if condition is None else f" where {condition}"
-    plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
-    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain, '*')} f{where}"] if plain.by_name else []
-    if marked.by_name:
-        gone = register(connection, deleted_rows(files.table.path, list(marked.by_name.values())))
-        source = _parquet(connection, marked, "*, file_index, file_row_number")
-        parts.append(
-            f"select {', '.join(shown)} from {source} f"
-            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
-        )
-    if not parts:
-        schema = {column.stored: sql_type(column) for column in files.table.columns} | _PERIOD_TYPES
-        return f"select {', '.join(shown)} from (select {_nulls(schema)}) where false"
-    return " union all ".join(parts)
+    columns = files.table.columns
+    if not files.by_name:
+        types = {column.stored: sql_type(column) for column in columns} | _PERIOD_TYPES
+        return f"select {', '.join(shown)} from ({no_rows(types)})"
+    listed = list(files.by_name.values())
+    return rows_without_deleted(connection, files.table.path, listed, shown, condition, added=_added(columns))
 
 
 def places_of(connection: "DuckDBPyConnection", files: Files) -> str:
     """Return a query of all rows of some files, deleted ones included, with their VIRTUAL_COLUMNS."""
-    return f"from {_parquet(connection, files, '*, file_index, file_row_number')}"
+    listed, added = list(files.by_name.values()), _added(files.table.columns)
+    return f"from {stored_rows(connection, files.table.path, listed, '*, file_index, file_row_number', added)}"
 
 
-def _nulls(types: Mapping[str, str]) -> str:
-    return ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
-
-
-def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
-    # Files from before a column was added lack it, and perhaps all of these do.
-    added = {column.stored: sql_type(column) for column in files.table.columns if column.since is not None}
-    rows = f"select {shown} from {parquet_files(connection, files.paths, by_name=bool(added))}"
-    return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
+def _added(columns: Iterable[Column]) -> dict[str, str]:
+    """Return the columns that files from before they were added lack, and their types."""
+    return {column.stored: sql_type(column) for column in columns if column.since is not None}
 
 
 def sql_type(column: Column) -> str:
     """Return DuckDB's type of a column of a history."""
     held = type_of(column)
-    if held.element is not None:
-        element = held.element
-        inner = element.delta if element.kind is Conversion.DECIMAL else _SQL_TYPES[element.delta]
-        return f"{inner}[]"
-    return held.delta if held.kind is Conversion.DECIMAL else _SQL_TYPES[held.delta]
+    return duckdb_type(held.delta) if held.element is None else f"{duckdb_type(held.element.delta)}[]"
 
 
 def apart(column: Column, value: str) -> str:

@@ -214,6 +214,11 @@ class HistoryTable:
             return (self.name,)
         return tuple(name for _, name in self._named)
 
+    @property
+    def known_as(self) -> tuple[TableName, ...]:
+        """Return every name by which the table can be meant: that of its history, and those that it had."""
+        return tuple(dict.fromkeys((self.name, *self.all_names)))
+
     def oid_in(self, recorded: Membership | None) -> int | None:
         """Return the table's OID: its own, else that in the record of the publication; None if neither has it."""
         member = recorded.tables.get(self.name) if recorded else None

@@ -46,8 +46,7 @@ class HoldEvent:
 
     def covers(self, table: HistoryTable, tokens: Collection[str] | None = None) -> bool:
         """Return whether rows of a table with these tokens, or any, are held, whatever name the table has now."""
-        names = {table.name, *table.all_names}
-        if not any(matches(self.tables, name) for name in names):
+        if not any(matches(self.tables, name) for name in table.known_as):
             return False
         return self.token is None or tokens is None or self.token in tokens
 

@@ -295,7 +295,7 @@ def masked_names(lake: Lake, history: HistoryTable) -> frozenset[str]:
 
     Raises LakeUnusable if a record cannot be read.
     """
-    names = {history.name, *history.all_names}
+    names = set(history.known_as)
     found = [
         each for each in _read_tables(lake).values() if each.oid == history.oid or not names.isdisjoint(each.names)
     ]

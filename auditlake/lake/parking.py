@@ -61,6 +61,7 @@ class Parked:
     """A table that is known up to `lsn`, inclusive, and no further; the reason had been observed by `until`.
 
     `renewable`: the cause alone does not say that `follow` may take a new snapshot by itself, but it may.
+    `needs_spark`: this process could not fold the table's changes, Spark can.
     If the stream does not contain the reason (`silent`), moments between commits are known up to `time_us`, in
     microseconds since 1970; None if that was not recorded. `ended`: the table was dropped, so no changes can follow.
     """
@@ -74,6 +75,7 @@ class Parked:
     time_us: int | None = None
     ended: bool = False
     renewable: bool = False
+    needs_spark: bool = False
 
     @property
     def silent(self) -> bool:
@@ -248,6 +250,7 @@ def _parsed(content: Mapping[str, object]) -> Parked:
         None if time_us is None else int(str(time_us)),
         content["ended"] is True,
         content.get("renewable") is True,
+        content.get("needs_spark") is True,
     )
 
 
@@ -263,4 +266,5 @@ def _content(parked: Parked) -> dict[str, object]:
         "time_us": parked.time_us,
         "ended": parked.ended,
         **({"renewable": True} if parked.renewable else {}),
+        **({"needs_spark": True} if parked.needs_spark else {}),
     }

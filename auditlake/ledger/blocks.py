@@ -10,15 +10,13 @@ so appending and signing read nothing else.
 
 `hash` commits to a row, and tells nothing about its values once the block's `key` is gone (`ledger.canonical`).
 
-A lake that was copied or restored is another *incarnation*. Its first block gets another `origin`, because `place`, by
-which a folder differs from its copies, is not that of the block before: the inode of the folder on a disk, the URL in a
-bucket.
+A lake that was copied or restored is another *incarnation*. Its first block gets another `origin`, because `place`,
+`lake.whereabouts` of the folder `blocks`, is not that of the block before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -30,7 +28,6 @@ from auditlake.ledger.canonical import Identity, Kind, page_of
 from auditlake.ledger.entries import Entry
 from auditlake.ledger.merkle import Frontier, leaf_hash
 from auditlake.lsn import Lsn
-from auditlake.store.place import Place
 
 PAGE_ENTRIES = 128
 LAST_ORDINAL = (1 << 31) - 1
@@ -254,12 +251,6 @@ def page_leaves(hashes: Sequence[bytes]) -> list[bytes]:
     """Return the leaf hashes of a block, given the hashes of its entries."""
     starts = range(0, len(hashes), PAGE_ENTRIES)
     return [leaf_hash(page_of(hashes[start : start + PAGE_ENTRIES])) for start in starts]
-
-
-def place_of(lake: Lake) -> str:
-    """Return what distinguishes the ledger of a lake from its copies."""
-    folder: Place = lake.ledger_blocks
-    return f"inode {folder.stat().st_ino}" if isinstance(folder, Path) else str(lake.root)
 
 
 def origins_of(blocks: Sequence[Block]) -> Mapping[str, tuple[int, int]]:

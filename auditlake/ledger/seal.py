@@ -36,6 +36,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_record
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lake.whereabouts import whereabouts
 from auditlake.ledger.blocks import (
     BEGINNING,
     BLOCKS_SCHEMA,
@@ -45,7 +46,6 @@ from auditlake.ledger.blocks import (
     Bound,
     block_entry,
     page_leaves,
-    place_of,
     read_entries,
     read_last_block,
 )
@@ -120,7 +120,7 @@ class Sealer:
     def _seal_next(self, writer: "_Writer", identity: str) -> Block | None:
         number = self.last.number + 1 if self.last else 0
         after = self.last.upto if self.last else BEGINNING
-        place = place_of(self.lake)
+        place = whereabouts(self.lake, self.lake.ledger_blocks)
         is_same = self.last is not None and self.last.place == place
         prepared = _read_prepared(self.lake, number)
         upto = prepared.upto if prepared else cut(self.lake, after)

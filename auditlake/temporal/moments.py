@@ -93,7 +93,7 @@ class Known:
     @cached_property
     def names(self) -> tuple[TableName, ...]:
         """Every name that a table has or had, and those of the histories."""
-        return tuple(dict.fromkeys(n for table in self.listed for n in (table.name, *table.all_names)))
+        return tuple(dict.fromkeys(name for table in self.listed for name in table.known_as))
 
     @cached_property
     def _had(self) -> Mapping[TableName, Sequence[HistoryTable]]:

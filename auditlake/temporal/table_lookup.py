@@ -53,7 +53,7 @@ def mentioned(*texts: str) -> Callable[[HistoryTable], bool]:
     text = "\n".join(texts).casefold()
 
     def is_mentioned(table: HistoryTable) -> bool:
-        names = {name.table.casefold() for name in (table.name, *table.all_names)}
+        names = {name.table.casefold() for name in table.known_as}
         return any(name in text or not _UNQUOTED.isdisjoint(name) for name in names)
 
     return is_mentioned

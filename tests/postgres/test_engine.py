@@ -39,6 +39,7 @@ def test_what_needs_spark_parks_its_table_before_its_commit(database: str, tmp_p
     assert parked.table == _T
     assert f"in the commit at {parked.until} need Spark: a new column has a value in older rows" in parked.reason
     assert "--engine auto" in parked.remedy
+    assert parked.needs_spark
     assert parked.lsn >= before.lsn - 1
     assert oracle.assert_histories_at(lake, [before]) == [1]
     assert oracle.assert_histories_at(lake, [after]) == [1]

@@ -1,0 +1,15 @@
+"""Where a lake is, as it is recorded: what distinguishes it from its copies.
+
+A copy has the same records in another folder, which has another inode; in an object store, another URL. What the lake
+was to be asked about first (does it continue its ledger, may it forget versions) is asked about its copy again.
+"""
+
+from pathlib import Path
+
+from auditlake.lake.layout import Lake
+from auditlake.store.place import Place
+
+
+def whereabouts(lake: Lake, folder: Place) -> str:
+    """Return what to record of a lake, given the folder in it whose inode is compared on a disk."""
+    return f"inode {folder.stat().st_ino}" if isinstance(folder, Path) else str(lake.root)
