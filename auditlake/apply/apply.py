@@ -155,7 +155,9 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     now = read_parked(lake, tables) if parked or merged.stopped else {}
     positions = {table.name: table.position for table in tables}
     positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
-    reached = {name: Reached(at, Lsn(max(_end(limit, now.get(name)), at))) for name, at in positions.items()}
+    # One that capture has released since was searched only up to where it was parked.
+    ends = {name: min(_end(limit, parked.get(name)), _end(limit, now.get(name))) for name in positions}
+    reached = {name: Reached(at, Lsn(max(ends[name], at))) for name, at in positions.items()}
     behind = freed | {name for name, parking in now.items() if not parking.silent}
     upto_now = {name: place for name, place in reached.items() if name not in behind}
     return Applied(rows, upto_now, now, again.by | merged.by, frozenset(freed))

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.apply import apply as applying
 from auditlake.apply import embedded_fold
-from auditlake.apply.apply import apply_pending
+from auditlake.apply.apply import Reached, apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.merge import Plan
+from auditlake.apply.tails import Tail
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.errors import LakeConflict
 from auditlake.lake.compaction import fence
+from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from tests import model
@@ -217,6 +220,34 @@ def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operat
         merge_embedded(tail_of(source.lake, 110))
     assert "secret" not in caught.value.message
     assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+def test_a_table_released_during_a_batch_is_searched_from_where_it_was_parked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture settles its shape after the batch has read where it is parked: the next batch misses nothing before."""
+    source = Source(chosen_lake(tmp_path))
+    stream(source, snapshot(A), {110: [Update(A, A, row("x"))], 120: [Insert(B, row("y"))]})
+    capture(source, snapshot(A, B), {130: [Delete(B)]})
+    park(source.lake, Parked(NAME, Cause.PENDING, Lsn(115), Lsn(116), "its shape changed", "Wait."))
+    search = applying._find_followed  # noqa: SLF001 - what follows the read
+
+    def released(*given: Any) -> list[Tail]:
+        unpark(source.lake, NAME, Cause.PENDING)
+        return search(*given)
+
+    monkeypatch.setattr(applying, "_find_followed", released)
+    first = apply_pending(without_spark, source.lake, Lsn(120))
+    assert first.upto == {NAME: Reached(Lsn(115), Lsn(115))}
+    second = apply_pending(without_spark, source.lake, known=first.upto)
+    assert (second.rows, second.parked) == ({NAME: 2}, {})
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            version(A, row("old"), (100, "snapshot", None), (110, "update")),
+            version(A, row("x"), (110, "update", 0)),
+            version(B, row("y"), (120, "insert", 0), (130, "delete")),
+        ]
+    )
 
 
 def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
