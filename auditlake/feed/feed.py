@@ -211,11 +211,12 @@ class Feed(Iterator[ChangedTransaction]):
         except FileNotFoundError:  # a reader that slept for hours; the rows are in other files now
             self._transactions.list_again()
             rows, upto = self._next_rows(limit)
+        moved = upto > self._planned_to
         self._pending.extend(rows)
         self._planned_to = upto
         if not rows:
             self._read_to = upto
-        return bool(rows) or self._planned_to < limit
+        return moved
 
     def _limit(self) -> Lsn:
         return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)

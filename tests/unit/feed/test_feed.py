@@ -194,6 +194,14 @@ def test_a_table_that_is_unparked_meanwhile_is_refused(lake: Lake, monkeypatch: 
         next(feed)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_gap_that_no_transaction_precedes_is_refused(lake: Lake, *, follow: bool) -> None:
+    """The feed does not end in silence there, as if nothing had been captured."""
+    record_gaps(lake, [Gap(CUSTOMERS, Lsn(0x120), Lsn(0x140), "slot lost")])
+    with pytest.raises(NotAnswerable, match="0/120"):
+        next(auditlake.changes(lake.root, "beginning", follow=follow))
+
+
 def test_a_gap_that_the_cursor_has_passed_is_no_obstacle(lake: Lake) -> None:
     """Changes after its end are complete again."""
     _gap(lake)
