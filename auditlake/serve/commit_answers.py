@@ -169,7 +169,7 @@ def _change(each: Shown | Message) -> models.Change:
         key=_texts(step.key_after or step.key_before) if keyed else None,
         key_before=_texts(step.key_before) if keyed and step.key_after and step.key_before != step.key_after else None,
         values=values,
-        unchanged=len(set(step.before or ()) & set(step.after or ())) - len(values) if step.before else 0,
+        unchanged=_unchanged(step.before, step.after, values),
         rows=step.removed,
     )
 
@@ -187,6 +187,11 @@ def changed_values(before: Values | None, after: Values | None) -> list[models.C
         if has_old != has_new or old != new:
             found.append(models.ChangedValue(column=name, old=old, new=new, has_old=has_old, has_new=has_new))
     return found
+
+
+def _unchanged(before: Values | None, after: Values | None, changed: Iterable[models.ChangedValue]) -> int:
+    """Return how many columns have the same value on both sides."""
+    return len(set(before or ()) & set(after or ())) - sum(each.has_old and each.has_new for each in changed)
 
 
 def _neighbours(
@@ -341,14 +346,12 @@ def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.Row
     life.reader.check(life.table, other, when)
     before, after = (_state(life, each) for each in (other, lsn))
     values = changed_values(before, after)
-    both = set(before or ()) & set(after or ())
-    different = sum(each.has_old and each.has_new for each in values)
     return models.RowDifference(
         before=shown,
         existed=before is not None,
         exists=after is not None,
         values=values,
-        unchanged=len(both) - different,
+        unchanged=_unchanged(before, after, values),
     )
 
 
