@@ -177,7 +177,7 @@ class FailureReports:
         self._reported: set[str] = set()
 
     def report(self, what: str, error: Exception) -> None:
-        """Report that a try failed: the message of a known error, the place of any other, whose text may quote rows."""
+        """Report that a try failed: message and hint of a known error, the place of any other, which may quote rows."""
         line = f"{what}: {_reason(error) or _described(error)}"
         if line not in self._reported:
             self._reported.add(line)
@@ -191,7 +191,7 @@ class FailureReports:
 def _reason(error: Exception) -> str | None:
     """Return why a try failed; None if only the place is known."""
     if (known := _as_known(error)) is not None:
-        return known.message
+        return f"{known.message}. {known.hint}" if known.hint else known.message
     if isinstance(error, MemoryError):
         return "memory ran out"
     if isinstance(error, OSError) and error.errno is not None:

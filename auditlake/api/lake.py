@@ -114,6 +114,8 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
+        if table is None and key is not None:
+            raise BadUsage("a key needs a table", "Give table, too.")
         reader = self._reader()
         keys = () if key is None or table is None else key_arguments(reader.table(table), key)
         span = written(since), written(until)

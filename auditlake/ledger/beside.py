@@ -1,26 +1,27 @@
 """Sealing beside capture: a thread that seals what is durable every 30 seconds, and keeps a digest on a schedule.
 
 It seals if the lake has a ledger or `[digest]` is set. A pass of an idle lake reads the positions of capture. A failure
-is reported once, and tried again with the next pass: capture goes on. Another process that seals meanwhile is no
-failure.
+is reported once, whatever it is, and tried again with the next pass: capture goes on. Another process that seals
+meanwhile is no failure.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from auditlake.config import DigestSettings
 from auditlake.counters import Mark, advance
-from auditlake.errors import AuditlakeError, LakeConflict
+from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.ledger.blocks import Block, has_ledger
 from auditlake.ledger.digest import checkpoint_of, keep, stored_at
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
+from auditlake.messages import FailureReports
 
 INTERVAL_S = 30.0
 _LOOK_S = 600.0
@@ -44,10 +45,11 @@ class Sealing:
     _sealed_s: float = 0.0
     _kept_s: float = float("-inf")
     _kept: Block | None = None
-    _problem: str | None = None
+    _failures: FailureReports = field(init=False)
 
     def __post_init__(self) -> None:
         self._sealer = Sealer(self.lake, self.stop.is_set)
+        self._failures = FailureReports(self.report)
 
     def run(self) -> None:
         """Seal until `stop`, and once more then."""
@@ -61,12 +63,10 @@ class Sealing:
             self._keep()
         except LakeConflict:
             return
-        except AuditlakeError as exc:
-            if exc.message != self._problem:
-                self.report(f"sealing failed: {exc.message}; capture goes on, sealing is tried again. {exc.hint or ''}")
-            self._problem = exc.message
+        except Exception as exc:  # noqa: BLE001 - a store that fails for a moment must not end sealing
+            self._failures.report("sealing failed, trying again while capture goes on", exc)
         else:
-            self._problem = None
+            self._failures.forget()
 
     def _seal(self) -> None:
         begun_s, positions = time.time(), read_positions(self.lake)
@@ -91,11 +91,6 @@ class Sealing:
             self._kept, self._kept_s = block, time.monotonic()
         advance(Mark.DIGEST_TIME, self._sealed_s)
 
-    def ended(self, passes: Future[None]) -> None:
-        """Report that the passes ended by a bug, which `sealing` raises when capture has ended."""
-        if (problem := passes.exception()) is not None:
-            self.report(f"sealing ended: {type(problem).__name__}; capture goes on. Restart to seal again.")
-
     def finish(self) -> None:
         """Seal what became durable since the last pass, and keep its digest."""
         self.stop.clear()
@@ -114,7 +109,6 @@ def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: R
         advance(Mark.DIGEST_INTERVAL_S, settings.every_s)
     with ThreadPoolExecutor(1, thread_name_prefix="sealing") as pool:
         passes = pool.submit(running.run)
-        passes.add_done_callback(running.ended)
         try:
             yield
         finally:

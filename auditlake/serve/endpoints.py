@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable
-from auditlake.messages import report_bug
+from auditlake.messages import report_bug, say
 from auditlake.serve import commit_answers as commits
 from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
@@ -27,6 +27,7 @@ from auditlake.values.strict_json import decode
 PREFIX = "/api/v1"
 
 Answer = Callable[[Resources, Any], models.Model]
+_BUG = 1
 _STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (Hidden, 403), (NotAnswerable, 422))
 
 
@@ -200,7 +201,15 @@ def described(exc: Exception) -> tuple[models.Problem, int]:
         status = next((code for kind, code in _STATUS if isinstance(exc, kind)), 503)
         return models.Problem(error=exc.message, hint=exc.hint, code=exc.exit_code), status
     report_bug(exc)
-    return models.Problem(error="a bug in auditlake", hint="The server's log has where it happened.", code=1), 500
+    return models.Problem(error="a bug in auditlake", hint="The server's log has where it happened.", code=_BUG), 500
+
+
+def cut_short(what: str, exc: Exception) -> models.Problem:
+    """Report on stderr why an answer ended that had begun, so that no status can tell; return what to show of it."""
+    found, _ = described(exc)
+    if found.code != _BUG:
+        say(f"{what} was cut short: {found.error}")
+    return found
 
 
 def tagged(request: Request, body: bytes, media_type: str) -> Response:

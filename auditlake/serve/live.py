@@ -7,7 +7,7 @@
 A browser that reconnects sends the last `id`, and the stream continues after it. A slow subscriber delays only its own
 stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, each for `_LONGEST_S`. One
 event has at most `_MOST_CHANGES` changes, of long ones as many as have room (`bounds`); `more` is true if the
-transaction has others.
+transaction has others. A failure is reported, and ends the stream with an event `problem` that has the error as JSON.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from auditlake.feed.request import FeedRequest
 from auditlake.serve import models
 from auditlake.serve.access import user_of
 from auditlake.serve.bounds import Room
-from auditlake.serve.endpoints import parse, problem
+from auditlake.serve.endpoints import cut_short, parse, problem
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import Places, StreamedResponse
 
@@ -84,19 +84,26 @@ class Live:
         return StreamedResponse(self._events(feed), give_back, media_type="text/event-stream", headers=headers)
 
     async def _events(self, feed: Feed) -> AsyncIterator[str]:
-        silent_s, until = 0.0, time.monotonic() + _LONGEST_S
         with closing(feed):
-            yield "retry: 2000\n\n"
-            while not self._closed.is_set() and time.monotonic() < until:
-                found = await asyncio.to_thread(feed.take, 0)
-                for each in found:
-                    yield await asyncio.to_thread(event, each)
-                silent_s = 0.0 if found else silent_s + _POLL_S
-                if silent_s >= _ALIVE_S:
-                    silent_s = 0.0
-                    yield ": alive\n\n"
-                if not found:
-                    await asyncio.sleep(_POLL_S)
+            try:
+                async for each in self._taken(feed):
+                    yield each
+            except Exception as exc:  # noqa: BLE001 - reported, and sent; the stream has begun, so it has its status
+                yield f"event: problem\ndata: {cut_short('a stream of changes', exc).model_dump_json()}\n\n"
+
+    async def _taken(self, feed: Feed) -> AsyncIterator[str]:
+        silent_s, until = 0.0, time.monotonic() + _LONGEST_S
+        yield "retry: 2000\n\n"
+        while not self._closed.is_set() and time.monotonic() < until:
+            found = await asyncio.to_thread(feed.take, 0)
+            for each in found:
+                yield await asyncio.to_thread(event, each)
+            silent_s = 0.0 if found else silent_s + _POLL_S
+            if silent_s >= _ALIVE_S:
+                silent_s = 0.0
+                yield ": alive\n\n"
+            if not found:
+                await asyncio.sleep(_POLL_S)
 
 
 def _nothing() -> None:

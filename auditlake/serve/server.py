@@ -34,7 +34,7 @@ from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, re
 from auditlake.serve.access_log import TABLES, AccessLog
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
-from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
+from auditlake.serve.endpoints import Endpoint, cut_short, endpoints, openapi, parse, parse_body, problem, tagged
 from auditlake.serve.export import OfExport, export
 from auditlake.serve.grants import Member
 from auditlake.serve.lake_answers import StatusAnswers
@@ -197,9 +197,13 @@ class _Pieces:
         self._one = threading.Lock()
 
     async def each(self) -> AsyncIterator[bytes]:
-        """Yield them."""
-        while (chunk := await self._resources.run(self._next)) is not None:
-            yield chunk
+        """Yield them; a failure is reported, and the client sees that the response is not complete."""
+        try:
+            while (chunk := await self._resources.run(self._next)) is not None:
+                yield chunk
+        except Exception as exc:
+            cut_short("an export", exc)
+            raise
 
     def _next(self) -> bytes | None:
         with self._one:

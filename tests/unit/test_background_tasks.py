@@ -14,8 +14,11 @@ import pytest
 
 from auditlake.capture.supervisor import Capturing
 from auditlake.errors import LakeUnusable
+from auditlake.feed.feed import Feed
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked
+from auditlake.ledger.beside import Sealing
+from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.replication.stream import ReplicationStream
@@ -24,6 +27,7 @@ from auditlake.resync.automatic import AutomaticResync
 from auditlake.resync.resync import Target
 from auditlake.snapshot import new_tables
 from auditlake.source import lock_waits
+from tests.page import Page, write_lake
 from tests.running import await_true
 
 _T = TableName("public", "t")
@@ -31,7 +35,7 @@ _PARKED = {_T: Parked(_T, Cause.PARTITIONS, Lsn(1), Lsn(2), "a partition was att
 _Failure = tuple[Callable[[], Exception], str]
 _FAILURES: dict[str, _Failure] = {
     "file": (lambda: OSError(errno.ENOSPC, "No space left on device", "/lake/x"), "/lake/x: No space left on device"),
-    "store": (lambda: LakeUnusable("the store answered 503"), "the store answered 503"),
+    "store": (lambda: LakeUnusable("it answered 503", "Wait for it."), "it answered 503. Wait for it."),
     "memory": (MemoryError, "memory ran out"),
     "source": (lambda: psycopg.OperationalError("secret"), "unexpected OperationalError at"),
     "bug": (lambda: KeyError("secret"), "unexpected KeyError at"),
@@ -92,6 +96,19 @@ def test_a_resync_that_fails_before_a_target_ends_the_run(
     again.close()
 
 
+def test_a_failed_seal_is_reported_once_and_tried_again(
+    failure: _Failure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass is another try; what failed for a moment is sealed by a later one."""
+    calls, said = list[object](), list[str]()
+    monkeypatch.setattr(Sealer, "seal", _raising(failure[0], calls, succeed_at=3))
+    sealing = Sealing(Lake(tmp_path), None, "tests", said.append)
+    for _ in range(4):
+        sealing.once()
+    assert len(calls) == 3
+    _once(said, f"sealing failed, trying again while capture goes on: {failure[1]}")
+
+
 def test_a_failed_look_for_new_tables_is_reported_once_and_repeated(
     failure: _Failure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,3 +159,28 @@ def test_a_worker_ends_if_it_cannot_read_its_tasks() -> None:
     done = subprocess.run(command, input=b"no pickle", capture_output=True, check=False, timeout=60)
     assert done.returncode == 1
     assert b"error: unexpected UnpicklingError" in done.stderr
+
+
+def test_a_stream_of_changes_that_fails_is_reported_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A status has been sent, so the last event has the error; a browser connects again."""
+    page = Page(write_lake(tmp_path / "lake"))
+    monkeypatch.setattr(Feed, "take", _raising(lambda: LakeUnusable("a file is gone", "Run verify."), [], succeed_at=9))
+    answer = page.get("/api/v1/changes", since="beginning")
+    assert answer.status_code == 200
+    assert answer.text.endswith('event: problem\ndata: {"error":"a file is gone","hint":"Run verify.","code":6}\n\n')
+    assert capsys.readouterr().err.count("a stream of changes was cut short: a file is gone") == 1
+
+
+def test_an_export_that_fails_is_reported_and_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows that were sent could be taken for all of them."""
+    page = Page(write_lake(tmp_path / "lake"))
+    monkeypatch.setattr("auditlake.serve.export._field", _raising(lambda: OSError(5, "secret"), [], succeed_at=9))
+    with pytest.raises(OSError, match="secret"):  # which the server answers by ending the connection
+        page.get("/api/v1/export", table="orders")
+    said = capsys.readouterr().err
+    assert said.count("an export was cut short: a file of the lake cannot be read") == 1
+    assert "secret" not in said

@@ -47,6 +47,12 @@ def test_the_log_is_typed(lake: auditlake.Lake) -> None:
     assert (first.xid, (first.time - T0).total_seconds(), first.updates, first.tables) == (10, 6, 1, ("public.orders",))
 
 
+def test_a_key_of_no_table_is_refused(lake: auditlake.Lake) -> None:
+    """It would not filter at all."""
+    with pytest.raises(BadUsage, match="a key needs a table"):
+        lake.log(key=3)
+
+
 def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
     """Versions before and after each event, and what changed."""
     last, first, snapshot = lake.row("public.orders", {"id": 1})
