@@ -9,7 +9,7 @@ names in the entry of its copy. Values of such a row are the exact texts of the 
 snapshot; they stay what they are when the version ends, when columns are added, and when files are rewritten.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.ledger.canonical import (
     OF_COPIES,
+    Dialect,
     Identity,
     Kind,
     Value,
@@ -31,6 +32,8 @@ from auditlake.ledger.canonical import (
     hash_of,
     record_of,
     secret_of,
+    sql_bytes,
+    sql_commitment,
     sql_constant,
     sql_field,
     sql_hash,
@@ -107,10 +110,6 @@ TRANSACTIONS = _Kind(
 )
 
 
-def _sql_bytes(value: str) -> str:
-    return sql_field(f"lower(hex({value}))")
-
-
 @dataclass(frozen=True, slots=True)
 class Stored:
     """SQL for the stored secret of an entry, and for its commitment if its values were erased, both in hexadecimal."""
@@ -119,35 +118,47 @@ class Stored:
     commitment: str
 
 
-_SQL = {_LISTS: sql_list, _TIMES: sql_time, "": sql_field, "bytes": _sql_bytes}
+_SQL: Mapping[str, Callable[[str, Dialect], str]] = {
+    _LISTS: sql_list,
+    _TIMES: sql_time,
+    "": lambda value, _: sql_field(value),
+    "bytes": sql_bytes,
+}
 _PLAIN_TEXTS = {
     Kind.CHANGE: ("origin", "op", "schema", "table", "prefix"),
     Kind.TRANSACTION: ("origin", "context"),
 }
 
 
-def sql_of(table: _Kind, key: str, alias: str = "", stored: Stored | None = None) -> tuple[str, str]:
-    """Return SQL for the hash of a row, and for the condition that it has a canonical form.
+def sql_of(table: _Kind, key: str, dialect: Dialect, alias: str = "", stored: Stored | None = None) -> str:
+    """Return SQL for the hash of a row.
 
     `key` is SQL of a field with the key of the row's block, `alias` that of the table. `stored` is SQL for what is
     used instead where it is not NULL.
     """
-
-    def column(name: str) -> str:
-        return f'{alias}."{name}"' if alias else f'"{name}"'
-
-    ordinal = column("ordinal") if table.kind is Kind.CHANGE else "0"
-    identity = [sql_constant(table.kind), sql_number(column("lsn")), sql_number(ordinal), sql_constant("")]
+    ordinal = _named("ordinal", alias) if table.kind is Kind.CHANGE else "0"
+    identity = [sql_constant(table.kind), sql_number(_named("lsn", alias)), sql_number(ordinal), sql_constant("")]
     fields, values = (
-        [_SQL[form](column(name)) for name, form in columns.items()] for columns in (table.fields, table.values)
+        [_SQL[form](_named(name, alias), dialect) for name, form in columns.items()]
+        for columns in (table.fields, table.values)
     )
-    lists = [column(name) for name, form in {**table.fields, **table.values}.items() if form == _LISTS]
-    texts = [column(name) for name in _PLAIN_TEXTS[table.kind]]
-    secret = sql_secret(key, identity)
+    secret = sql_secret(key, identity, dialect)
     if stored is not None:
         secret = f"coalesce({stored.secret}, {secret})"
-    hashed = sql_hash(table.kind, fields, secret, values, None if stored is None else stored.commitment)
-    return hashed, sql_is_canonical(texts, lists)
+    commitment = sql_commitment(secret, values, dialect)
+    if stored is not None:
+        commitment = f"coalesce({stored.commitment}, {commitment})"
+    return sql_hash(table.kind, fields, commitment, dialect)
+
+
+def sql_has_form(table: _Kind, alias: str = "") -> str:
+    """Return SQL of DuckDB for the condition that a row has a canonical form."""
+    lists = [_named(name, alias) for name, form in {**table.fields, **table.values}.items() if form == _LISTS]
+    return sql_is_canonical([_named(name, alias) for name in _PLAIN_TEXTS[table.kind]], lists)
+
+
+def _named(name: str, alias: str) -> str:
+    return f'{alias}."{name}"' if alias else f'"{name}"'
 
 
 def entry_of(table: _Kind, row: Mapping[str, Any]) -> Entry:

@@ -12,7 +12,7 @@ Nothing above the watermark is sealed, because capture may discard it. A block h
 ends after a million changes, within a transaction if that is larger. A lake that exists already is sealed from its
 beginning: everything that is in it when its first block is sealed is proved to have been in it then.
 
-This never runs in the way of capture. DuckDB hashes in its own threads, and appending is two commits.
+This never runs in the way of capture. DataFusion hashes in its own threads, and appending is two commits.
 """
 
 import json
@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
+from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
@@ -49,7 +50,7 @@ from auditlake.ledger.blocks import (
     read_entries,
     read_last_block,
 )
-from auditlake.ledger.canonical import KEY_BYTES, Identity, Kind, sql_constant
+from auditlake.ledger.canonical import IN_DATAFUSION, KEY_BYTES, Identity, Kind, sql_constant
 from auditlake.ledger.copies import copied_rows, copies_of, copy_entry, derived
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
 from auditlake.ledger.merkle import Frontier
@@ -216,7 +217,7 @@ class _Writer:
         block = begun.block(len(hashes), page_leaves(hashes))
         numbers = pa.array(np.arange(block.first_entry, block.first_entry + len(hashes)))
         nothing = pa.nulls(len(hashes), pa.binary())
-        columns = [numbers, pa.array([number] * len(hashes), pa.int64()), *entries.columns, *[nothing] * 3]
+        columns = [numbers, pa.repeat(pa.scalar(number, pa.int64()), len(hashes)), *entries.columns, *[nothing] * 3]
         rows = pa.table(columns, schema=ENTRIES_SCHEMA).combine_chunks().to_batches()
         self._entries.append(rows[0], {LEDGER_APP: number})
         reach(After.ENTRIES_SEALED)
@@ -258,19 +259,18 @@ def _copied(table: HistoryTable, lsn: Lsn, key: bytes) -> pa.Table:
 
 def _streamed(begun: _Begun) -> Iterator[pa.Table]:
     """Return the entries of the transactions of a block, and of its changes."""
+    if begun.after == begun.following.upto:
+        return
     key = sql_constant(begun.following.key.hex())
-    bounds = {Kind.TRANSACTION: commits_in(begun.after, begun.following.upto)}
-    bounds |= {Kind.CHANGE: changes_in(begun.after, begun.following.upto)}
-    lake = begun.lake
-    for rows, place, name in ((TRANSACTIONS, lake.transactions, "''"), (CHANGES, lake.changes, NAME.format(""))):
-        table = read_newest(place)
-        if table is None or begun.after == begun.following.upto:
-            continue
-        ordinal = "ordinal" if rows is CHANGES else "0"
+    lake, bounds = begun.lake, (begun.after, begun.following.upto)
+    for rows, place, condition, ordinal, name in (
+        (TRANSACTIONS, lake.transactions, commits_in(*bounds), "0", "''"),
+        (CHANGES, lake.changes, changes_in(*bounds), "ordinal", NAME.format("")),
+    ):
         shown = f"'{rows.kind}' as kind, lsn, cast({ordinal} as bigint) as ordinal, {name} as name"
-        order = "lsn, ordinal"
-        sql = f"select {shown}, {sql_of(rows, key)[0]} as hash from t where {bounds[rows.kind]} order by {order}"
-        yield select(sql, t=table.within(lsn=(begun.after.lsn, begun.following.upto.lsn))).cast(_COLUMNS)
+        entries = hashed(place, f"select {shown}, {sql_of(rows, key, IN_DATAFUSION)} as hash from t where {condition}")
+        if entries is not None:
+            yield entries.cast(_COLUMNS).sort_by([("lsn", "ascending"), ("ordinal", "ascending")])
 
 
 NAME = "concat(coalesce({0}\"schema\", ''), '.', coalesce({0}\"table\", ''))"

@@ -41,9 +41,9 @@ from auditlake.ledger.blocks import (
     read_blocks,
     read_entries,
 )
-from auditlake.ledger.canonical import OF_COPIES, Identity, Kind, NotCanonical
+from auditlake.ledger.canonical import IN_DUCKDB, OF_COPIES, Identity, Kind, NotCanonical
 from auditlake.ledger.copies import CopiedRows, columns_of, copied_rows, copies_of, copy_entry, secrets_in, text_column
-from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, Stored, small_entries, sql_of
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, Stored, small_entries, sql_has_form, sql_of
 from auditlake.ledger.merkle import Frontier, root_of
 from auditlake.ledger.seal import NAME, changes_in, commits_in
 from auditlake.ledger.signed_note import Checkpoint
@@ -469,7 +469,8 @@ def _compared(kind: Kind, condition: str, of_block: str, *, with_secrets: bool) 
     of_change = kind is Kind.CHANGE
     stored = Stored("e.secret", "e.commitment")
     key = "coalesce(e.key, '') || chr(0) || ';'"
-    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, key, "c", stored)
+    rows = CHANGES if of_change else TRANSACTIONS
+    hashed, is_canonical = sql_of(rows, key, IN_DUCKDB, "c", stored), sql_has_form(rows, "c")
     same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
     # A commitment stands for values only where the block's key is gone: `_destroyed` has looked for such entries.
     commitment = "case when b.key is null then lower(hex(e.commitment)) end" if with_secrets else "null::varchar"

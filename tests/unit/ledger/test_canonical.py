@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.delta.append_table import AppendLog
+from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP
 from auditlake.ledger.canonical import (
+    IN_DATAFUSION,
+    IN_DUCKDB,
     Identity,
     Kind,
     NotCanonical,
@@ -27,7 +30,7 @@ from auditlake.ledger.canonical import (
     text_of,
 )
 from auditlake.ledger.copies import copied_rows, copies_of, derived, row_entries
-from auditlake.ledger.entries import CHANGES, TRANSACTIONS, entry_of, sql_of, with_us
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, entry_of, sql_has_form, sql_of, with_us
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.proof_verifier import fields
@@ -64,7 +67,6 @@ def test_the_form_of_a_record_is_fixed() -> None:
     assert hash_of(record) == sha256(record.encode()).digest()
 
 
-EMPTY = "''"
 _HOSTILE = [
     None,
     [],
@@ -101,11 +103,17 @@ def test_sql_hashes_hostile_values_as_python_does(tmp_path: Path) -> None:
     AppendLog(place, CHANGES_SCHEMA).append(pa.RecordBatch.from_pylist(rows, CHANGES_SCHEMA), {CHANGES_APP: 1 << 40})
     table, key = read_newest(place), bytes(32)
     assert table is not None
-    hashed, canonical = sql_of(CHANGES, sql_constant(key.hex()))
-    found = select(f"select ordinal, {hashed} as h, {canonical} as ok from t order by ordinal", t=table)
+    in_duckdb, in_datafusion = (
+        f"select {sql_of(CHANGES, sql_constant(key.hex()), dialect)} as h from t order by ordinal"
+        for dialect in (IN_DUCKDB, IN_DATAFUSION)
+    )
     read = with_us(select("from t order by ordinal", t=table)).to_pylist()
-    assert found["h"].to_pylist() == [(entry := entry_of(CHANGES, row)).hash(entry.secret(key)) for row in read]
-    assert all(found["ok"].to_pylist())
+    expected = [(entry := entry_of(CHANGES, row)).hash(entry.secret(key)) for row in read]
+    assert select(in_duckdb, t=table)["h"].to_pylist() == expected
+    found = hashed(place, in_datafusion)
+    assert found is not None
+    assert found["h"].to_pylist() == expected
+    assert select(f"select bool_and({sql_has_form(CHANGES)}) as ok from t", t=table)["ok"].to_pylist() == [True]
 
 
 def test_sql_reports_a_text_with_the_byte_0(tmp_path: Path) -> None:
@@ -120,7 +128,7 @@ def test_sql_reports_a_text_with_the_byte_0(tmp_path: Path) -> None:
     write_deltalake(place, pa.Table.from_pylist(rows, schema))
     table = read_newest(place)
     assert table is not None
-    found = select(f"select {sql_of(TRANSACTIONS, EMPTY)[1]} as ok from t", t=table)
+    found = select(f"select {sql_has_form(TRANSACTIONS)} as ok from t", t=table)
     assert found["ok"].to_pylist() == [True, False, False]
 
 
