@@ -11,11 +11,11 @@ from typing import Any
 
 import psycopg
 
-from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode
+from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode, free_port
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger
 
-__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute", "installation_of"]
+__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute", "free_port", "installation_of"]
 
 
 _INSTALLATIONS = {

@@ -61,7 +61,7 @@ class Server:
         installation: Path | None = None,
     ) -> None:
         self.version = version
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {**_SETTINGS, **(settings or {})}
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="auditlake-pg-")) if folder is None else folder.absolute()
@@ -206,7 +206,8 @@ def readable_copy(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path
     return copy / binaries.name
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on at this moment."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]

@@ -1,77 +1,19 @@
 """Metrics of running stages on a server: lag, slot, backlog; connections of scrapes; a killed stage."""
 
-import json
 import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import urlopen
 
 import psycopg
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests import command
 from tests.capture_lake import make_lake
+from tests.metrics import running
 from tests.running import await_true
 
 pytestmark = pytest.mark.pg
-
-Samples = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A running stage: its process, and the URL of its metrics."""
-
-    process: command.Process
-    url: str
-
-    def samples(self) -> Samples:
-        """Scrape; the samples by name and labels, as Prometheus writes them."""
-        with urlopen(self.url) as answer:  # noqa: S310 - our own
-            text = answer.read().decode()
-        found = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-        return {
-            each.name + (f"{{{','.join(each.labels.values())}}}" if each.labels else ""): each.value for each in found
-        }
-
-    def await_sample(self, name: str, value: float) -> Samples:
-        """Wait until a sample has a value; return all."""
-        last: Samples = {}
-
-        def has() -> bool:
-            last.update(now := self.samples())
-            return now.get(name) == value
-
-        await_true(has)
-        return last
-
-    def status(self, path: str) -> int:
-        """Return the status of another path."""
-        try:
-            with urlopen(self.url.replace("/metrics", path)) as answer:  # noqa: S310 - our own
-                return int(answer.status)
-        except URLError as exc:
-            return int(getattr(exc, "code", 0))
-
-
-@contextmanager
-def running(arguments: Sequence[str | Path]) -> Iterator[Stage]:
-    """Run a stage with metrics on a free port, and kill it at the end."""
-    with command.start([*arguments, "--metrics-port", "0", "--log-format", "json"]) as process:
-        assert process.stderr is not None
-        served = json.loads(process.stderr.readline())
-        assert served["event"] == "metrics_served"
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        try:
-            yield Stage(process, served["message"].removeprefix("metrics are at "))
-        finally:
-            process.kill()
 
 
 def test_capture_shows_what_it_does_and_the_state_of_its_slot(database: str, tmp_path: Path) -> None:

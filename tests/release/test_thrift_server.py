@@ -17,6 +17,7 @@ import pytest
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.spark.jars import delta_jars
+from tests.server import free_port
 from tests.small_lake import write_small_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1500)]  # it has a JVM of its own
@@ -34,7 +35,7 @@ def test_the_views_are_served_over_jdbc(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     write_manifest(lake, Manifest("7", 1, "shop", "auditlake", "auditlake"))
     write_small_lake(lake.root)
-    port = _free_port()
+    port = free_port()
     views, start, create = _documented(port)
     environment = {
         **os.environ,
@@ -80,12 +81,6 @@ def _run(command: str, folder: Path, environment: dict[str, str]) -> str:
     )
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager
