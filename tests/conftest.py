@@ -3,6 +3,7 @@
 Nothing starts before a test asks for it: tests/unit needs neither a server nor a JVM.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         shares = "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("crash")
         group = "jvm-of-apply" if "apply" in item.path.parts else "jvm-of-questions"
         item.add_marker(pytest.mark.xdist_group(group if shares else "own-jvm"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the collection of tests made out of every collection of garbage: it lasts as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

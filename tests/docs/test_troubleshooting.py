@@ -1,6 +1,5 @@
 """troubleshooting.md names every kind of error and every cause of parking, and quotes only messages of the code."""
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -15,16 +14,12 @@ import auditlake.source.lock_waits  # noqa: F401  # defines a class of errors, a
 from auditlake.errors import AuditlakeError
 from auditlake.lake.gaps import UNKNOWN_SHAPE
 from auditlake.lake.parking import Cause
+from tests.docs.raised import HOLE, Sources, read_sources
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs" / "troubleshooting.md").read_text()
-_HOLE = "…"
 _QUOTED_COMPLETELY = {"SourceUnreachable", "WrongSource", "LakeConflict"}
 """Classes whose every message is on the page: an operator meets these at night."""
-
-
-# Parsed before any test runs: Python 3.11.7 fails if another thread formats a traceback meanwhile, which parses, too.
-_TREES = tuple(ast.parse(path.read_text()) for path in sorted((_ROOT / "auditlake").rglob("*.py")))
 
 
 def _classes(base: type[AuditlakeError] = AuditlakeError) -> Iterator[type[AuditlakeError]]:
@@ -33,39 +28,19 @@ def _classes(base: type[AuditlakeError] = AuditlakeError) -> Iterator[type[Audit
         yield from _classes(child)
 
 
+@cache
+def _sources() -> Sources:
+    return read_sources()
+
+
 def _defined() -> set[str]:
     """Return the names of all classes of errors, found in the sources: also those of modules that nothing imports."""
-    bases: dict[str, set[str]] = {}
-    for tree in _TREES:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
-    found = {"AuditlakeError"}
-    while more := {name for name, over in bases.items() if over & found} - found:
-        found |= more
-    return found - {"AuditlakeError"}
+    return _sources().subclasses("AuditlakeError")
 
 
-def _text(node: ast.expr) -> str:
-    """Return a message with `…` for what is filled in."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) for part in node.values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _text(node.left) + _text(node.right)
-    return _HOLE
-
-
-@cache
-def _messages() -> dict[str, set[str]]:
-    """Return the messages that each class is raised with; those made elsewhere are left out."""
-    found: dict[str, set[str]] = {name: set() for name in _defined()}
-    for tree in _TREES:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found and node.args:
-                found[node.func.id].add(_text(node.args[0]))
-    return {name: {text for text in texts if text.strip(_HOLE)} for name, texts in found.items()}
+def _messages(name: str) -> set[str]:
+    """Return the messages that a class is raised with; those made elsewhere are left out."""
+    return {text for text in _sources().texts.get(name, ()) if text.strip(HOLE)}
 
 
 def _sections() -> dict[str, tuple[int, str]]:
@@ -87,7 +62,7 @@ def _quoted(section: str) -> list[str]:
 
 
 def _matches(quoted: str, message: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, quoted.split(_HOLE))), message, re.DOTALL) is not None
+    return re.fullmatch(".*".join(map(re.escape, quoted.split(HOLE))), message, re.DOTALL) is not None
 
 
 def test_every_class_of_errors_has_a_section_below_its_exit_code() -> None:
@@ -101,14 +76,14 @@ def test_every_class_of_errors_has_a_section_below_its_exit_code() -> None:
 def test_every_quoted_message_is_one_of_the_code(name: str) -> None:
     """A message that was reworded must be reworded here, too."""
     for quoted in _quoted(_sections()[name][1]):
-        assert any(_matches(quoted, message) for message in _messages()[name]), quoted
+        assert any(_matches(quoted, message) for message in _messages(name)), quoted
 
 
 @pytest.mark.parametrize("name", sorted(_QUOTED_COMPLETELY))
 def test_every_message_of_code_4_and_5_and_of_conflicts_is_quoted(name: str) -> None:
     """A new message needs a row with cause, check and fix."""
     quoted = _quoted(_sections()[name][1])
-    for message in _messages()[name]:
+    for message in _messages(name):
         assert any(_matches(each, message) for each in quoted), message
 
 
