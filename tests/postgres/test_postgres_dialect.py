@@ -40,6 +40,14 @@ REFUSED = (
     "select array[price, '0.1'] from orders",
     "select name from customers group by id",
     "select status, price from orders group by status",
+    "select code from customers union select name from customers",
+    "select coalesce(code, name) from customers",
+    "select case when vip then name else code end from customers",
+    "select id from spans order by span",
+    "select a.id from spans a join spans b on a.span = b.span",
+    "select id, span in (select span from spans where id = 2) from spans",
+    "select id, rank() over (order by span) from spans",
+    "select settings in (select settings from customers) from customers",
 )
 """Statements that are refused by name."""
 

@@ -18,6 +18,7 @@ from auditlake.query.embedded.spark_types import (
     is_decimal,
     precision_and_scale,
 )
+from auditlake.query.room import take
 from auditlake.relation import TableName
 
 BIGINT_MAX = 2**63 - 1
@@ -46,6 +47,9 @@ class Cell:
     """The value of an integer literal."""
     text: str | None = None
     """The value of a string literal."""
+
+    def __post_init__(self) -> None:
+        take(self.sql)
 
     @property
     def computed(self) -> "Cell":

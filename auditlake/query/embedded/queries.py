@@ -16,6 +16,7 @@ from auditlake.errors import BadUsage
 from auditlake.query.embedded.arithmetic import Cell, NotEmbedded, cast
 from auditlake.query.embedded.expressions import Expressions, only
 from auditlake.query.embedded.spark_types import VOID, common, is_groupable
+from auditlake.query.room import TooLong, limited, require_plannable
 from auditlake.relation import TableName
 
 
@@ -51,8 +52,12 @@ def translate(tree: exp.Expr, tables: Tables) -> Translated:
 
     Raises NotEmbedded, BadUsage if it reads a masked column.
     """
-    names = _Names(tables, {})
-    translated = names.query(tree)
+    try:
+        with limited():
+            translated = _Names(tables, {}).query(tree)
+        require_plannable(translated.sql)
+    except TooLong:
+        raise NotEmbedded("expressions nested so deep") from None
     for each in translated.fields:
         if each.name is None:
             raise NotEmbedded("a computed column without AS")

@@ -6,7 +6,15 @@ Authority: postgresql.org/docs/current/functions-math.html, functions-datetime.h
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import as_text, coerced, common, failed, literal, numeric_text
+from auditlake.query.postgres.conversions import (
+    COMPARISON,
+    as_text,
+    coerced,
+    common,
+    failed,
+    literal,
+    numeric_text,
+)
 from auditlake.query.postgres.types import BOOL as BOOLEAN
 from auditlake.query.postgres.types import (
     DATE,
@@ -170,7 +178,7 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         kind = _wider(one, other)
         if kind is not None:
             return Cell(f"(cast({left.sql} as {kind.duckdb}) {op} cast({right.sql} as {kind.duckdb}))", BOOLEAN)
-    kind = common((left, right), node, "a comparison")
+    kind = common((left, right), node, COMPARISON)
     if kind.name == "bpchar":
         kind = Type("bpchar")
         left, right = (_bare(cell, node) for cell in (left, right))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from auditlake.query.postgres.types import UNKNOWN, Type
+from auditlake.query.room import take
 from auditlake.relation import TableName
 
 NO_NAME = "?column?"
@@ -28,6 +29,9 @@ class Cell:
     """Whether the name is that of a type, or `case`, which a cast or a CASE around it replaces."""
     masked: bool = False
     """Whether it is a column that a statement must not read."""
+
+    def __post_init__(self) -> None:
+        take(self.sql)
 
     def named(self, name: str, *, weak: bool = False) -> "Cell":
         """Return it under another name."""

@@ -14,7 +14,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from auditlake.query.postgres import numbers
-from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.types import (
     BPCHAR,
     FLOAT8,
@@ -60,6 +60,8 @@ _UNITS = {
 _UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
+COMPARISON = "a comparison"
+"""Where a char(n) beside a text is one; elsewhere the first of them decides."""
 
 
 def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
@@ -245,6 +247,8 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
         return FLOAT8 if names & {"float4", "float8"} else NUMERIC
     if names <= set(TIMES):
         return Type(max(names, key=TIMES.index))
+    if names <= TEXTS and "bpchar" in names and what != COMPARISON and (kinds[0].name == "bpchar" or what == "CASE"):
+        raise Refused(node, f"{what} of {kinds[0].shown} and {kinds[1].shown}", "Cast it to text.")  # it is padded
     if names <= TEXTS and (names == {"bpchar"} or "bpchar" not in names or "text" in names):
         return TEXT if names != {"bpchar"} else BPCHAR
     shown = " and ".join(kind.shown for kind in kinds)
@@ -344,6 +348,7 @@ def _syntax(to: Type) -> str:
 
 
 FAILED = "statement failed: "
+NO_YEAR = "the year is not between 1 and 9999"
 
 
 def failed(what: str) -> str:
@@ -351,15 +356,33 @@ def failed(what: str) -> str:
     return f"error({standard_literal(FAILED + what)})"
 
 
+def with_year(time: str) -> str:
+    """Return a time whose year DuckDB and PostgreSQL write alike; it fails on one before the year 1."""
+    return f"case when {time} < date '0001-01-01' then {failed(NO_YEAR)} else {time} end"
+
+
+def padded(cell: Cell, node: exp.Expr) -> str:
+    """Return a text with the blanks of its char(n), if it is one.
+
+    Raises Refused.
+    """
+    if cell.type.name != "bpchar":
+        return cell.sql
+    if cell.type.length is None:
+        raise Refused(node, f"{construct(node)} of character without a length")
+    return f"rpad({cell.sql}, {cell.type.length}, ' ')"
+
+
 def as_text(cell: Cell) -> str | None:
     """Return the text of a value, as a cast to text; None for a type whose text is not known here."""
     match cell.type.name:
         case "text" | "varchar" | "bpchar" | "name" | "uuid" | "json" | "jsonb":
             return cell.sql
-        case "int2" | "int4" | "int8" | "numeric" | "bool" | "date" | "timestamp":
+        case "int2" | "int4" | "int8" | "numeric" | "bool":
             return f"cast({cell.sql} as varchar)"
-        case "timestamptz":
-            return f"(cast({cell.sql} as varchar) || '+00')"
+        case "date" | "timestamp" | "timestamptz" as name:
+            zone = " || '+00'" if name == "timestamptz" else ""
+            return f"(cast({with_year(cell.sql)} as varchar){zone})"
         case "float8" | "float4":
             return f"pg_{cell.type.name}_text({cell.sql})"
         case "interval":

@@ -35,7 +35,7 @@ from auditlake.query.embedded.engine import (
 from auditlake.query.embedded.spark_types import arrow_of
 from auditlake.query.postgres import documents, formats, numbers
 from auditlake.query.postgres.cells import Cell
-from auditlake.query.postgres.conversions import FAILED
+from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
 from auditlake.query.postgres.texts import double_text, interval_text, real_text
 from auditlake.query.postgres.types import TEXT, UNKNOWN
@@ -87,6 +87,7 @@ _MAY_FAIL = frozenset(
 )
 _MAY_FAIL |= {"pg_json_length", "pg_number_text"}
 _INTERVAL_TEXT = "pg_interval_text"
+_YEAR_1_US = -62_135_596_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +260,22 @@ def _shown(batch: pa.RecordBatch, cells: Sequence[Cell]) -> pa.RecordBatch:
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
     if pa.types.is_interval(values.type):
         return pa.array([None if v is None else _interval(v) for v in values.to_pylist()], pa.string())
+    if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+        _require_years(values)
     found = values.cast(_arrow(cell))
     if cell.type.name == "bpchar" and cell.type.length is not None:
         return pc.utf8_rpad(found, cell.type.length, " ")
     return found
+
+
+def _require_years(times: pa.Array) -> None:
+    """Check that no time is before the year 1, which PostgreSQL writes in another way.
+
+    Raises BadUsage.
+    """
+    first = pc.min(times)
+    if first.is_valid and first.cast(pa.timestamp("us")).value < _YEAR_1_US:
+        raise BadUsage(f"the statement fails on a row: {NO_YEAR}")
 
 
 def _interval(value: Any) -> str:  # noqa: ANN401 - Arrow's triple

@@ -17,7 +17,17 @@ from auditlake.query.postgres import documents
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
 from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import cast, coerced, common, interval, literal, named_type, number
+from auditlake.query.postgres.conversions import (
+    COMPARISON,
+    cast,
+    coerced,
+    common,
+    interval,
+    literal,
+    named_type,
+    number,
+    padded,
+)
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time
 from auditlake.query.postgres.numbers import Failed
@@ -36,6 +46,7 @@ from auditlake.query.postgres.types import (
     UNKNOWN,
     Type,
     array,
+    is_comparable,
 )
 from auditlake.sql_names import standard_literal
 
@@ -323,8 +334,8 @@ class Expressions:
         if len(columns) != 1:
             raise Refused(node, "a subquery of several columns", wrong=True)
         inner = columns[0]
-        kind = common((left, inner), node, "a comparison")
-        if kind == NUMERIC or kind.name == "bpchar":
+        kind = common((left, inner), node, COMPARISON)
+        if kind == NUMERIC or kind.name == "bpchar" or not is_comparable(kind):
             raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
         value = f"(select {coerced(inner, kind, node).sql} from ({sql}))"
         return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated_ else ''}in {value})", BOOL)
@@ -421,11 +432,7 @@ class Expressions:
             raise Refused(node, "LIKE ANY")
         word = "ilike" if isinstance(node, exp.ILike) else "like"
         left, right = self.cell(node.this), self.cell(node.expression)
-        sql = coerced(left, TEXT, node).sql
-        if left.type.name == "bpchar":
-            if left.type.length is None:
-                raise Refused(node, "LIKE of character without a length")
-            sql = f"rpad({sql}, {left.type.length}, ' ')"
+        sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
         return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
 
     def _regexp(self, node: exp.Expr) -> Cell:
@@ -440,9 +447,11 @@ class Expressions:
         left = self.cell(node.this)
         if left.type != UNKNOWN and left.type.name not in TEXTS - {"bpchar"}:
             raise Refused(node, f"a regular expression on {left.type.shown}")
-        flags = "si" if isinstance(node, exp.RegexpILike) else "s"
-        text = standard_literal(str(pattern.this))
-        return Cell(f"regexp_matches({coerced(left, TEXT, node).sql}, {text}, '{flags}')", BOOL)
+        of, text = coerced(left, TEXT, node).sql, standard_literal(str(pattern.this))
+        if not isinstance(node, exp.RegexpILike):
+            return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
+        # For DuckDB the long s is another case of s; the pattern has neither letter.
+        return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
 
     def _member(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "only_json_types")

@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import failed
+from auditlake.query.postgres.conversions import NO_YEAR, failed
 from auditlake.query.postgres.numbers import read, shown
 from auditlake.query.postgres.types import INTEGERS, TEXT, TIMES
 from auditlake.sql_names import standard_literal
@@ -22,7 +22,7 @@ from auditlake.sql_names import standard_literal
 _CONTEXT = Context(prec=4000, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"(FM)?[90]([90,]*[90])?(\.[90]+)?", re.ASCII)
 _PART = re.compile(r'"(?P<quoted>[^"]*)"|(?P<word>[A-Za-z]+)|(?P<other>[^A-Za-z"\\]+)', re.ASCII)
-_YEARS = "case when {n} between 1 and 9999 then {n} else " + failed("the year is not between 1 and 9999") + " end"
+_YEARS = "case when {n} between 1 and 9999 then {n} else " + failed(NO_YEAR) + " end"
 _NAMES: dict[str, tuple[str, int]] = {
     "month": ("monthname", 9),
     "day": ("dayname", 9),

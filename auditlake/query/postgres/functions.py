@@ -6,12 +6,12 @@ Authority: postgresql.org/docs/current/functions-string.html, functions-math.htm
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import as_text, coerced, failed
+from auditlake.query.postgres.conversions import as_text, coerced, failed, padded, with_year
 from auditlake.query.postgres.types import (
     BOOL,
     FLOAT8,
@@ -80,7 +80,7 @@ _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negativ
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "lower": (Form((TEXT,), TEXT, "lower({0})"),),
-    "upper": (Form((TEXT,), TEXT, "upper({0})"),),
+    "upper": (Form((TEXT,), TEXT, "replace(replace(upper(replace({0}, 'ẞ', chr(0))), 'ẞ', 'ß'), chr(0), 'ẞ')"),),
     "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"),),
     "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"),),
     "md5": (Form((TEXT,), TEXT, "md5({0})"),),
@@ -109,6 +109,8 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     Raises Refused.
     """
     name = SPELLINGS.get(name, name)
+    if name == "octet_length" and len(cells) == 1:
+        cells = [replace(cells[0], sql=padded(cells[0], node))]
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
     if name == "abs" and len(cells) == 1 and cells[0].type.name in NUMBERS:
@@ -188,7 +190,8 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
     """Translate concat and concat_ws, which leave out NULL."""
-    texts = [as_text(coerced(c, TEXT, node) if c.type == UNKNOWN else c) for c in cells]
+    cells = [coerced(c, TEXT, node) if c.type == UNKNOWN else replace(c, sql=padded(c, node)) for c in cells]
+    texts = [as_text(cell) for cell in cells]
     if None in texts or any(cell.type.name == "bool" for cell in cells):
         raise Refused(node, "concat of such values", "Write casts to text.")
     listed = ", ".join(text or "" for text in texts)
@@ -220,7 +223,7 @@ def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
     name = cell.type.name
     if name not in {"date", "timestamp", "timestamptz"} or (name == "date" and field in {"hour", "minute", "second"}):
         raise Refused(node, f"extract({field} from {cell.type.shown})")
-    at = f"cast({cell.sql} as timestamp)"
+    at = f"cast({with_year(cell.sql)} as timestamp)"
     if field in _FIELDS:
         return Cell(f"cast(date_part('{field}', {at}) as decimal(10,0))", decimal(10, 0))
     if field == "epoch" and name == "date":

@@ -18,6 +18,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, is_groupable
+from auditlake.query.room import limited, require_plannable
 from auditlake.relation import TableName
 
 
@@ -45,9 +46,12 @@ Catalog = Callable[[exp.Table], Opened | None]
 def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
     """Translate a query.
 
-    Raises Refused.
+    Raises Refused, TooLong.
     """
-    return _Names(catalog, now, {}, [0]).query(tree, None)
+    with limited():
+        found = _Names(catalog, now, {}, [0]).query(tree, None)
+    require_plannable(found.sql)
+    return found
 
 
 def folded(identifier: exp.Expr) -> str:

@@ -39,6 +39,7 @@ from auditlake.query.postgres.types import (
     type_of_column,
 )
 from auditlake.query.rewrite import is_query_of_with, period_of
+from auditlake.query.room import TooLong
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
@@ -97,7 +98,7 @@ def prepare_statement(state: LakeState, sql: str, _: Defined | None = None, mask
         if reason.wrong:
             raise BadUsage(f"{reason.what}{at}", reason.hint or None) from None
         raise NotAnswerable(f"{reason.what}{at} is not translated", reason.hint or _HINT) from None
-    except RecursionError:
+    except (RecursionError, TooLong):
         raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
 
 

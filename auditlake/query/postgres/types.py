@@ -6,6 +6,7 @@ timestamptz       TIMESTAMP in UTC, which is the time zone of the session
 char(n)           the text without trailing blanks
 json, jsonb, uuid the text
 enums             the text, with the labels that the lake recorded
+interval          INTERVAL; a column of the type is text, as of the others
 others            the text, which is shown and tested for NULL, and nothing else
 """
 
@@ -106,7 +107,7 @@ TIMES = ("date", "timestamp", "timestamptz")
 """In the order in which a comparison widens its operands."""
 _COMPARABLE = frozenset({*NUMBERS, *TEXTS, *TIMES, "bool", "uuid", "bytea", "interval"})
 _INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
-_KNOWN = _COMPARABLE | {"json", "jsonb"}
+_KNOWN = (_COMPARABLE | {"json", "jsonb"}) - {"interval"}
 _NAMES = {oid: name for name, (oid, _) in BUILT_IN.items()}
 
 

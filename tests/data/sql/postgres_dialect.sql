@@ -304,3 +304,17 @@ select id, rank() over (order by customer_id rows between 1 preceding and curren
 select id, bool_and(qty > 0) over (order by customer_id range between current row and unbounded following exclude group) from orders order by id
 select id, avg(qty) over (order by customer_id groups between 1 following and 2 following), min(price) over (order by customer_id groups between 2 preceding and 1 preceding) from orders order by id
 select sum(qty) over (groups between 1 preceding and current row) from orders
+select upper('Straße'), upper('ẞß'), upper(name || 'ß') from customers
+select 'ſ' ~* 's', 'ſ' ~* '[^s]', 'sſ' ~* '^ss$', 'S' ~* 's', 'Kelvin' ~* '^k'
+select concat(code, '|'), concat_ws('-', code, id, code), octet_length(code) from customers
+select name from customers union select code from customers
+select id, span, span is null from spans order by id
+select interval '1 month' = interval '30 days', interval '1 year' < interval '359 days'
+select code from customers union select name from customers
+select coalesce(code, name) from customers
+select case when vip then name else code end from customers
+select id from spans order by span
+select a.id from spans a join spans b on a.span = b.span
+select id, span in (select span from spans where id = 2) from spans
+select id, rank() over (order by span) from spans
+select settings in (select settings from customers) from customers

@@ -132,6 +132,38 @@ def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: s
     assert what.lower() in caught.value.message.lower()
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "date '0001-01-01' - 1",
+        "timestamp '0001-01-01' - interval '1 second'",
+        "(timestamptz '0001-01-01' - interval '1 year')::text",
+        "extract(year from date '0001-01-01' - 1)",
+        "concat(date '0001-01-01' - 1)",
+    ],
+)
+def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> None:
+    """PostgreSQL writes it with BC, and counts its years in another way than DuckDB."""
+    with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
+        _rows(state, f"select {value}")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"select 1::float8{' + 1' * 40}",
+        f"select id{' / 1' * 40} from orders",
+        f"select {'nullif(' * 40}id{', 1)' * 40} from orders",
+        f"select {'split_part(' * 40}note{', note, 1)' * 40} from orders",
+        f"select {', '.join(['1::float8' + ' + 1' * 7] * 40)}",
+    ],
+)
+def test_a_short_statement_with_a_long_translation_is_refused(state: LakeState, sql: str) -> None:
+    """The text of an operand is several times in that of its operator: 40 of them would be 10^19 characters."""
+    with pytest.raises(BadUsage, match="nested too deep"):
+        prepare_statement(state, sql)
+
+
 def test_a_value_that_its_column_cannot_hold_is_never_null() -> None:
     """Refusing NaN is tested through numbers, which gets the texts of numeric columns."""
     with pytest.raises(numbers.Failed):
