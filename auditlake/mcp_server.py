@@ -29,14 +29,13 @@ from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from auditlake.api.lake import Lake, Rows
+from auditlake.api.lake import Lake, Rows, opened
 from auditlake.api.results import Commit
 from auditlake.audit import json_output
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
-from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
@@ -251,7 +250,7 @@ class Tools:
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
         read = dialect or self._dialect
-        lake = layout.Lake.at(self._lake.location)
+        lake = opened(self._lake)
         state = read_state(lake, as_of, UTC, script=statement)
         connection = connect_for_statements(lake)
         engine = InDuckDb({}, lambda: connection, self._limits.masked)
@@ -287,12 +286,12 @@ class Tools:
         """Return the columns on which a question about a key depends."""
         if key is None or isinstance(key, dict):
             return list(key or {})
-        reader = Reader(layout.Lake.at(self._lake.location), datetime.now(UTC))
+        reader = Reader(opened(self._lake), datetime.now(UTC))
         return [column.name for column in reader.table(table).key]
 
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""
-        reader = Reader(layout.Lake.at(self._lake.location), datetime.now(UTC))
+        reader = Reader(opened(self._lake), datetime.now(UTC))
         return masked_columns(reader, reader.known.had(reader.named(table)), self._limits.masked)
 
     def _asked(self, table: str, columns: Iterable[str], question: Callable[[], T]) -> tuple[T, MaskedColumns]:
@@ -355,7 +354,7 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = SPARK) -> F
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
     """
-    reader = Reader(layout.Lake.at(lake.location), datetime.now(UTC))
+    reader = Reader(opened(lake), datetime.now(UTC))
     for pattern in limits.masked:
         if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")

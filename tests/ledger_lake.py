@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.delta import log_reader
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import file_statistics, statistics_json
 from auditlake.delta.log_reader import file_path, live_files
@@ -38,16 +37,8 @@ def sealed(lake: Lake, name: str = "digest") -> Evidence:
 
 def compared(lake: Lake, *digests: Evidence) -> Proof:
     """Compare a lake with digests, as another process would."""
-    forget()
-    _forget_logs()
+    forget(lake.root)
     return verify_digests(lake, digests, 20)
-
-
-def _forget_logs() -> None:
-    """Forget what this process has read of logs in a store, whose entries are never replaced but by an attacker."""
-    log_reader._replays = log_reader._Replays()  # noqa: SLF001 - outside of tests they never change
-    log_reader._last_listed.clear()  # noqa: SLF001
-    log_reader._newest_seen.clear()  # noqa: SLF001
 
 
 def found(proof: Proof) -> list[tuple[str, str, int | None, int | None]]:

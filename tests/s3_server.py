@@ -23,7 +23,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.store import files, objects
-from auditlake.store.place import Place, Remote, parse_url
+from auditlake.store.place import Place, Remote, parse_url, session_of
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 """Where tests make their lakes: `disk`, or `s3` for a bucket."""
@@ -82,10 +82,9 @@ def overwrite(place: Place, content: bytes) -> None:
         place.write_bytes(content)
 
 
-def forget() -> None:
-    """Forget the objects that never change, as another process would not know them."""
-    objects._cache = objects._Cache()  # noqa: SLF001 - outside of tests they never change
-    objects._sizes.clear()  # noqa: SLF001
+def forget(place: Place) -> None:
+    """Forget what this process has read of a place, as another process would not know it."""
+    session_of(place).forget()
 
 
 def copy_folder(folder: Place, to: Place) -> Path:

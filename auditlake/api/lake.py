@@ -75,6 +75,11 @@ _RAW = "_raw"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def opened(lake: "Lake") -> layout.Lake:
+    """Return the lake as this object opened it, for entry points whose questions it does not offer."""
+    return lake._lake  # noqa: SLF001 - it is no part of the public class
+
+
 class Lake:
     """A lake, by its folder or the URL of one in an object store."""
 

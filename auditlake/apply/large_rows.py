@@ -12,7 +12,6 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,8 @@ from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.spark import connect
-from auditlake.store.place import Place
+from auditlake.store.place import Place, session_of
+from auditlake.store.session import Kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 HEAP_PER_ROW = 30
 """Measured with a heap of 2 GB (Spark has 1820 MB of it): updates of rows of 60 MB were folded, of 90 MB were not."""
 _MB = 1 << 20
+_KEPT_BYTES, _FOUND_BYTES = 4 << 20, 128
 _CHANGE = ["lsn", "relation", "old", "new"]
 # One row after the other is read and sorted, by one task.
 _ONE_ROW_AT_A_TIME = {
@@ -120,9 +121,23 @@ def _is_of(tail: Tail, row: _Change) -> bool:
     return tail.table.position < row.lsn <= tail.upto and row.relation in tail.relations
 
 
-@lru_cache(maxsize=1024)
+class _Sizes(Kept):
+    """What a session has found in files: the changes larger than a limit, or the size of the largest row."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEPT_BYTES)
+
+
 def _large_changes(path: Place, limit: int) -> tuple[_Change, ...]:
     """Return the changes of a file that are larger than `limit`."""
+    return (
+        session_of(path)
+        .part(_Sizes)
+        .get((path, limit), lambda: _find_large(path, limit), lambda found: _FOUND_BYTES * (1 + len(found)))
+    )
+
+
+def _find_large(path: Place, limit: int) -> tuple[_Change, ...]:
     if largest_group([path]) <= limit:
         return ()
     return tuple(row for batch in read_batches(path, _CHANGE) for row in _large_rows(batch, limit))
@@ -141,6 +156,9 @@ def _largest_open_row(tail: Tail, limit: int) -> int:
     return max((_largest_row(path) for path in paths if largest_group([path]) > limit), default=0)
 
 
-@lru_cache(maxsize=1024)
 def _largest_row(path: Place) -> int:
+    return session_of(path).part(_Sizes).get(path, lambda: _find_largest(path), lambda _: _FOUND_BYTES)
+
+
+def _find_largest(path: Place) -> int:
     return max(int(row_bytes(batch).max()) for batch in read_batches(path) if batch.num_rows)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from auditlake.cli.options import lake_of
 from auditlake.counters import Beat
-from auditlake.lake.layout import Lake
 from auditlake.messages import Event, Notice, say
 
 if TYPE_CHECKING:  # pydantic takes half of the time of --help
@@ -41,7 +41,7 @@ def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
     reads_source = settings.source is not None and not {Beat.APPLY, Beat.WEBHOOK}.issuperset(stages)
     conninfo = settings.source_required() if reads_source else None
     address, port = settings.metrics_port
-    with exporting(address, port, Watched(frozenset(stages), Lake(settings.lake), conninfo)) as url:
+    with exporting(address, port, Watched(frozenset(stages), lake_of(settings), conninfo)) as url:
         say(Notice(Event.METRICS_SERVED, f"metrics are at {url}"))
         yield
 

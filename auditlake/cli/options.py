@@ -19,6 +19,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.lsn import Lsn
 from auditlake.messages import use_format
+from auditlake.store.place import Place
 
 if TYPE_CHECKING:  # follow imports Spark
     from auditlake.capture.supervisor import Until
@@ -87,7 +88,7 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
                 raise
             from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
 
-            if (damage := damage_behind(exc, Lake.at(settings.lake))) is not None:
+            if (damage := damage_behind(exc, lake_of(settings))) is not None:
                 raise damage from exc
             raise
 
@@ -134,6 +135,13 @@ def with_engine(command: Callable[..., R]) -> Callable[..., R]:
     choices = click.Choice(["auto", "spark", "duckdb"])
     text = "In this process what fits, else Spark; all of it in Spark; or nothing in Spark [auto]."
     return click.option("--engine", _ENGINE, type=choices, help=text)(command)
+
+
+def lake_of(settings: Settings) -> Lake:
+    """Return the lake of a command: opened once, so that its stages, metrics and questions share one session."""
+    context = click.get_current_context(silent=True)
+    opened: dict[Place, Lake] = {} if context is None else context.meta.setdefault(_OPENED, {})
+    return opened.setdefault(settings.lake, Lake(settings.lake))
 
 
 def spark_of(settings: Settings) -> SparkOnDemand:
@@ -225,6 +233,7 @@ def stopped_by_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
+_OPENED = "auditlake.lakes"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -233,7 +242,7 @@ def with_recorded_names(settings: Settings) -> Settings:
 
     Raises WrongSource if a flag, the environment or the file has others: a lake is captured from one slot.
     """
-    recorded = read_manifest(Lake(settings.lake))
+    recorded = read_manifest(lake_of(settings))
     if recorded is None:
         return settings
     names = {"slot": recorded.slot, "publication": recorded.publication}
@@ -257,7 +266,7 @@ def bootstrap_target(settings: Settings) -> Target:
     named = with_recorded_names(settings)
     return Target(
         settings.source_required(),
-        Lake(settings.lake),
+        lake_of(settings),
         named.slot,
         named.publication,
         settings.tables,

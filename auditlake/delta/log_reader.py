@@ -19,8 +19,6 @@ import io
 import json
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -31,7 +29,8 @@ from urllib.parse import unquote
 from auditlake.delta.log_entry import entry_name, lost, parsed_entry, require_intact
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import AtOnce, list_versioned, read_each, read_listed
-from auditlake.store.place import Place, Remote
+from auditlake.store.place import Place, Remote, session_of
+from auditlake.store.session import Kept
 
 Add = Mapping[str, Any]
 """The content of an `add` action, or of a `remove`."""
@@ -43,6 +42,7 @@ _TAIL_ENTRIES = 32
 _PAGE = 1000
 """So many names are listed by one request."""
 _REPLAYED_FILES = 50_000
+"""Of all replays that a session keeps."""
 _LISTED_LOGS = 64
 _Adds = dict[tuple[str, ...], Add]
 """Logical files by `identity`."""
@@ -76,6 +76,15 @@ class Listing:
     def is_enough(self, version: int) -> bool:
         """Return whether a replay of a version can begin here."""
         return self.since == 0 or any(number <= version for number in self.checkpoints)
+
+
+class _Logs:
+    """What a session keeps of logs in a store: the last replays and listings, and the newest version of each log."""
+
+    def __init__(self) -> None:
+        self.replays = Kept(_REPLAYED_FILES)
+        self.listings = Kept(_LISTED_LOGS)
+        self.newest: dict[Place, int] = {}
 
 
 def live_files(table: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> list[Add]:
@@ -138,7 +147,7 @@ class Replay:
 
 def replay(table: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> Replay:
     """Return what the log says of a version; arguments and exceptions are those of `live_files`."""
-    known = _replays.get(table)
+    known: Replay | None = session_of(table).part(_Logs).replays.find(table)
     if known is not None and (known.version, known.etag) == (version, etag):
         return known
     log = table / "_delta_log"
@@ -146,7 +155,7 @@ def replay(table: Place, version: int, etag: str | None = None, listing: Listing
     since = {number: listing.entries.get(number) for number in range(start.version + 1, version + 1)}
     found = start.followed_by(version, listing.entries.get(version), read_actions(table, since))
     if found.etag is not None:
-        _replays.put(table, found)
+        session_of(table).part(_Logs).replays.put(table, found, len(found.files))
     return found
 
 
@@ -161,7 +170,7 @@ def read_newest_state(table: Place, *, again: bool = True) -> Replay | None:
     if (version := listing.newest) < 0:
         return None
     etag = listing.entries[version]
-    known = _replays.get(table)
+    known: Replay | None = session_of(table).part(_Logs).replays.find(table)
     if known is not None and (known.version, known.etag) == (version, etag):
         return known
     try:
@@ -310,7 +319,7 @@ def list_with(table: Place, version: int, etag: str | None) -> Listing | None:
     `etag` is that of the version's entry in a store. The last listing that shows it is used, if there is one.
     """
     log = table / "_delta_log"
-    last = _last_listed.get(log)
+    last: Listing | None = session_of(log).part(_Logs).listings.find(log)
     if last is None or last.entries.get(version) != etag or not last.is_enough(version):
         last = _list_log(log, version)
     return last if last.is_enough(version) else None
@@ -361,22 +370,15 @@ def _transactions(entry_file: Place, etag: str | None) -> tuple[dict[str, int], 
 
 def _list_newest(log: Place) -> Listing:
     """List at least the last `_TAIL_ENTRIES` entries; in a store, from where the newest one was the last time."""
-    seen = _newest_seen.get(log)
+    logs = session_of(log).part(_Logs)
+    seen = logs.newest.get(log)
     listing = Listing(0, {}, {}) if seen is None else _list_since(log, max(0, seen - _TAIL_ENTRIES))
     if not listing.entries:  # not listed before, or created again
         listing = _list_log(log)
     if isinstance(log, Remote) and listing.entries:
-        _newest_seen[log] = listing.newest
-        _keep_listing(log, listing)
+        logs.newest[log] = listing.newest
+        logs.listings.put(log, listing, 1)
     return listing
-
-
-def _keep_listing(log: Place, listing: Listing) -> None:
-    with _keeping:
-        _last_listed[log] = listing
-        _last_listed.move_to_end(log)
-        if len(_last_listed) > _LISTED_LOGS:
-            _last_listed.popitem(last=False)
 
 
 def _list_log(log: Place, upto: int | None = None) -> Listing:
@@ -415,36 +417,6 @@ def _hinted(log: Place) -> int:
         return int(json.loads((log / "_last_checkpoint").read_text())["version"])
     except (FileNotFoundError, ValueError, KeyError):
         return 0
-
-
-class _Replays:
-    """The last replay of tables in a store, of those used last, up to a number of files."""
-
-    def __init__(self) -> None:
-        self._of_tables: OrderedDict[Place, Replay] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, table: Place) -> Replay | None:
-        with self._lock:
-            found = self._of_tables.get(table)
-            if found is not None:
-                self._of_tables.move_to_end(table)
-            return found
-
-    def put(self, table: Place, found: Replay) -> None:
-        with self._lock:
-            self._of_tables[table] = found
-            self._of_tables.move_to_end(table)
-            while sum(len(each.files) for each in self._of_tables.values()) > _REPLAYED_FILES:
-                self._of_tables.popitem(last=False)
-
-
-_replays = _Replays()
-_newest_seen: dict[Place, int] = {}
-"""The newest version of each log in a store when it was listed last."""
-_last_listed = OrderedDict[Place, Listing]()
-"""The last listing of the logs in a store whose newest entries were listed last."""
-_keeping = threading.Lock()
 
 
 def identity(action: Add) -> tuple[str, ...]:

@@ -6,21 +6,21 @@ long values are written without one; files written by Spark may have dictionarie
 group.
 
 A reader decodes no batch across the end of a row group, so row groups of at most `GROUP_BYTES`, or of one row, bound
-what any reader holds. Files never change once they are part of a table, so footers are cached by path.
+what any reader holds. Files never change once they are part of a table, so a session reads each footer once.
 
 Authority: Parquet's format, "Row group", "File metadata"
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditlake.store.files import parquet, read_each
-from auditlake.store.place import Place
+from auditlake.store.place import Place, session_of
+from auditlake.store.session import Kept
 
 ROW_BYTES = 200
 """Size of a row beside its values: the columns of the period, and Spark's overhead for each row."""
@@ -28,6 +28,7 @@ GROUP_BYTES = 16 << 20
 """Limit of the row groups that are written here; a larger row has one of its own."""
 _DICTIONARY_BYTES = 256
 _OFFSET_BYTES = 4
+_KEPT_BYTES, _FOOTER_BYTES = 16 << 20, 128
 _VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
 
 
@@ -44,9 +45,23 @@ class RowGroup:
         return self.size_bytes + self.rows * ROW_BYTES
 
 
-@lru_cache(maxsize=65_536)
+class _Footers(Kept):
+    """The row groups of the files that a session has opened."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEPT_BYTES)
+
+
 def row_groups(path: Place) -> tuple[RowGroup, ...]:
-    """Read the row groups of a file."""
+    """Read the row groups of a file, whose name is used once; a session reads them once."""
+    return (
+        session_of(path)
+        .part(_Footers)
+        .get(path, lambda: _read_groups(path), lambda groups: _FOOTER_BYTES * (1 + len(groups)))
+    )
+
+
+def _read_groups(path: Place) -> tuple[RowGroup, ...]:
     footer = pq.read_metadata(parquet(path))
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     return tuple(RowGroup(group.num_rows, group.total_byte_size) for group in groups)

@@ -1,6 +1,6 @@
 """All rows of a small table: one of the lake's own that capture appends to, such as `relations`. No deltalake.
 
-In an object store, one listing shows whether the table has changed since this process read it last. If it has, the
+In an object store, one listing shows whether the table has changed since the session read it last. If it has, the
 missing entries are requested at once, and then the files.
 
 Authority: Delta's PROTOCOL.md, "Action Reconciliation"
@@ -14,23 +14,34 @@ from auditlake.delta.log_reader import Listing, file_path, list_newest, live_fil
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import parquet, read_each
 from auditlake.store.place import Place
+from auditlake.store.session import Kept, Session
 
-_read: dict[Place, tuple[tuple[int, str], pa.Table]] = {}
-"""The rows of each table, with version and mark of its newest entry."""
+_KEPT_BYTES = 256 << 20
+_Rows = tuple[tuple[int, str], pa.Table]
+"""The rows of a table, with version and mark of its newest entry."""
 
 
-def read_rows(table: Place, schema: pa.Schema) -> pa.Table:
+class _Tables(Kept):
+    """The rows of the tables that a session has read."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEPT_BYTES)
+
+
+def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
     """Read all rows, in these columns; NULL in files that lack one. No rows if there is no table.
 
     Raises LakeUnusable.
     """
     try:
-        listing, held = list_newest(table), _read.get(table)
+        listing, kept = list_newest(table), session.part(_Tables)
+        held: _Rows | None = kept.find(table)
         if listing.newest < 0:
             return schema.empty_table()
         newest = listing.newest, _mark(table, listing)
         if held is None or held[0] != newest:
-            held = _read[table] = newest, _rows(table, listing, schema)
+            held = newest, _rows(table, listing, schema)
+            kept.put(table, held, held[1].nbytes)
     except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
         raise LakeUnusable(f"the Delta log of {table} cannot be read: {exc}", "Restore the folder.") from exc
     return held[1]

@@ -7,17 +7,18 @@ Files that `within` excludes by the statistics in the log are not opened; DuckDB
 deletion vectors mark are left out, and a file from before a column was added has NULL in it. In an object store small
 files are requested at once, and the others read in ranges.
 
-All statements of a process run in one database of MEMORY_BYTES, which spills to a folder that only this user can read.
+All statements of a session run in one database of MEMORY_BYTES, which spills to a folder that only this user can read.
 """
 
 import errno
 import os
 import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
@@ -34,7 +35,7 @@ from auditlake.errors import TableUnreadable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
-from auditlake.store.place import Place
+from auditlake.store.place import Place, session_of
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -95,16 +96,14 @@ def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "Duc
     return connection
 
 
-@cache
-def _database() -> "DuckDBPyConnection":
-    connection = connect(spill=Path(_spill().name))
-    connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
-    return connection
+class _Database:
+    """The database in which a session runs its statements."""
 
-
-@cache
-def _spill() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="auditlake-")
+    def __init__(self) -> None:
+        spill = tempfile.mkdtemp(prefix="auditlake-")
+        weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+        self.connection = connect(spill=Path(spill))
+        self.connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,8 @@ def select(sql: str, **tables: TableFiles | pa.Table | None) -> pa.Table:
 
 
 def _select(sql: str, tables: Mapping[str, TableFiles | pa.Table | None]) -> pa.Table:
-    with closing(_database().cursor()) as cursor:
+    place = next((table.place for table in tables.values() if isinstance(table, TableFiles)), Path())
+    with closing(session_of(place).part(_Database).connection.cursor()) as cursor:
         named = [
             f"{name} as not materialized ({_rows(cursor, table)})"
             for name, table in tables.items()
@@ -246,7 +246,7 @@ def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, b
     if any(not isinstance(path, Path) for path in paths):
         with _REGISTERING:  # other cursors of the database register it too
             if not connection.list_filesystems():
-                connection.register_filesystem(filesystem())
+                connection.register_filesystem(filesystem(session_of(paths[0])))
     listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
     return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
 

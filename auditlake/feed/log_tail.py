@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -25,10 +24,12 @@ from auditlake.delta.log_reader import Add, entry, file_path
 from auditlake.delta.sql import read_newest
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
-from auditlake.store.place import Place
+from auditlake.store.place import Place, session_of
+from auditlake.store.session import Kept
 
 _LISTED_AGAIN_S = 30.0
 _ANY = (0, 2**63 - 1)
+_KEPT_BYTES, _FOOTER_BYTES = 4 << 20, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,22 @@ class Group:
             return file.read_row_group(self.number, columns=list(columns), use_threads=False)
 
 
-@lru_cache(maxsize=4096)
+class _Footers(Kept):
+    """The row groups of the files that a session has opened."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEPT_BYTES)
+
+
 def _groups(file: Place) -> tuple[Group, ...]:
+    return (
+        session_of(file)
+        .part(_Footers)
+        .get(file, lambda: _read_groups(file), lambda groups: _FOOTER_BYTES * (1 + len(groups)))
+    )
+
+
+def _read_groups(file: Place) -> tuple[Group, ...]:
     footer = pq.read_metadata(parquet(file))
     place = next(place for place in range(footer.num_columns) if footer.schema.column(place).path == "lsn")
     return tuple(_group(file, number, footer.row_group(number), place) for number in range(footer.num_row_groups))

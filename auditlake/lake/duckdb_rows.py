@@ -32,7 +32,7 @@ def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
     connection = connect()
     connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
     if not isinstance(lake.root, Path):
-        connection.register_filesystem(filesystem())
+        connection.register_filesystem(filesystem(lake.session))
     connection.execute(f"set allowed_directories = [{standard_literal(str(lake.root))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")

@@ -688,11 +688,8 @@ def _advanced(before: _Read) -> _Read | None:
     return _Read(now, entries[newest])
 
 
-_of_lakes: dict[Place, Histories] = {}
-
-
 def list_histories(lake: Lake) -> list[HistoryTable]:
-    """Return every history table that has a position, in name order; this process opens those that have changed."""
+    """Return every history table that has a position, in name order; those that have changed are opened."""
     return read_histories(lake)[0]
 
 
@@ -702,8 +699,8 @@ def read_histories(lake: Lake, asked: Asked = ALL) -> tuple[list[HistoryTable], 
 
 
 def histories_of(lake: Lake) -> Histories:
-    """Return the histories of a lake as this process knows them."""
-    return _of_lakes.setdefault(lake.root, Histories(lake))
+    """Return the histories of a lake as its session knows them."""
+    return lake.session.part(Histories, lambda: Histories(lake))
 
 
 def _logs_on_disk(root: Path) -> dict[TableName, str]:

@@ -18,13 +18,14 @@ distinguish `Orders` from `orders`. A leading `_` is escaped because readers tre
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from auditlake.errors import BadUsage
 from auditlake.relation import TableName
 from auditlake.store.files import AtOnce
-from auditlake.store.place import Place
+from auditlake.store.place import Place, Remote
+from auditlake.store.session import Session
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -74,6 +75,12 @@ class Lake:
     """
 
     root: Path
+    session: Session = field(init=False, compare=False, repr=False)
+    """What this process keeps of the lake, from here on."""
+
+    def __post_init__(self) -> None:
+        place: Place = self.root
+        object.__setattr__(self, "session", place.session if isinstance(place, Remote) else Session())
 
     @classmethod
     def at(cls, location: str | Path) -> "Lake":

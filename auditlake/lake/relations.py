@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar, overload
 
 import pyarrow as pa
@@ -196,16 +195,20 @@ def _entries(rows: pa.Table) -> list[int]:
     return [number or 0 for number in rows["entry"].to_pylist()] if "entry" in rows.column_names else [0] * len(rows)
 
 
+@dataclass(slots=True)
+class _LastRead:
+    """The versions that a session has read last, and the rows of the table, which rarely change."""
+
+    rows: pa.Table | None = None
+    versions: RelationVersions | None = None
+
+
 def read_versions(lake: Lake) -> RelationVersions:
     """Read every version of every relation, in the order in which they came into force."""
-    rows, cached = read_rows(lake.relations, RELATIONS_SCHEMA), _CACHE.get(lake.relations)
-    if cached is None or cached[0] is not rows:
-        cached = _CACHE[lake.relations] = rows, RelationVersions(rows)
-    return cached[1]
-
-
-_CACHE: dict[Path, tuple[pa.Table, RelationVersions]] = {}
-"""Rows of the table, which rarely change, and the versions made of them, by lake."""
+    rows, read = read_rows(lake.session, lake.relations, RELATIONS_SCHEMA), lake.session.part(_LastRead)
+    if read.versions is None or read.rows is not rows:
+        read.rows, read.versions = rows, RelationVersions(rows)
+    return read.versions
 
 
 def _version(row: Mapping[str, object]) -> RelationVersion:

@@ -187,7 +187,7 @@ def small_entries(lake: Lake) -> Iterator[Entry]:
 
 
 def _relations(lake: Lake) -> Iterator[Entry]:
-    for row in read_rows(lake.relations, RELATIONS_SCHEMA).to_pylist():
+    for row in read_rows(lake.session, lake.relations, RELATIONS_SCHEMA).to_pylist():
         columns = [text for each in row["columns"] for text in _column(each)]
         fields = {**row, "columns": columns, "attnums": _numbers(row["attnums"])}
         name = f"{_table(row)} {row['relation']}"
@@ -203,14 +203,14 @@ def _numbers(numbers: Iterable[int | None] | None) -> list[str | None] | None:
 
 
 def _added(lake: Lake) -> Iterator[Entry]:
-    for row in with_us(read_rows(lake.added, ADDED_SCHEMA)).to_pylist():
+    for row in with_us(read_rows(lake.session, lake.added, ADDED_SCHEMA)).to_pylist():
         value = row.pop("value")
         name = f"{_table(row)} {row['column']}"
         yield Entry(Identity(Kind.ADDED, row["lsn"], row["time"], name), tuple(row.values()), (value,))
 
 
 def _gaps(lake: Lake) -> Iterator[Entry]:
-    for row in with_us(read_rows(lake.gaps, GAPS_SCHEMA)).to_pylist():
+    for row in with_us(read_rows(lake.session, lake.gaps, GAPS_SCHEMA)).to_pylist():
         name = f"{'' if row['table'] is None else _table(row)} {row['lsn_to']}"
         yield Entry(Identity(Kind.GAP, row["lsn_from"], row["time"], name), tuple(row.values()))
 

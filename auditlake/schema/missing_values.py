@@ -162,7 +162,7 @@ Ask = Callable[[Sequence[Question]], Sequence[Existing]]
 
 def read_added(lake: Lake) -> dict[Added, Existing]:
     """Read the answers about added columns."""
-    return _answers(read_rows(lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
+    return _answers(read_rows(lake.session, lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
 
 
 def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:

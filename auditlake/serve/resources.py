@@ -7,15 +7,14 @@
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
-- `Cache` keeps answers by table and LSN, up to a number of bytes.
+- `cache` keeps answers by table and LSN, up to a number of bytes.
 """
 
 import asyncio
 import re
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
@@ -37,6 +36,7 @@ from auditlake.query.statement import LakeState
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import Timeline
+from auditlake.store.session import Kept
 from auditlake.temporal.when import AtLsn, When, parse_when
 
 if TYPE_CHECKING:
@@ -104,32 +104,6 @@ class _Clock:
             self.waits_for, self._stopped = "", None
 
 
-class Cache:
-    """The answers that were used last, up to a number of bytes."""
-
-    def __init__(self, most_bytes: int = _CACHE_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the answer kept under `key`, else make it; `size` estimates its bytes."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]  # type: ignore[return-value]
-        made = make()
-        with self._lock:
-            if key not in self._kept and (count := size(made)) < self._most_bytes // 4:
-                self._kept[key] = (made, count)
-                self._bytes += count
-            while self._bytes > self._most_bytes:
-                _, (_, count) = self._kept.popitem(last=False)
-                self._bytes -= count
-        return made
-
-
 @dataclass(slots=True)
 class _Latest:
     """What requests replace: the last state of the lake, and for each grant what is seen of it."""
@@ -177,7 +151,7 @@ class Resources:
     grant: Grant = WHOLE
 
     def __post_init__(self) -> None:
-        self.cache = Cache()
+        self.cache = Kept(_CACHE_BYTES, _CACHE_BYTES // 4)
         self._pool = ThreadPoolExecutor(self.limits.workers, thread_name_prefix="serve")
         self._latest = _Latest()
         self._lock = threading.Lock()

@@ -122,7 +122,8 @@ class Statements:
             key = cache_key(query, sql)
             if key is None:
                 return self._run(resources, state, query)
-            return resources.cache.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
+            key = resources.grant, key
+            return resources.cache.get(key, lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
             if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None

@@ -167,7 +167,8 @@ def _count(
     resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
 ) -> int:
     key = ("count", *_identity(state), where)
-    return resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
+    found: int = resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
+    return found
 
 
 def rows(resources: Resources, asked: OfRows) -> models.Rows:

@@ -19,7 +19,7 @@ def copy_file(source: Place, target: Place) -> int:
     """
     with source.open("rb") as reading:
         if not isinstance(target, Path):
-            upload = objects.Upload(target.bucket, target.key)
+            upload = objects.Upload(target.session, target.bucket, target.key)
             shutil.copyfileobj(reading, upload, _CHUNK_BYTES)
             upload.finish()
             return upload.tell()

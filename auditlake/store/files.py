@@ -139,7 +139,7 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
         yield place
         sync(place, place.parent)
         return
-    upload = objects.Upload(place.bucket, place.key)
+    upload = objects.Upload(place.session, place.bucket, place.key)
     yield upload  # type: ignore[misc] # RawIOBase is all that pyarrow asks for
     upload.finish()
 
@@ -205,7 +205,11 @@ def remove_folder(place: Place) -> None:
 
 def read_listed(place: Place, etag: str | None) -> bytes:
     """Read a file that a listing showed; with an ETag, from a store, the same content is read once."""
-    return objects.read_listed(place.bucket, place.key, etag) if isinstance(place, Remote) else place.read_bytes()
+    return (
+        objects.read_listed(place.session, place.bucket, place.key, etag)
+        if isinstance(place, Remote)
+        else place.read_bytes()
+    )
 
 
 def list_versioned(folder: Remote, name: str) -> Iterator[tuple[str, str | None]]:
@@ -290,14 +294,12 @@ def modified_s(folder: Place) -> float:
     """Return when a folder was modified last; in a store, when its last object was."""
     if isinstance(folder, Path):
         return folder.stat().st_mtime
-    return max(
-        (Remote(folder.bucket, key).stat().st_mtime for key in objects.keys(folder.bucket, folder.key)), default=0
-    )
+    return max((time_s for key, time_s in objects.written_keys(folder.bucket, folder.key)), default=0)
 
 
 def size_bytes(place: Place) -> int:
     """Return the size of a file."""
-    return place.stat().st_size if isinstance(place, Path) else objects.size(place.bucket, place.key)
+    return place.stat().st_size if isinstance(place, Path) else objects.size(place.session, place.bucket, place.key)
 
 
 def make_folder(place: Place) -> None:

@@ -15,10 +15,8 @@ import errno
 import io
 import os
 import re
-import threading
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from auditlake.counters import Counter, count
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.extras import S3
 from auditlake.store.failures import code_or_kind
+from auditlake.store.session import Kept, Session
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -56,10 +55,6 @@ _NEVER_CHANGES = re.compile(r"(c000[^/\s]*\.parquet|/deletion_vector_\S+\.bin)$"
 """Data files and deletion vectors: their names are used once. Log entries are not: a table may be created again."""
 _CACHED_BYTES, _CACHE_BYTES = 4 << 20, 64 << 20
 _SIZES = 100_000
-_END = "#end"
-"""Follows the bucket under which the end of an object is cached: no bucket's name has this character."""
-_ETAG = "#"
-"""Is between key and ETag of an object that may be replaced."""
 _BUFFER_BYTES = 64 << 10
 _PART_BYTES = 8 << 20
 """A larger object is written in parts."""
@@ -79,6 +74,23 @@ class Got:
 
     content: bytes
     etag: str
+
+
+class _Contents:
+    """What a session keeps of objects: those that never change, their ends and sizes, and others by their ETag."""
+
+    def __init__(self) -> None:
+        self.whole = Kept(_CACHE_BYTES, _CACHED_BYTES)
+        self.ends = Kept(_CACHE_BYTES, _CACHED_BYTES)
+        self.listed = Kept(_CACHE_BYTES, _CACHED_BYTES)
+        self.sizes = Kept(_SIZES)
+
+    def keep(self, bucket: str, key: str, content: bytes, size_bytes: int) -> None:
+        """Keep the content of an object, or its end, if it never changes."""
+        if _NEVER_CHANGES.search(key):
+            self.sizes.put((bucket, key), size_bytes, 1)
+            held = self.whole if len(content) == size_bytes else self.ends
+            held.put((bucket, key), content, len(content))
 
 
 def endpoint() -> str | None:
@@ -201,22 +213,24 @@ def get(bucket: str, key: str) -> Got:
         return Got(bytes(result.bytes()), etag)
 
 
-def read_object(bucket: str, key: str) -> bytes:
-    """Read an object; one that never changes is read once."""
-    content = _cache.get(bucket, key)
+def read_object(session: Session, bucket: str, key: str) -> bytes:
+    """Read an object; a session reads one that never changes once."""
+    kept = session.part(_Contents)
+    content: bytes | None = kept.whole.find((bucket, key))
     if content is None:
         content = get(bucket, key).content
-        _keep(bucket, key, content)
+        kept.keep(bucket, key, content, len(content))
     return content
 
 
-def read_listed(bucket: str, key: str, etag: str | None) -> bytes:
-    """Read an object that a listing showed with this ETag; the same one is read once."""
-    if etag is not None and (held := _listed_contents.get(bucket, f"{key}{_ETAG}{etag}")) is not None:
-        return held
+def read_listed(session: Session, bucket: str, key: str, etag: str | None) -> bytes:
+    """Read an object that a listing showed with this ETag; a session reads the same one once."""
+    listed = session.part(_Contents).listed
+    if etag is not None and (held := listed.find((bucket, key, etag))) is not None:
+        return bytes(held)
     got = get(bucket, key)
     if got.etag:
-        _listed_contents.put(bucket, f"{key}{_ETAG}{got.etag}", got.content)
+        listed.put((bucket, key, got.etag), got.content, len(got.content))
     return got.content
 
 
@@ -228,50 +242,35 @@ def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
         return bytes(obstore.get_range(_store(bucket), key, start=start, end=end))
 
 
-def _get_tail(bucket: str, key: str) -> tuple[int, bytes]:
+def _get_tail(session: Session, bucket: str, key: str) -> tuple[int, bytes]:
     """Read the size of an object, and its end; of one that never changes once, because engines open it repeatedly."""
     import obstore  # noqa: PLC0415 - as above
 
-    known, held = _sizes.get((bucket, key)), _cache.get(f"{bucket}{_END}", key)
+    kept = session.part(_Contents)
+    known, held = kept.sizes.find((bucket, key)), kept.ends.find((bucket, key))
     if known is not None and held is not None:
         return known, held
     with _os_errors(bucket, key, "get"):
         result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
         size_bytes, content = result.meta["size"], bytes(result.bytes())
-    _remember_size(bucket, key, size_bytes)
-    _keep(bucket if len(content) == size_bytes else f"{bucket}{_END}", key, content)
+    kept.keep(bucket, key, content, size_bytes)
     return size_bytes, content
 
 
-def _keep(bucket: str, key: str, content: bytes) -> None:
-    if _NEVER_CHANGES.search(key):
-        _cache.put(bucket, key, content)
-
-
-def _remember_size(bucket: str, key: str, size_bytes: int) -> None:
-    if _NEVER_CHANGES.search(key):
-        if len(_sizes) >= _SIZES:
-            _sizes.clear()
-        _sizes[bucket, key] = size_bytes
-
-
-_sizes: dict[tuple[str, str], int] = {}
-"""Sizes of objects that never change."""
-
-
-def size(bucket: str, key: str) -> int:
+def size(session: Session, bucket: str, key: str) -> int:
     """Return the size of an object.
 
     Raises FileNotFoundError.
     """
-    if (held := _cache.get(bucket, key)) is not None:
-        return len(held)
-    if (known := _sizes.get((bucket, key))) is not None:
+    sizes = session.part(_Contents).sizes
+    known: int | None = sizes.find((bucket, key))
+    if known is not None:
         return known
     found = head(bucket, key)
     if found is None:
         raise absent(bucket, key)
-    _remember_size(bucket, key, found.size_bytes)
+    if _NEVER_CHANGES.search(key):
+        sizes.put((bucket, key), found.size_bytes, 1)
     return found.size_bytes
 
 
@@ -379,45 +378,13 @@ def copy(bucket: str, key: str, to: str) -> None:
         obstore.copy(_store(bucket), key, to)
 
 
-class _Cache:
-    """Contents of objects, the last ones used, up to a total size."""
-
-    def __init__(self) -> None:
-        self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._held_bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, bucket: str, key: str) -> bytes | None:
-        with self._lock:
-            content = self._contents.get((bucket, key))
-            if content is not None:
-                self._contents.move_to_end((bucket, key))
-            return content
-
-    def put(self, bucket: str, key: str, content: bytes) -> None:
-        if len(content) > _CACHED_BYTES:
-            return
-        with self._lock:
-            self._held_bytes += len(content) - len(self._contents.pop((bucket, key), b""))
-            self._contents[bucket, key] = content
-            while self._held_bytes > _CACHE_BYTES:
-                _, dropped = self._contents.popitem(last=False)
-                self._held_bytes -= len(dropped)
-
-
-_cache = _Cache()
-"""Objects that never change, by bucket and key."""
-_listed_contents = _Cache()
-"""Objects that may be replaced, by bucket, key and ETag."""
-
-
 class ObjectReader(io.RawIOBase):
     """Random access to an object, which must not change; its end is read first, and kept."""
 
-    def __init__(self, bucket: str, key: str) -> None:
+    def __init__(self, session: Session, bucket: str, key: str) -> None:
         self._bucket, self._key = bucket, key
-        held = _cache.get(bucket, key)
-        self._size, self._tail = _get_tail(bucket, key) if held is None else (len(held), held)
+        held: bytes | None = session.part(_Contents).whole.find((bucket, key))
+        self._size, self._tail = _get_tail(session, bucket, key) if held is None else (len(held), held)
         self._at = 0
 
     def readable(self) -> bool:
@@ -453,7 +420,7 @@ class ObjectReader(io.RawIOBase):
         return get_range(self._bucket, self._key, start, end)
 
 
-def filesystem() -> "AbstractFileSystem":
+def filesystem(session: Session) -> "AbstractFileSystem":
     """Return the stores as a file system of fsspec, from which DuckDB reads objects that do not change."""
     from fsspec import AbstractFileSystem  # noqa: PLC0415 - as above
 
@@ -467,13 +434,13 @@ def filesystem() -> "AbstractFileSystem":
             return [_unescaped(path)]
 
         def size(self, path: str) -> int:
-            return size(*_split(path))
+            return size(session, *_split(path))
 
         def modified(self, path: str) -> datetime:  # noqa: ARG002 - a data file is never written again
             return datetime.fromtimestamp(0, UTC)
 
         def _open(self, path: str, **_: object) -> io.BufferedReader:
-            return io.BufferedReader(ObjectReader(*_split(path)), _BUFFER_BYTES)
+            return io.BufferedReader(ObjectReader(session, *_split(path)), _BUFFER_BYTES)
 
     return Objects()
 
@@ -491,8 +458,8 @@ def _unescaped(path: str) -> str:
 class Upload(io.RawIOBase):
     """An object being written; it exists once it is finished, and never without. `crc32` is that of the content."""
 
-    def __init__(self, bucket: str, key: str) -> None:
-        self._where = (bucket, key)
+    def __init__(self, session: Session, bucket: str, key: str) -> None:
+        self._session, self._where = session, (bucket, key)
         self._first = io.BytesIO()
         self._parts: Any = None
         self._at = self.crc32 = 0
@@ -529,7 +496,7 @@ class Upload(io.RawIOBase):
         if self._parts is None:
             content = self._first.getvalue()
             put(*self._where, content)
-            _keep(*self._where, content)
+            self._session.part(_Contents).keep(*self._where, content, len(content))
         else:
             with _os_errors(*self._where, "put"):
                 self._parts.close()

@@ -16,13 +16,14 @@ Authority: docs.aws.amazon.com/AmazonS3/latest/API, ListObjectsV2
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
 
 from auditlake.store import objects
+from auditlake.store.session import Session
 
 SCHEMES = ("s3",)
 _NOT_IN_URLS = re.compile(r"[%\\\[\]|^?#*{}\x00-\x20\x7f-\U0010ffff]")
@@ -46,12 +47,14 @@ class Remote:
 
     bucket: str
     key: str
+    session: Session = field(default_factory=Session, compare=False, repr=False)
+    """That of the place from which this one was made: places of one lake share it."""
 
     def __str__(self) -> str:
         return f"{self.bucket}/{self.key}"
 
     def __truediv__(self, part: str) -> "Remote":
-        return Remote(self.bucket, f"{self.key}/{part}") if part else self
+        return self._at(f"{self.key}/{part}") if part else self
 
     @property
     def name(self) -> str:
@@ -63,7 +66,10 @@ class Remote:
 
     @property
     def parent(self) -> "Remote":
-        return Remote(self.bucket, self.key.rpartition("/")[0])
+        return self._at(self.key.rpartition("/")[0])
+
+    def _at(self, key: str) -> "Remote":
+        return Remote(self.bucket, key, self.session)
 
     def with_name(self, name: str) -> "Remote":
         return self.parent / name
@@ -96,13 +102,13 @@ class Remote:
                 yield from child.glob(rest) if rest else (child,)
 
     def read_bytes(self) -> bytes:
-        return objects.read_object(self.bucket, self.key)
+        return objects.read_object(self.session, self.bucket, self.key)
 
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
     def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:  # noqa: ARG002 - as Path has it
-        return io.BufferedReader(objects.ObjectReader(self.bucket, self.key))
+        return io.BufferedReader(objects.ObjectReader(self.session, self.bucket, self.key))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object. A store does not say whether it existed."""
@@ -112,6 +118,13 @@ class Remote:
 
 
 Place = Path | Remote
+_ON_DISKS = Session()
+"""Of all files on this machine: a `Path` has no room for the session of its lake."""
+
+
+def session_of(place: Place) -> Session:
+    """Return the session of a file or table, which keeps what is known of it; a lake has its own."""
+    return place.session if isinstance(place, Remote) else _ON_DISKS
 
 
 def parse_url(text: str) -> Remote:

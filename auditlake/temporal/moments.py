@@ -222,26 +222,31 @@ class _Rest:
     open_transactions: Callable[[], TableFiles | None]
 
 
-_last_positions: dict[Place, tuple[int, str]] = {}
-"""Version and ETag of the positions of each lake in a store when this process read them last."""
-_by_commits: set[Place] = set()
-"""The lakes of which this process needed `transactions` before, and probably will again."""
+@dataclass(slots=True)
+class _Before:
+    """What a session keeps of the questions before, about a lake in a store."""
+
+    positions: tuple[int, str] | None = None
+    """Version and ETag of the positions that were read last."""
+    by_commits: bool = False
+    """Whether `transactions` were needed, and probably will be again."""
 
 
 def _read_state(lake: Lake, asked: Asked, *, by_commits: bool) -> tuple[Positions, _Rest]:
     """Read the positions before the rest, so that no table, name, gap or parked table up to them is missed.
 
-    If the positions are those that this process read for an earlier question, they were known before the rest of this
+    If the positions are those that the session read for an earlier question, they were known before the rest of this
     one was read. So both are read at the same time, and the rest again if the positions have changed.
     """
-    last = _last_positions.get(lake.root)
+    before = lake.session.part(_Before)
+    last = before.positions
     with AtOnce(lake.root) as at_once:
         early = None if last is None else at_once.start(_read_rest, lake, asked, by_commits)
         positions = read_positions(lake) or _NOTHING
     read = positions.delta_version, positions.etag
     rest = early.result() if early is not None and read == last else _read_rest(lake, asked, by_commits)
     if positions.etag is not None:
-        _last_positions[lake.root] = positions.delta_version, positions.etag
+        before.positions = positions.delta_version, positions.etag
     require_together(lake, positions, rest.histories)
     return positions, rest
 
@@ -249,7 +254,7 @@ def _read_state(lake: Lake, asked: Asked, *, by_commits: bool) -> tuple[Position
 def _read_rest(lake: Lake, asked: Asked, by_commits: bool) -> _Rest:  # noqa: FBT001 - of a function that is started
     open_transactions = cache(partial(_open_transactions, lake))
     with AtOnce(lake.root) as at_once:
-        if isinstance(lake.root, Remote) and (by_commits or lake.root in _by_commits):
+        if isinstance(lake.root, Remote) and (by_commits or lake.session.part(_Before).by_commits):
             at_once.start(open_transactions)  # if it fails, it is tried again when it is needed
         histories = at_once.start(_read_asked, lake, asked)
         versions, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
@@ -260,7 +265,7 @@ def _read_rest(lake: Lake, asked: Asked, by_commits: bool) -> _Rest:  # noqa: FB
 
 
 def _open_transactions(lake: Lake) -> TableFiles | None:
-    _by_commits.add(lake.root)
+    lake.session.part(_Before).by_commits = True
     found = read_newest(lake.transactions)
     if found is not None:
         found.fetch()

@@ -145,7 +145,7 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "Spark
             apply_pending(lambda: spark, site.lake)
         for name in _DAMAGED:
             _DAMAGE[name](_history(site, name))
-        forget()
+        forget(site.lake.root)
         yield site
     server.drop_database(database)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.commands.feed import Delivery, print_changes
-from auditlake.cli.options import DashedCommand, stopped_by_signals, with_gaps, with_settings, with_zone
+from auditlake.cli.options import DashedCommand, lake_of, stopped_by_signals, with_gaps, with_settings, with_zone
 from auditlake.errors import BadUsage
-from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _reader(settings: Settings, *tables: str) -> Reader:
     from auditlake.temporal.moments import read_known
     from auditlake.temporal.table_lookup import mentioned
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)
     asked = mentioned(*tables) if tables else ALL
     known = read_known(lake, allow_gaps=settings.allow_gap, asked=asked, by_commits=True)

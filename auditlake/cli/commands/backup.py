@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import with_settings
+from auditlake.cli.options import lake_of, with_settings
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -27,7 +27,7 @@ def backup(settings: Settings, *, folder: str) -> None:
     from auditlake.backup.backup import back_up
     from auditlake.backup.stored import Folder
 
-    back_up(Lake(settings.lake), Folder(Lake.at(folder).root), say)
+    back_up(lake_of(settings), Folder(Lake.at(folder).root), say)
 
 
 @click.command()
@@ -44,7 +44,7 @@ def restore(settings: Settings, *, folder: str, number: int | None) -> None:
     from auditlake.backup.restore import restore as run
     from auditlake.backup.stored import Folder
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     run(Folder(Lake.at(folder).root), lake, number, say)
     say(f"auditlake status --lake {lake.root} shows whether the slot can go on from there")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import DashedCommand, with_settings
+from auditlake.cli.options import DashedCommand, lake_of, with_settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -36,7 +36,7 @@ def hold(settings: Settings, *, action: str, name: str | None, as_json: bool, **
       auditlake hold add case-18 --table customers --key 42 --until 2027-12-31 --reason 'complaint'
       auditlake hold release case-17 --reason 'settled'
     """
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     if action == "list":
         _list(lake, as_json=as_json)
         return
@@ -104,7 +104,7 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
     """
     from auditlake.erasure import forget as erasing
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     if finishes:
         if table is not None:
             raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, with_metrics
-from auditlake.cli.options import stopped_by_signals, with_settings, with_zone
+from auditlake.cli.options import lake_of, stopped_by_signals, with_settings, with_zone
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
-from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def print_changes(settings: Settings, delivery: Delivery, asked: Mapping[str, An
     wanted = Wanted(None, None, asked["actor"], asked["reason"], asked["unattributed"])
     left = asked["limit"] or None
     with stopped_by_signals() as stop:
-        feed = delivery.request(asked).open(Lake(settings.lake), datetime.now(settings.zone), stop)
+        feed = delivery.request(asked).open(lake_of(settings), datetime.now(settings.zone), stop)
         write = _writer(settings, delivery)
         for committed in feed:
             if not wanted.takes(committed):
@@ -107,7 +106,7 @@ def _debezium(settings: Settings) -> Callable[[ChangedTransaction], Iterator[str
     from auditlake.feed.debezium import lines
     from auditlake.lake.manifest import require_manifest
 
-    database = require_manifest(Lake(settings.lake)).database
+    database = require_manifest(lake_of(settings)).database
     return lambda committed: lines(committed, database, time.time_ns() // 1_000_000)
 
 
@@ -156,7 +155,7 @@ def webhook(  # noqa: PLR0913 - the options of a command
         if cursor is not None and since is not None:
             raise BadUsage(f"{state} has a cursor, so --since does not apply", "Omit it, or name another file.")
         asked = FeedRequest(since, cursor, names, (), ops, None, not until_current, allow_gaps)
-        feed = asked.open(Lake(settings.lake), datetime.now(settings.zone), stop)
+        feed = asked.open(lake_of(settings), datetime.now(settings.zone), stop)
         with closing(Sender(target, stop)) as sender:
             count = run(feed, sender, state, stop, follow=not until_current)
     say(f"{target.host} has received {count:,} transactions; the next run continues after {read_cursor(state)}")

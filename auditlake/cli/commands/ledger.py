@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import with_settings
+from auditlake.cli.options import lake_of, with_settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -29,7 +29,7 @@ def seal(settings: Settings) -> None:
     Example:
       auditlake seal
     """
-    _seal(Lake(settings.lake), "seal")
+    _seal(lake_of(settings), "seal")
 
 
 @click.command()
@@ -58,7 +58,7 @@ def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: 
     if only["show_key"]:
         click.echo(signing.public)
         return
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     block = digests.last_block(lake) if only["sealed"] else _seal(lake, "digest")
     click.echo(_signed(settings, signing, block), nl=False)
 
@@ -107,7 +107,7 @@ def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None
         text = None if note is None else note.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise BadUsage(f"{note} cannot be read", "Give a file that auditlake digest wrote.") from exc
-    click.echo(json.dumps(proofs_of(Lake(settings.lake), Target(what, key), text), ensure_ascii=False, indent=1))
+    click.echo(json.dumps(proofs_of(lake_of(settings), Target(what, key), text), ensure_ascii=False, indent=1))
 
 
 COMMANDS = (seal, digest, prove)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from auditlake.cli.options import with_dialect, with_gaps, with_settings, with_zone
+from auditlake.cli.options import lake_of, with_dialect, with_gaps, with_settings, with_zone
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
@@ -116,7 +116,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: Form, script: 
     from auditlake.query.statement import read_state
     from auditlake.terminal import working
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)
     state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap, script=script)
     # Before a JVM starts, which takes seconds: statements are refused here if they can be.
@@ -153,7 +153,7 @@ def shell(settings: Settings, as_of: str | None, engine: str) -> None:
     from auditlake.query.languages import language
     from auditlake.query.shell import Shell, inputs_of
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)
     spark = _Started(settings)
     dialect = language(settings.dialect)
@@ -245,7 +245,7 @@ def views(settings: Settings, engine: str, as_of: str | None, open_end: str, **g
     from auditlake.messages import write_exactly
     from auditlake.query.exported_views import Choice, view_script
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)
     choice = Choice(as_of, open_end=open_end != "null", parametrised=given["parametrised"], zone=settings.zone)
     write_exactly(view_script(lake, engine, choice).removesuffix("\n"))

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
-from auditlake.cli.options import Stop, with_settings, with_zone
+from auditlake.cli.options import Stop, lake_of, with_settings, with_zone
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.extras import MCP
-from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:  # pydantic takes half of the time of --help
@@ -82,7 +81,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     from auditlake.serve.server import Listen, parse_listen
     from auditlake.serve.server import serve as run
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)  # refused here, not by every page
     address, port = parse_listen(listen)
     source = None if settings.source is None else settings.source.get_secret_value()
@@ -139,13 +138,14 @@ def mcp(settings: Settings, *, rows: int) -> None:
     Example:
       auditlake mcp --lake ./lake --rows 50
     """
+    from auditlake.api.lake import Lake
+
     try:
         from auditlake.mcp_server import AnswerLimits, make_server
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise
         raise Unsupported("mcp is not installed", f"Install it: {MCP.command}.") from None
-    from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)
     server = make_server(lake, AnswerLimits(rows, settings.mask.mcp), settings.dialect)

@@ -11,6 +11,7 @@ import click
 
 from auditlake.cli.options import (
     bootstrap_target,
+    lake_of,
     spark_of,
     with_engine,
     with_recorded_names,
@@ -18,7 +19,6 @@ from auditlake.cli.options import (
     with_streaming,
 )
 from auditlake.errors import SourceUnready
-from auditlake.lake.layout import Lake
 from auditlake.messages import say
 from auditlake.sql_names import printable_statement
 from auditlake.values.escapes import visible
@@ -220,7 +220,7 @@ def drop(settings: Settings, *, yes: bool) -> None:
     from auditlake.drop import drop_source_objects
     from auditlake.lake.manifest import require_manifest
 
-    lake = Lake(with_recorded_names(settings).lake)
+    lake = lake_of(with_recorded_names(settings))
     recorded = require_manifest(lake)
     if not yes:
         click.confirm(f"drop slot {recorded.slot} and publication {recorded.publication}?", abort=True, err=True)

@@ -13,6 +13,7 @@ from auditlake.cli.metrics_option import exported_metrics, notified_manager, wit
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
+    lake_of,
     spark_of,
     stopped_by_signals,
     with_engine,
@@ -23,7 +24,6 @@ from auditlake.cli.options import (
 )
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
-from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Event, Notice, say
 
@@ -69,7 +69,7 @@ def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | No
     if not settings.resync:
         return None
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    lake, how = Lake(settings.lake), settings.how_to_stream
+    lake, how = lake_of(settings), settings.how_to_stream
     target = Target(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
     return AutomaticResync(target, lambda: start_workers(spark), say)
 
@@ -113,7 +113,7 @@ def _task(settings: Settings, until: Until) -> Task:
 
     with_recorded_names(settings)  # refuses others
     how, every_s = settings.how_to_stream, settings.heartbeat_s
-    return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s, settings.masking)
+    return make_task(settings.source_required(), lake_of(settings), until, how, every_s, settings.masking)
 
 
 @click.command()
@@ -131,7 +131,7 @@ def apply(settings: Settings, *, until_current: bool) -> None:
     from auditlake import follow as stage
     from auditlake.lake.manifest import require_manifest
 
-    lake = Lake(settings.lake)
+    lake = lake_of(settings)
     require_manifest(lake)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
@@ -156,7 +156,7 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
     from auditlake.erasure import retention
     from auditlake.lake.manifest import require_manifest
 
-    lake, rules = Lake(settings.lake), settings.retention.versions
+    lake, rules = lake_of(settings), settings.retention.versions
     require_manifest(lake)
     if dry_run:
         _show_expiries([each.as_json() for each in retention.find_expiries(lake, rules)], as_json=as_json)
@@ -208,7 +208,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.snapshot.scheduler import Limits
     from auditlake.snapshot.worker_pool import start_workers
 
-    lake = Lake(with_recorded_names(settings).lake)
+    lake = lake_of(with_recorded_names(settings))
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
     how, spark = settings.how_to_stream, spark_of(settings)
     target = Target(
@@ -265,7 +265,7 @@ def status(settings: Settings, *, check_only: bool, as_json: bool, every_s: floa
     from auditlake.terminal import show_status, show_verdict
 
     source = settings.source.get_secret_value() if settings.source else None
-    lake = Lake(with_recorded_names(settings).lake)
+    lake = lake_of(with_recorded_names(settings))
     if every_s is not None:
         if check_only or as_json:
             raise BadUsage("--watch shows the status to people", "Omit --check and --json.")

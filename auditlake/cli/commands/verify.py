@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.options import with_recorded_names, with_settings
+from auditlake.cli.options import lake_of, with_recorded_names, with_settings
 from auditlake.errors import BadUsage
-from auditlake.lake.layout import Lake
 from auditlake.mask_rules import Masking
 from auditlake.messages import say
 from auditlake.values.escapes import visible_lines
@@ -118,7 +117,7 @@ def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, giv
     key = read_public_key(public_key)
     evidence = [Evidence(str(path), open_note(_read(path), key, str(path))) for path in digests]
     with working("comparing the lake with its digests"):
-        proof = verify_digests(Lake(settings.lake), evidence, given["limit"])
+        proof = verify_digests(lake_of(settings), evidence, given["limit"])
     for line in (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"]):
         click.echo(line)
     say(proof_summary(proof))
@@ -138,7 +137,7 @@ def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any])
     from auditlake.verify.verify import VerifyRequest
 
     return VerifyRequest(
-        Lake(with_recorded_names(settings).lake),
+        lake_of(with_recorded_names(settings)),
         conninfo,
         given["patterns"],
         Load(given["connections"], given["bytes_per_s"] or settings.copy_bytes_per_s),

@@ -34,7 +34,7 @@ history.open_history = lambda lake, name: tables.append(str(name)) or real(lake,
 lake, counts = Lake(Path(root)), {}
 def counted(name, question):
     before = len(opened), len(tables)
-    history._of_lakes.clear()
+    lake.session.forget()
     question()
     counts[name] = [len(opened) - before[0], len(tables) - before[1]]
 counted("question", lambda: auditlake.api.lake.Lake(root).as_of().table("public.t0").to_arrow())

@@ -36,7 +36,7 @@ from auditlake.store import files, objects
 from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
 from tests.faulty_store import RESET, FaultyStore
-from tests.s3_server import SECRET
+from tests.s3_server import SECRET, forget
 from tests.unit.delta.test_log_writer import expire
 
 _THROTTLED_S = 5
@@ -223,11 +223,10 @@ def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
     assert found.message == "the store failed: AccessDenied"
 
 
-def _as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_a_new_process(folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what this process has of the store, and its connection to the other endpoint."""
     monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
-    monkeypatch.setattr(objects, "_cache", type(objects._cache)())  # noqa: SLF001 - as above
-    monkeypatch.setattr(objects, "_sizes", {})
+    forget(folder)
 
 
 def test_a_query_of_a_table_lets_other_threads_run(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +235,7 @@ def test_a_query_of_a_table_lets_other_threads_run(remote_folder: Remote, monkey
     log.append(_rows(1, 2), {"app": 2})
     with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-        _as_a_new_process(monkeypatch)
+        _as_a_new_process(remote_folder, monkeypatch)
         found = select("select max(lsn) as lsn from t", t=read_newest(_path(remote_folder)))
     assert found["lsn"].to_pylist() == [2]
 
@@ -249,7 +248,7 @@ def test_a_query_that_the_store_refuses_is_an_error_of_the_lake(
     log.append(_rows(1, 2), {"app": 2})
     with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-        _as_a_new_process(monkeypatch)
+        _as_a_new_process(remote_folder, monkeypatch)
         table = read_newest(_path(remote_folder))
         with store.refusing("AccessDenied"), pytest.raises(OSError, match="refuses access") as raised:
             select("select max(lsn) as lsn from t", t=table)
@@ -297,10 +296,10 @@ def test_a_table_that_is_created_again_has_its_own_log(remote_folder: Remote) ->
         for _ in range(2):
             assert tail_transactions(remote_folder, ["app"]) == TailTransactions(1, None, {"app": lsn})
             assert [json.loads(add["stats"])["maxValues"]["lsn"] for add in live_files(remote_folder, 1)] == [lsn]
-            assert read_rows(remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
+            assert read_rows(remote_folder.session, remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
         files.remove_folder(remote_folder)
     assert tail_transactions(remote_folder, ["app"]) is None
-    assert read_rows(remote_folder, SCHEMA).num_rows == 0
+    assert read_rows(remote_folder.session, remote_folder, SCHEMA).num_rows == 0
 
 
 def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
@@ -510,15 +509,15 @@ def test_the_size_of_what_never_changes_is_asked_once(remote_folder: Remote, mon
     data, record = remote_folder / "part-0-c000.snappy.parquet", remote_folder / "record.json"
     objects.put(data.bucket, data.key, b"x" * 1_000_000)
     objects.put(record.bucket, record.key, b"{}")
-    assert [objects.size(each.bucket, each.key) for each in (data, record)] == [1_000_000, 2]
+    assert [objects.size(each.session, each.bucket, each.key) for each in (data, record)] == [1_000_000, 2]
     with data.open() as first:
         first.seek(-3, 2)
         assert first.read() == b"xxx"
     objects.put(record.bucket, record.key, b"{ }")
-    assert objects.size(record.bucket, record.key) == 3
+    assert objects.size(record.session, record.bucket, record.key) == 3
     monkeypatch.setattr(objects, "head", lambda *_: pytest.fail("its size is known"))
     monkeypatch.setattr("obstore.get", lambda *_, **__: pytest.fail("its end is known"))
-    assert objects.size(data.bucket, data.key) == 1_000_000
+    assert objects.size(data.session, data.bucket, data.key) == 1_000_000
     with data.open() as again:
         again.seek(-3, 2)
         assert again.read() == b"xxx"

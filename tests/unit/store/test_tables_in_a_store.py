@@ -51,7 +51,7 @@ _A, _B, _C, _ = _NAMES
 
 
 @pytest.fixture
-def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(remote_folder: Remote) -> Lake:
     """A lake of four tables at position 100, all saved by apply."""
     lake = Lake(cast("Path", remote_folder))
     write_manifest(lake, Manifest("7000000000000000000", 1, "shop", "auditlake", "auditlake"))
@@ -62,7 +62,7 @@ def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
     log.start_at(Lsn(101))
     log.record_idle(Lsn(500), 0)
     Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
-    monkeypatch.setattr(history, "_of_lakes", {})
+    lake.session.forget()
     return lake
 
 

@@ -42,7 +42,7 @@ def test_a_missing_file_is_named(orders: HistoryTable) -> None:
     """Its path is that of the log."""
     file = _a_file(orders)
     file.unlink()
-    forget()
+    forget(orders.path)
     (finding,) = check_files(orders.path, orders.delta_version)
     assert (finding.kind, finding.file) == ("missing file", relative_name(file, orders.path))
 
@@ -51,7 +51,7 @@ def test_a_truncated_file_is_named(orders: HistoryTable) -> None:
     """Its size differs, and without its footer it cannot be read."""
     file = _a_file(orders)
     overwrite(file, file.read_bytes()[:-10])
-    forget()
+    forget(orders.path)
     assert _kinds(orders) == ["file size", "unreadable file"]
 
 
@@ -61,7 +61,7 @@ def test_a_replaced_file_is_named(orders: HistoryTable) -> None:
     content = one.read_bytes()
     overwrite(one, other.read_bytes())
     overwrite(other, content)
-    forget()
+    forget(orders.path)
     assert "file size" in _kinds(orders)
 
 
@@ -73,7 +73,7 @@ def test_every_flipped_byte_of_a_file_is_found(tmp_path: Path) -> None:
     assert check_files(lake.relations, version) == ()
     for place in range(0, len(content), 7):
         overwrite(file, flipped(content, place))
-        forget()
+        forget(file)
         assert "checksum" in {problem.kind for problem in check_files(lake.relations, version)}, place
 
 
@@ -86,7 +86,7 @@ def test_a_file_without_checksum_is_decoded(orders: HistoryTable) -> None:
     overwrite(
         file, content[:begin] + bytes(column.total_compressed_size) + content[begin + column.total_compressed_size :]
     )
-    forget()
+    forget(orders.path)
     assert _kinds(orders) == ["unreadable file"]
 
 
