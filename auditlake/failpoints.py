@@ -61,6 +61,7 @@ class After(StrEnum):
     FILES_DELETED = "files-deleted"  # of one table
     LOG_CHECKPOINTED = "log-checkpointed"
     LOG_FORGOTTEN = "log-forgotten"
+    VERSIONS_DELETED = "versions-deleted"  # older ones of objects in a bucket
     ERASURE_ENDED = "erasure-ended"
     DIGEST_STORED = "digest-stored"
     LOGS_BACKED_UP = "logs-backed-up"

@@ -14,8 +14,8 @@ Order of effects, after each of which the table can be read:
 3. Write a checkpoint, fsync it, and delete the log before it (`forget_log`).
 4. Delete the files of the list that the new version does not name (`delete_unnamed`).
 
-A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. Only for tables on a disk: in
-an object store, deleting an object may leave older versions of it.
+A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. In an object store, deleting
+an object may leave older versions of it; those are the caller's concern (`store.object_versions`).
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
@@ -23,7 +23,7 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from auditlake.delta.row_groups import read_kept
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
-from auditlake.store.files import list_written, sync
+from auditlake.store.files import list_written, remove_files, sync
 from auditlake.store.place import Place
 
 ERASE = "ERASE"
@@ -72,7 +72,7 @@ class Task:
     positions: Sequence[str] = ()
 
 
-def erase(table: Path, task: Task) -> int:
+def erase(table: Place, task: Task) -> int:
     """Rewrite the live files that are concerned, and delete every other content; return the version of the commit.
 
     Raises LakeConflict if other processes replace its files again and again.
@@ -96,7 +96,7 @@ def erase(table: Path, task: Task) -> int:
     raise LakeConflict(f"other processes write to {table} all the time", "Run auditlake forget --resume.")
 
 
-def _commit(table: Path, version: int, actions: Sequence[Action]) -> int | None:
+def _commit(table: Place, version: int, actions: Sequence[Action]) -> int | None:
     """Commit at the next free version, and return it; None if another commit touched the files that are replaced."""
     replaced = {str(action["remove"]["path"]) for action in actions if "remove" in action}
     while True:
@@ -120,13 +120,13 @@ def _unchanging(action: Action) -> Action:
     return action if "txn" in action else without_change(action)
 
 
-def _positions(table: Path, version: int, apps: Sequence[str]) -> list[Action]:
+def _positions(table: Place, version: int, apps: Sequence[str]) -> list[Action]:
     delta = open_version(table, version) if apps else None
     found = {app: at for app in apps if delta is not None and (at := delta.transaction_version(app)) is not None}
     return moved(found)
 
 
-def _rewritten(table: Path, add: Add, task: Task) -> list[Action]:
+def _rewritten(table: Place, add: Add, task: Task) -> list[Action]:
     """Write what stays of a file into a new one; nothing if no row stays."""
     gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
     kept = (task.change(pa.table(batch)) for batch in read_kept(file_path(table, add), gone))
@@ -134,22 +134,26 @@ def _rewritten(table: Path, add: Add, task: Task) -> list[Action]:
     return write_batches(table, batches, task.columns, dict(add["partitionValues"]))
 
 
-def delete_unnamed(table: Path, listed: Iterable[str]) -> None:
+def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
     """Delete the files of a list from before the last commit of this process that the newest version does not name."""
     live = live_files(table, list_newest(table).newest)
     named = set(named_files(table, live))
-    beside = {str(Path(name).with_name(f".{Path(name).name}.crc")) for name in named}
+    beside = {_checksum_of(name) for name in named}
     _delete(table, [name for name in listed if name not in named and name not in beside])
 
 
-def _delete(table: Path, names: Iterable[str]) -> None:
+def _checksum_of(name: str) -> str:
+    """Return the name of the checksum that Hadoop keeps beside a file on a disk."""
+    return str(PurePosixPath(name).with_name(f".{PurePosixPath(name).name}.crc"))
+
+
+def _delete(table: Place, names: Iterable[str]) -> None:
     places = [table / name for name in names]
-    for place in places:
-        place.unlink(missing_ok=True)
-    sync(*{place.parent for place in places if place.parent.is_dir()})
+    remove_files(places)
+    sync(*{place.parent for place in places if isinstance(place, Path) and place.parent.is_dir()})
 
 
-def forget_log(table: Path) -> None:
+def forget_log(table: Place) -> None:
     """Write a checkpoint after the commit of an erasure, and delete the log before it: it may have bounds of values.
 
     Entries go in their order, so that a writer of before finds that its version was used (`log_writer.put_commit`).
@@ -160,8 +164,8 @@ def forget_log(table: Path) -> None:
     reach(After.LOG_CHECKPOINTED)
     kept = {checkpoint_file(log, newest).name, "_last_checkpoint"}
     kept |= {entry_name(number) for number in list_newest(table).entries if number >= newest}
-    for file in sorted(log.rglob("*"), key=lambda file: file.name.lstrip(".")):
-        if file.is_file() and str(file.relative_to(log)) not in kept:
-            file.unlink(missing_ok=True)
+    for name, _ in sorted(list_written(log), key=lambda file: PurePosixPath(file[0]).name.lstrip(".")):
+        if name not in kept:
+            (log / name).unlink(missing_ok=True)
     sync(log)
     reach(After.LOG_FORGOTTEN)

@@ -1,4 +1,4 @@
-"""Erase a row, or columns of it, from a lake on a disk. Values are gone when the command ends, not after a retention.
+"""Erase a row, or columns of it, from the files of a lake: gone when the command ends, not after a retention.
 
 Order of effects, under the locks of everything that rewrites files, and with the gate to apply closed:
 
@@ -9,18 +9,18 @@ Order of effects, under the locks of everything that rewrites files, and with th
 4. `changes`.
 5. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
 6. What a killed `resync` left of the table.
-7. Record the end.
+7. In a bucket that keeps versions: the older ones of all these objects (`erasure.older_versions`).
+8. Record the end.
 
 Each table is rewritten, committed, and then rid of every file that its new version does not name (`delta.erasing`). A
 kill at any point leaves a lake that can be read and followed, and an intent without an end: `resume` does all of it
-again. `follow`, `capture` and `maintain` go on: capture appends after the commit of an erasure, apply waits.
+again. `capture` goes on, and appends after the commit of an erasure; apply waits, but in a bucket it must not run.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -31,7 +31,8 @@ from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
 from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
-from auditlake.erasure.scope import Wanted, find_scope, places_of, require_erasable
+from auditlake.erasure.older_versions import delete_older, require_deletion
+from auditlake.erasure.scope import Wanted, find_scope, places_of
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.erasure_gate import closed
@@ -47,20 +48,24 @@ from auditlake.ledger.copies import text_column
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, with_us
 from auditlake.ledger.seal import Sealer
 from auditlake.store.files import remove_folder
+from auditlake.store.place import Place
 
 _STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
 
 
-def forget(lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False) -> Erasure:
+def forget(
+    lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False, delete_versions: bool = False
+) -> Erasure:
     """Erase what is wanted, or with `dry_run` only return what that would be.
+
+    `delete_versions`: in a bucket that keeps older versions of objects, delete those of the tables concerned.
 
     Raises as `scope.find_scope`; ConfigError if another erasure is unfinished, LakeConflict if processes are at work.
     """
     require_manifest(lake)
-    require_erasable(lake)
     if dry_run:
         return find_scope(lake, wanted, now)
-    with _alone(lake):
+    with _alone(lake, delete_versions=delete_versions):
         require_finished(lake)
         if has_ledger(lake):
             Sealer(lake).seal("forget")
@@ -73,19 +78,21 @@ def forget(lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False) 
 
 
 def _finish(lake: Lake, erasure: Erasure) -> None:
-    _Run.of(lake, erasure).all()
+    _Run.of(lake, erasure).erase()
+    delete_older(lake, erasure.name)
+    record_end(lake, erasure)
+    reach(After.ERASURE_ENDED)
     if has_ledger(lake):
         Sealer(lake).seal("forget")
 
 
-def resume(lake: Lake) -> list[Erasure]:
+def resume(lake: Lake, *, delete_versions: bool = False) -> list[Erasure]:
     """Finish the erasures that were killed; return them.
 
-    Raises LakeConflict if processes are at work, ConfigError if a hold was added since.
+    Raises LakeConflict if processes are at work, ConfigError if a hold was added since, Unsupported as `forget`.
     """
     require_manifest(lake)
-    require_erasable(lake)
-    with _alone(lake):
+    with _alone(lake, delete_versions=delete_versions):
         found = unfinished(lake)
         for each in found:
             _finish(lake, each)
@@ -105,8 +112,9 @@ def require_finished(lake: Lake) -> None:
 
 
 @contextmanager
-def _alone(lake: Lake) -> Iterator[None]:
+def _alone(lake: Lake, *, delete_versions: bool) -> Iterator[None]:
     with hold(lake, "forget", *_STAGES), closed(lake):
+        require_deletion(lake, may_delete=delete_versions)
         yield
 
 
@@ -134,7 +142,7 @@ class _Run:
         history = InHistory(table, matcher)
         return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
 
-    def all(self) -> None:
+    def erase(self) -> None:
         """Erase from every place, in the documented order."""
         changes, transactions = self._with_contexts()
         if self.erasure.entries:
@@ -150,8 +158,6 @@ class _Run:
         left = self.lake.copied_again(self.table.name)
         if left.is_dir():
             remove_folder(left)
-        record_end(self.lake, self.erasure)
-        reach(After.ERASURE_ENDED)
 
     def numbers(self) -> list[int]:
         """Return the numbers of the ledger's entries that commit to what is erased."""
@@ -207,7 +213,7 @@ class _Run:
         return {text for column in texts for text in column if text is not None}
 
 
-def _batches(table: Path) -> Iterator[pa.Table]:
+def _batches(table: Place) -> Iterator[pa.Table]:
     """Yield all rows of the live files of a table, those that are marked as deleted included."""
     version = list_newest(table).newest
     for add in live_files(table, version) if version >= 0 else ():
@@ -215,7 +221,7 @@ def _batches(table: Path) -> Iterator[pa.Table]:
             yield pa.table(batch)
 
 
-def _any(table: Path, columns: list[str], rows: InHistory | InChanges | InTransactions) -> Callable[[Add], bool]:
+def _any(table: Place, columns: list[str], rows: InHistory | InChanges | InTransactions) -> Callable[[Add], bool]:
     """Return whether a file of a table has rows that are concerned, read in these columns."""
 
     def concerns(add: Add) -> bool:

@@ -12,7 +12,6 @@ Everything is checked before the first effect.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from auditlake.audit.changes import Change, changes_of, in_changes, key_places
 from auditlake.audit.lake_reader import Reader, Span
@@ -26,7 +25,6 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.store.place import Place
 
 _MOST_KEYS = 1000
 
@@ -40,19 +38,6 @@ class Wanted:
     columns: tuple[str, ...]
     reason: str
     by: str
-
-
-def require_erasable(lake: Lake) -> None:
-    """Require a lake in which values can be erased for good.
-
-    Raises Unsupported.
-    """
-    root: Place = lake.root
-    if not isinstance(root, Path):
-        raise Unsupported(
-            f"{lake.root} is in an object store, which may keep older versions of what is deleted",
-            "Erase in a copy on a disk: auditlake backup, then restore there.",
-        )
 
 
 def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:

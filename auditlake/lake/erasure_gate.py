@@ -7,7 +7,9 @@ first effect; one that is suspended outside waits when it wakes up. So no files 
 
 Two flock(2): of the folder `history`, shared by those at work, and of the lake's own, which is taken first and given
 up at once, but kept by an erasure, so that it is not kept waiting by one batch after the other. The system releases
-both when a process ends. In an object store the gate is always open: an erasure is for lakes on a disk.
+both when a process ends.
+
+An object store has no such locks. There an erasure holds the lease of apply, so `follow` has to be stopped before.
 """
 
 import fcntl
@@ -19,6 +21,7 @@ from pathlib import Path
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
 from auditlake.store.place import Place
 
 _WAIT_S = 60.0
@@ -43,9 +46,14 @@ def at_work(lake: Lake) -> Iterator[None]:
 def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
     """Close the gate during the block, after waiting for who is at work.
 
-    Raises LakeConflict if that takes too long, LakeUnusable if the file system has no such locks.
+    Raises LakeConflict if that takes too long, or in a store at once; LakeUnusable if a disk has no such locks.
     """
-    with _opened(lake.root) as turn, _opened(lake.histories) as work:
+    root: Place = lake.root
+    if not isinstance(root, Path):
+        with hold(lake, "forget", Stage.APPLY):
+            yield
+        return
+    with _opened(root) as turn, _opened(lake.histories) as work:
         until_s = time.monotonic() + wait_s
         for descriptor in (turn, work):
             _take(lake, descriptor, until_s)

@@ -82,13 +82,18 @@ def hold(lake: Lake, command: str, *stages: Stage) -> Iterator[None]:
     with _restricted_umask(), ExitStack() as held:
         held.callback(_remove_empty, _missing_folders(lake))
         for stage in stages:
-            place = lake.root / FOLDER / f"{stage}.lock"
+            place = lock_of(lake, stage)
             try:
                 _take(place, stage, command)
             except OSError as exc:
                 raise _unusable(place, exc) from exc
             held.callback(_release, place)
         yield
+
+
+def lock_of(lake: Lake, stage: Stage) -> Path:
+    """Return the file of a lock, or the object of a lease."""
+    return lake.root / FOLDER / f"{stage}.lock"
 
 
 def _missing_folders(lake: Lake) -> list[Path]:
@@ -234,7 +239,7 @@ def holder_lives(lake: Lake, stage: Stage) -> bool | None:
 
     It takes no lock, which would refuse a process that starts at this moment; so it is for hints and decides nothing.
     """
-    place = lake.root / FOLDER / f"{stage}.lock"
+    place: Place = lock_of(lake, stage)
     try:
         if isinstance(place, Remote):
             held = read_holder(place)

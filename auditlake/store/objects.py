@@ -203,6 +203,17 @@ def head(bucket: str, key: str) -> Head | None:
     return Head(found["size"], found["last_modified"].timestamp())
 
 
+def current_version(bucket: str, key: str) -> str | None:
+    """Return the id of an object's current version; None if its bucket keeps no versions.
+
+    Raises FileNotFoundError.
+    """
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key, "head"):
+        return obstore.head(_store(bucket), key)["version"]
+
+
 def get(bucket: str, key: str) -> Got:
     """Read an object, and its ETag, from the store."""
     import obstore  # noqa: PLC0415 - as above

@@ -91,6 +91,9 @@ def _list(lake: Lake, *, as_json: bool) -> None:
 @click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be erased.")
 @click.option("--resume", "finishes", is_flag=True, help="Finish an erasure that was killed.")
+@click.option(
+    "--delete-versions", is_flag=True, help="In a bucket that keeps older versions of objects, delete those concerned."
+)
 def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finishes: bool, **given: object) -> None:
     """Erase the row with this KEY from the lake's files for good: its whole past, or the past of some columns.
 
@@ -108,7 +111,7 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
     if finishes:
         if table is not None:
             raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")
-        done = erasing.resume(lake)
+        done = erasing.resume(lake, delete_versions=bool(given["delete_versions"]))
         for each in done:
             say(f"erased {each.what}")
         if not done:
@@ -128,9 +131,15 @@ def _forget(settings: Settings, lake: Lake, row: tuple[str, tuple[str, ...]], gi
     columns = tuple(name.strip() for name in str(given["columns"] or "").split(",") if name.strip())
     wanted = Wanted(*row, columns, str(given["reason"]), str(given["by"]))
     only = bool(given["dry_run"])
-    found = erase(lake, wanted, datetime.now(settings.zone), dry_run=only)
+    with_versions = bool(given["delete_versions"])
+    found = erase(lake, wanted, datetime.now(settings.zone), dry_run=only, delete_versions=with_versions)
     counts = f"{found.versions:,} versions, {found.changes:,} changes, {len(found.tokens)} keys"
     say(f"{'would erase' if only else 'erased'} {found.what}: {counts}")
+    if only and with_versions:
+        from auditlake.erasure.older_versions import list_older
+
+        older = list_older(lake, found.name)
+        say(f"would delete {len(older):,} older versions of objects, {sum(each.size_bytes for each in older):,} bytes")
 
 
 COMMANDS = (hold, forget)

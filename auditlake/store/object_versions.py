@@ -1,0 +1,99 @@
+"""Older versions of objects, in a bucket that keeps them: list and delete those that are not current.
+
+A bucket with versioning keeps what is replaced or deleted: a deletion only adds a marker. obstore neither lists nor
+deletes versions, so this needs boto3, and the rights s3:ListBucketVersions and s3:DeleteObjectVersion. Markers stay;
+they have no content, and to delete one before the versions below it would bring an object back.
+
+Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/DeletingObjectVersions.html
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.extras import S3
+from auditlake.store.objects import current_version, endpoint
+from auditlake.store.place import Remote
+
+_AT_ONCE = 1000
+"""So many versions are deleted by one request, which is the limit of S3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noncurrent:
+    """A version of an object that is not the current one."""
+
+    key: str
+    version: str
+    size_bytes: int
+
+
+def keeps_versions(*objects: Remote) -> bool:
+    """Return whether a bucket keeps or kept versions, by objects of which one was written just now."""
+    return any(current_version(each.bucket, each.key) is not None for each in objects)
+
+
+def list_noncurrent(folders: Iterable[Remote]) -> list[Noncurrent]:
+    """List the versions of objects below folders of one bucket that are not current.
+
+    Raises ConfigError without boto3, LakeUnusable if the store refuses.
+    """
+    found: list[Noncurrent] = []
+    for folder in folders:
+        pages = _client().get_paginator("list_object_versions")
+        try:
+            for page in pages.paginate(Bucket=_name(folder), Prefix=f"{folder.key}/"):
+                versions = (each for each in page.get("Versions", ()) if not each["IsLatest"])
+                found += (Noncurrent(each["Key"], each["VersionId"], each["Size"]) for each in versions)
+        except _errors() as exc:
+            raise _refused(f"versions below {folder} cannot be listed", exc) from exc
+    return found
+
+
+def delete_noncurrent(bucket: Remote, versions: Sequence[Noncurrent]) -> None:
+    """Delete versions in the bucket of a place for good.
+
+    Raises ConfigError without boto3, LakeUnusable if the store refuses one, for example because it is locked.
+    """
+    for begin in range(0, len(versions), _AT_ONCE):
+        part = versions[begin : begin + _AT_ONCE]
+        objects = [{"Key": each.key, "VersionId": each.version} for each in part]
+        try:
+            reply = _client().delete_objects(Bucket=_name(bucket), Delete={"Objects": objects, "Quiet": True})
+        except _errors() as exc:
+            raise _refused(f"versions in {bucket.bucket} cannot be deleted", exc) from exc
+        if kept := reply.get("Errors"):
+            raise LakeUnusable(
+                f"{len(kept)} versions in {bucket.bucket} cannot be deleted, first {kept[0]['Key']}: {kept[0]['Code']}",
+                "Remove what keeps them, as a lock or a policy of the bucket; then run auditlake forget --resume.",
+            )
+
+
+def _name(place: Remote) -> str:
+    return place.bucket.partition("://")[2]
+
+
+def _client() -> Any:  # noqa: ANN401 - boto3 has no types
+    try:
+        import boto3  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        raise ConfigError(
+            "the bucket keeps versions of objects, and boto3, which lists and deletes them, is not installed",
+            f"{S3.command}.",
+        ) from None
+    return boto3.client("s3", endpoint_url=endpoint())
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - of boto3
+
+    return (BotoCoreError, ClientError)
+
+
+def _refused(what: str, exc: Exception) -> LakeUnusable:
+    response = getattr(exc, "response", {})
+    code = response.get("Error", {}).get("Code", type(exc).__name__)
+    return LakeUnusable(
+        f"{what}: {code}", "It needs s3:ListBucketVersions and s3:DeleteObjectVersion. Then: auditlake forget --resume."
+    )

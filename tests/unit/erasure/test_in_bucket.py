@@ -1,0 +1,128 @@
+"""Erasure in a bucket: with versions of objects or without, no byte stays, other answers are the same."""
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from auditlake.failpoints import After
+from auditlake.lake.erasures import unfinished
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+from tests.command import Done, run, run_here
+from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything
+from tests.erasure_lake import (
+    OF_ONE,
+    OF_TWO,
+    ONE,
+    OTHERS,
+    TWO,
+    columns_gone,
+    found_in,
+    require_sound,
+    states,
+    without,
+    write_lake,
+)
+from tests.ledger_lake import compared, sealed
+from tests.s3_server import forget
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake before any erasure, on a disk."""
+    return write_lake(tmp_path_factory.mktemp("written") / "lake").root
+
+
+@pytest.fixture
+def store(bucket: str) -> Any:
+    """A client of the server of the tests."""
+    assert bucket
+    return boto3.client("s3")
+
+
+@pytest.fixture
+def lake(written: Path, store: Any) -> Lake:
+    """A copy of it in a bucket that keeps versions."""
+    return copied_into_bucket(written, store, Status="Enabled")
+
+
+def _forget(lake: Lake, *arguments: str) -> Done:
+    return run_here(["forget", *arguments, "--lake", str(lake.root)])
+
+
+def test_no_byte_of_any_version_stays(lake: Lake, store: Any, tmp_path: Path) -> None:
+    """Nothing happens unless older versions may be deleted, which would keep the values."""
+    before = states(lake)
+    refused = _forget(lake, *OF_ONE)
+    assert (refused.code, "keeps older versions" in refused.stderr) == (3, True), refused.stderr
+    assert set(found_in(everything(lake, store, tmp_path / "before"), ONE)) != set()
+    assert "would delete 0 older versions" in _forget(lake, *OF_ONE, "--dry-run", "--delete-versions").stderr
+    done = _forget(lake, *OF_ONE, "--delete-versions")
+    assert done.code == 0, done.stderr
+    gone = everything(lake, store, tmp_path / "after")
+    assert found_in(gone, ONE) == {}
+    assert set().union(*found_in(gone, (*TWO, *OTHERS)).values()) == {*TWO, *OTHERS}
+    assert states(lake) == without(before, columns_gone)
+    require_sound(lake)
+
+
+def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(
+    written: Path,
+    store: Any,
+    tmp_path: Path,
+) -> None:
+    """Its digest still fits, and no key of a secret stays."""
+    lake = copied_into_bucket(written, store)
+    before, digest = states(lake), sealed(lake)
+    done = _forget(lake, *OF_TWO)
+    assert done.code == 0, done.stderr
+    assert found_in(everything(lake, store, tmp_path / "after"), TWO) == {}
+    assert states(lake) == without(before, lambda row: row if row["id"] != "2" else None)
+    assert compared(lake, digest).mismatches == ()
+
+
+@pytest.mark.parametrize("step", [f"{After.VALUES_ERASED}:2", After.VERSIONS_DELETED])
+def test_a_killed_erasure_is_finished(lake: Lake, store: Any, tmp_path: Path, step: str) -> None:
+    """Its older versions, too."""
+    before = states(lake)
+    command = ["forget", *OF_ONE, "--delete-versions", "--lake", str(lake.root)]
+    assert run(command, {"AUDITLAKE_FAILPOINT": step}).code == -9
+    forget(lake.root)
+    assert _forget(lake, "--resume").code == 3
+    assert _forget(lake, "--resume", "--delete-versions").code == 0
+    assert found_in(everything(lake, store, tmp_path / "after"), ONE) == {}
+    assert states(lake) == without(before, columns_gone)
+
+
+def test_apply_must_not_run(lake: Lake) -> None:
+    """A store has no gate that a batch could wait at."""
+    with hold(lake, "follow", Stage.APPLY):
+        refused = run(["forget", *OF_ONE, "--delete-versions", "--lake", str(lake.root)])
+    assert (refused.code, "holds the lock of apply" in refused.stderr) == (6, True), refused.stderr
+    assert not lake.erasures.is_dir()
+
+
+def test_a_locked_version_leaves_the_erasure_unfinished(
+    written: Path,
+    store: Any,
+) -> None:
+    """Until somebody removes the lock."""
+    lake = copied_into_bucket(written, store, ObjectLockEnabledForBucket=True)
+    locked = next(each for each in all_versions(lake, store) if each["Key"].startswith("lake/changes/part"))
+    of_version = {"Bucket": bucket_of(lake), "Key": locked["Key"], "VersionId": locked["VersionId"]}
+    store.put_object_legal_hold(**of_version, LegalHold={"Status": "ON"})
+    refused = _forget(lake, *OF_ONE, "--delete-versions")
+    assert (refused.code, "AccessDenied" in refused.stderr) == (6, True), refused.stderr
+    assert len(unfinished(lake)) == 1
+    store.put_object_legal_hold(**of_version, LegalHold={"Status": "OFF"})
+    assert _forget(lake, "--resume", "--delete-versions").code == 0
+    assert unfinished(lake) == []
+
+
+def test_a_bucket_that_kept_versions_until_now_still_does(lake: Lake, store: Any) -> None:
+    """Versioning can be suspended, but not undone."""
+    suspended = {"Status": "Suspended"}
+    store.put_bucket_versioning(Bucket=bucket_of(lake), VersioningConfiguration=suspended)
+    assert _forget(lake, *OF_ONE).code == 3
