@@ -59,7 +59,7 @@ def arrays() -> None:
 
 
 def output() -> None:
-    """Print what Arrow's CSV writer does with values that `query.output` writes exactly."""
+    """Print what Arrow's CSV writer does with values that `query.formats` writes exactly."""
     refused = [name for name, column in _columns().items() if not _written(column)]
     print(f"output:      Arrow's CSV writer refuses {', '.join(refused)}")
 

@@ -14,7 +14,7 @@ from auditlake.errors import AuditlakeError
 from auditlake.query import spark_engine, spark_values
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches
 from auditlake.query.statement import LakeState, PreparedQuery
 
@@ -46,9 +46,9 @@ def _plan(spark: "SparkSession", query: PreparedQuery) -> "DataFrame":
     if found is None:
         return rows
     (schema, ours), (others, theirs) = found.batches(), batches(rows)
-    expected = Counter(map(repr, rows_of(others, theirs)))
+    expected = Counter(map(repr, python_rows(others, theirs)))
     assert (schema, schema.metadata) == (others, others.metadata), query.sql
-    assert Counter(map(repr, rows_of(schema, ours))) == expected, query.sql
+    assert Counter(map(repr, python_rows(schema, ours))) == expected, query.sql
     _compared.append(query.sql)
     return rows
 

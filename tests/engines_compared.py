@@ -19,7 +19,7 @@ from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, read_log, run_sql
 from auditlake.query.statement import Log, PreparedQuery, prepare_statement, read_state
 from auditlake.relation import TableName
@@ -70,7 +70,7 @@ class Engines:
         except NotEmbedded:
             return None
         schema, fetched = rows.batches()
-        return Answer(rows.columns, [each.type for each in schema], list(rows_of(schema, fetched)))
+        return Answer(rows.columns, [each.type for each in schema], list(python_rows(schema, fetched)))
 
     def accepts(self, sql: str) -> bool:
         """Return whether DuckDB answers the statement; a drawn one may not be SQL."""
@@ -88,7 +88,7 @@ class Engines:
         try:
             rows = self.spark.sql(query.sql)
             schema, fetched = batches(rows)
-            return Answer(rows.columns, [each.type for each in schema], list(rows_of(schema, fetched)))
+            return Answer(rows.columns, [each.type for each in schema], list(python_rows(schema, fetched)))
         finally:
             for view in query.views:
                 self.spark.catalog.dropTempView(view)

@@ -38,7 +38,8 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.engine_choice import AUTO, Engines
-from auditlake.query.output import render, rows_of
+from auditlake.query.formats import python_rows
+from auditlake.query.output import render
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import show_copied
@@ -80,7 +81,7 @@ def duckdb_rows(lake: Lake, question: str, when: str) -> list[Row]:
     """Run the same without Spark."""
     state = read_state(lake, when, UTC)
     rows = Embedded({}).answer(state, prepare_statement(state, CHECKED[question], {}))
-    return list(rows_of(*rows.batches()))
+    return list(python_rows(*rows.batches()))
 
 
 def compare(expected: list[Row], actual: list[Row]) -> str | None:

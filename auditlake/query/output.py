@@ -1,50 +1,35 @@
-r"""Output of query results: a table for people, or CSV, JSON lines or Parquet with exact values.
+"""Output of query results: a table for people, or a format for programs (`query.formats`).
 
-    table    aligned; NULL is a dim word, control characters are escaped; a new table after 10,000 rows. One value a
-             line on a terminal that is too narrow, or with `Layout.expanded`
-    csv      RFC 4180 quoting, with a header; NULL is empty, '' is ""; lines end in \n, as psql's do
-    json     one object a line; numbers keep all their digits; NaN and the infinities are strings, as in PostgreSQL
-    parquet  one file of typed columns, instants in UTC
-
-Values, exactly: decimals and integers keep every digit; floats have the shortest text that reads back equal, and 4-byte
-floats are converted before they would gain digits as 8-byte ones. Instants come as ISO text computed from their
-microseconds, because they may be outside of Python's years: in UTC, in a table in the reader's zone. LSNs are integers,
-in a table `0/16B3748`. Binary is PostgreSQL's hex, `\x…`. In csv and table, arrays, maps and structs are JSON.
-
-Arrow's CSV writer would be faster, but refuses arrays, structs, maps and binary (2026-11-22, bench/own_code.py).
+A table is aligned; NULL is a dim word, control characters are escaped, LSNs are `0/16B3748`, instants in the reader's
+zone; a new table begins after 10,000 rows. It has one value a line on a terminal that is too narrow, or with
+`Layout.expanded`.
 
 Every format is streamed: memory does not grow with the result. A file appears whole, by a rename, or not at all.
 Several results follow each other, in CSV after an empty line; a Parquet file holds one.
 """
 
 import codecs
-import json
-import math
 import os
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 import click
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from auditlake.errors import BadUsage
-from auditlake.lsn import Lsn
-from auditlake.query.statement import JSON_TEXT, LSN, Rows
-from auditlake.temporal.when import format_us
+from auditlake.query.formats import csv_lines, json_lines, need_distinct, pieces, plain_text, python_rows
+from auditlake.query.statement import Rows
 from auditlake.terminal import console_for, show
 from auditlake.values.escapes import visible
 
@@ -54,126 +39,9 @@ if TYPE_CHECKING:  # pyspark takes a second to import
     Results = Sequence[DataFrame | Rows]
 
 
-class Json(str):
-    """JSON text, written as it is."""
-
-    __slots__ = ()
-
-
-def plain_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row, one line per type
-    """Format a value that is not NULL."""
-    match value:
-        case str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return _float(value)
-        case Decimal():
-            return f"{value:f}"
-        case datetime():
-            return _time(value)
-        case bytes() | bytearray():
-            return "\\x" + value.hex()
-        case list() | tuple() | Mapping():
-            return json_text(value)
-        case _:
-            return str(value)
-
-
-def json_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row, one line per type
-    """Format a value as JSON; NaN and the infinities become strings, because JSON has no such numbers."""
-    match value:
-        case None:
-            return "null"
-        case Json() | bool() | Decimal() | int():
-            return plain_text(value)
-        case float() if math.isfinite(value):
-            return plain_text(value)
-        case tuple() if hasattr(value, "asDict"):  # a Row of Spark
-            return json_text(value.asDict(recursive=False))
-        case Mapping():
-            entries = (f"{json_text(plain_text(name))}: {json_text(item)}" for name, item in value.items())
-            return "{" + ", ".join(entries) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(map(json_text, value)) + "]"
-        case _:
-            return json.dumps(plain_text(value), ensure_ascii=False)
-
-
-def _float(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _time(value: datetime) -> str:
-    return value.isoformat() if value.tzinfo is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-Convert = Callable[[Any], Any]
-
-
-def rows_of(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], reader: tzinfo | None = None
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, columns in the schema's order.
-
-    `reader` is the time zone of a person, for whom LSNs are formatted too; None for a program.
-    """
-    for batch in batches:
-        yield from zip(*(_values(field, batch.column(at), reader) for at, field in enumerate(schema)), strict=True)
-
-
-def _values(field: pa.Field, column: pa.Array, reader: tzinfo | None) -> list[Any]:
-    if field.metadata and JSON_TEXT in field.metadata:
-        return [None if value is None else Json(value) for value in column.to_pylist()]
-    if reader is not None and field.metadata and LSN in field.metadata:
-        return [None if value is None else str(Lsn(value)) for value in column.to_pylist()]
-    if pa.types.is_timestamp(field.type) and field.type.tz:
-        zone = reader or UTC
-        return [None if value is None else format_us(value, zone) for value in column.cast(pa.int64()).to_pylist()]
-    convert = _converter(field.type)
-    values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-    return values if convert is None else [None if value is None else convert(value) for value in values]
-
-
-def _converter(kind: pa.DataType) -> Convert | None:
-    """Return the conversion that a value read from this type still needs, if any."""
-    if pa.types.is_float32(kind):
-        return _real
-    if pa.types.is_list(kind):
-        return _each(_converter(kind.value_type))
-    if pa.types.is_map(kind):
-        return _items(_converter(kind.item_type))
-    if pa.types.is_struct(kind):
-        return _fields({field.name: _converter(field.type) for field in kind})
-    return None
-
-
-def _real(value: float) -> float:
-    return float(str(np.float32(value)))
-
-
-def _each(convert: Convert | None) -> Convert | None:
-    return None if convert is None else lambda values: [None if v is None else convert(v) for v in values]
-
-
-def _items(convert: Convert | None) -> Convert | None:
-    return None if convert is None else lambda value: {k: None if v is None else convert(v) for k, v in value.items()}
-
-
-def _fields(convert: dict[str, Convert | None]) -> Convert | None:
-    needed = {name: each for name, each in convert.items() if each is not None}
-    if not needed:
-        return None
-    return lambda value: value | {n: each(value[n]) for n, each in needed.items() if value[n] is not None}
-
-
 TEXT_FORMATS = ("table", "csv", "json")
 FORMATS = (*TEXT_FORMATS, "parquet")
 _TABLE_ROWS = 10_000
-_CSV_SPECIAL = re.compile(r'[",\r\n]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +83,7 @@ def render(
     if nulls is not None:
         fetched = _find_nulls(fetched, nulls)
     reader = layout.zone if form == "table" else None
-    return write_rows(rows.columns, rows_of(schema, fetched, reader), form, out or sys.stdout, layout)
+    return write_rows(rows.columns, python_rows(schema, fetched, reader), form, out or sys.stdout, layout)
 
 
 def _find_nulls(fetched: Iterator[pa.RecordBatch], nulls: set[int]) -> Iterator[pa.RecordBatch]:
@@ -230,9 +98,9 @@ def write_rows(
     """Write rows that are Python values already."""
     match form:
         case "json":
-            return _json_lines(columns, rows, out)
+            return _write(json_lines(columns, rows), out)
         case "csv":
-            return _csv(columns, rows, out)
+            return _write(csv_lines(columns, rows), out) - 1
         case "table":
             return _tables(columns, rows, out, layout)
         case _:
@@ -244,70 +112,24 @@ def write_parquet(rows: "DataFrame | Rows", out: BinaryIO) -> int:
     schema, fetched = _batches(rows)
     need_distinct(rows.columns)
     count = 0
-    with pq.ParquetWriter(_Forward(out), schema, compression="zstd") as writer:
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
         for batch in fetched:
-            writer.write_batch(batch)
             count += batch.num_rows
+            yield batch
+
+    out.writelines(pieces("parquet", schema, counted()))
     return count
 
 
-class _Forward:
-    """Output that counts its bytes: Parquet's footer needs offsets, and a pipe has none."""
-
-    closed = False
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self._written = 0
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data: bytes) -> int:
-        self._written += len(data)
-        return self._out.write(data)
-
-    def flush(self) -> None:
-        self._out.flush()
-
-
-def _json_lines(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO) -> int:
-    need_distinct(columns)
+def _write(lines: Iterable[str], out: TextIO) -> int:
+    """Write lines and return their number."""
     count = 0
-    keys = [json_text(name) for name in columns]
-    for row in rows:
-        fields = ", ".join(f"{key}: {json_text(value)}" for key, value in zip(keys, row, strict=True))
-        out.write(f"{{{fields}}}\n")
+    for line in lines:
+        out.write(line)
         count += 1
     return count
-
-
-def need_distinct(columns: Sequence[str]) -> None:
-    """Raise BadUsage if two columns have one name: JSON and Parquet would lose one of them."""
-    repeated = {name for name in columns if columns.count(name) > 1}
-    if repeated:
-        raise BadUsage(
-            f"several columns are named {', '.join(sorted(repeated))}; JSON and Parquet need distinct names",
-            "Give them aliases: select a.id as a_id, b.id as b_id.",
-        )
-
-
-def _csv(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO) -> int:
-    out.write(",".join(map(_csv_field, columns)) + "\n")
-    count = 0
-    for row in rows:
-        out.write(",".join(map(_csv_field, row)) + "\n")
-        count += 1
-    return count
-
-
-def _csv_field(value: Any) -> str:  # noqa: ANN401 - any value of a row
-    if value is None:
-        return ""
-    text = plain_text(value)
-    if not text or _CSV_SPECIAL.search(text):
-        return '"' + text.replace('"', '""') + '"'
-    return text
 
 
 def _tables(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO, layout: Layout) -> int:

@@ -270,11 +270,11 @@ def _as_texts(
 
     Raises NotAnswerable if the first row alone has more.
     """
-    from auditlake.query.output import plain_text, rows_of  # noqa: PLC0415 - see above
+    from auditlake.query.formats import plain_text, python_rows  # noqa: PLC0415 - see above
 
     rows: list[list[str | None]] = []
     room = Room()
-    for row in rows_of(schema, iter(first.batches)):
+    for row in python_rows(schema, first.batches):
         texts = [None if value is None else plain_text(value) for value in row]
         if not room.takes(sum(len(text or "") for text in texts)):
             break

@@ -12,7 +12,7 @@ import pytest
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
 from tests.capture_lake import make_lake
@@ -86,7 +86,7 @@ def _lake(dsn: str, folder: Path) -> Lake:
 def _of_lake(lake: Lake, sql: str) -> Counter[tuple[Any, ...]]:
     state = read_state(lake, None, UTC)
     schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
-    return Counter(rows_of(schema, batches))
+    return Counter(python_rows(schema, batches))
 
 
 def test_own_types_are_compared_as_in_postgresql_or_refused(complete_database: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, translated
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from tests import type_values
 from tests.capture_lake import make_lake
@@ -52,7 +52,7 @@ class _Both:
     def of_lake(self, sql: str) -> Counter[tuple[Any, ...]]:
         """Return the answer of DuckDB."""
         schema, batches = Embedded({}).answer(self._state, prepare_statement(self._state, sql, {})).batches()
-        return Counter(rows_of(schema, batches))
+        return Counter(python_rows(schema, batches))
 
     def of_postgresql(self, number: int, sql: str) -> Counter[tuple[Any, ...]] | None:
         """Return the answer of PostgreSQL; None if it has none: an `xid` can be compared, but not sorted by."""

@@ -9,7 +9,7 @@ import pytest
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.pg
 def _ask(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
     state = read_state(lake, None, UTC)
     schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
-    return list(rows_of(schema, batches))
+    return list(python_rows(schema, batches))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from tests import random_sql
 from tests.random_seeds import random_seeds
@@ -54,7 +54,7 @@ class _Both:
         sql = f"select * from {sql}" if sql in TABLES else sql
         rows = self._engine.answer(self._state, prepare_statement(self._state, sql, {}))
         schema, batches = rows.batches()
-        return schema, list(rows_of(schema, batches))
+        return schema, list(python_rows(schema, batches))
 
     def compare(self, sql: str) -> str | None:
         """Return the difference between the answers, empty if there is none; None if one of the two has no answer."""
@@ -65,7 +65,7 @@ class _Both:
             return None
         columns = [pa.array([_as(kind.type, row[n]) for row in theirs], kind.type) for n, kind in enumerate(schema)]
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        found, expected = (Counter(map(_shown, rows)) for rows in (ours, rows_of(schema, iter([batch]))))
+        found, expected = (Counter(map(_shown, rows)) for rows in (ours, python_rows(schema, iter([batch]))))
         only, missing = found - expected, expected - found
         return f"{sql}\n  only DuckDB {only}\n  only PostgreSQL {missing}" if only or missing else ""
 

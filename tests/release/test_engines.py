@@ -25,7 +25,7 @@ from auditlake.demo.shop import Shop
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, run_sql
 from auditlake.query.statement import prepare_statement, read_state
 from tests import command
@@ -108,8 +108,8 @@ def test_both_engines_give_the_same_answers_to_the_documents(
             continue
         (schema, ours), (expected, theirs) = rows.batches(), batches(run_sql(spark, lake, sql))
         assert schema == expected, sql
-        found = Counter(map(repr, rows_of(schema, ours)))
-        assert found == Counter(map(repr, rows_of(expected, theirs))), sql
+        found = Counter(map(repr, python_rows(schema, ours)))
+        assert found == Counter(map(repr, python_rows(expected, theirs))), sql
         assert found, sql
         answered.append(sql)
     assert len(answered) >= len(demo.CHECKED) + 6, answered

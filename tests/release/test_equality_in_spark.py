@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, plan
 from auditlake.query.statement import LakeState, prepare_statement, read_state
 from tests import type_values
@@ -83,6 +83,6 @@ def test_a_comparison_in_spark_is_that_of_postgresql(spark: SparkSession, databa
             sql = type_values.together({number: statements[number] for number in chunk})
             schema, found = batches(plan(spark, prepare_statement(state, sql, {})))
             theirs = Counter((number, value) for number in chunk for value in answers[clause, number])
-            ours = Counter(rows_of(schema, found))
+            ours = Counter(python_rows(schema, found))
             wrong = {f"{kinds[number]}: {value}" for number, value in (ours - theirs) + (theirs - ours)}
             assert not wrong, f"{clause}: {wrong}"

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.postgres import statement as in_postgres
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.spark_engine import batches, plan
@@ -148,7 +148,7 @@ def _assert_answers_of_duckdb(asked: _Asked) -> None:
     for label, state, number, answer in asked.states():
         sql = tpch.QUERIES[number]
         schema, found = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
-        _assert_equal(list(rows_of(schema, found)), answer.values, f"{label} in Spark's dialect")
+        _assert_equal(list(python_rows(schema, found)), answer.values, f"{label} in Spark's dialect")
         rows = engines.rows(state, in_postgres.prepare_statement(state, sql))
         assert (rows.columns, list(rows.texts())) == answer.texts, f"{label} in PostgreSQL's dialect"
 
@@ -169,4 +169,4 @@ def test_spark_answers_every_query_as_postgresql(spark: SparkSession, asked: _As
     moment = next(iter(asked.answers))
     for label, state, number, answer in _Asked(asked.lake, {moment: asked.answers[moment]}).states():
         schema, found = batches(plan(spark, prepare_statement(state, tpch.QUERIES[number], {})))
-        _assert_equal(list(rows_of(schema, found)), answer.values, label)
+        _assert_equal(list(python_rows(schema, found)), answer.values, label)

@@ -21,7 +21,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import run_sql
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
@@ -145,7 +145,7 @@ def _of_duckdb(lake: Lake, when: str) -> dict[str, list[tuple[Any, ...]]]:
     """Answer every question as of one moment."""
     state, engine = read_state(lake, when, UTC), Embedded({})
     queries = {key: prepare_statement(state, sql.replace('"', "`"), {}) for key, sql in _QUESTIONS.items()}
-    return {key: list(rows_of(*engine.answer(state, query).batches())) for key, query in queries.items()}
+    return {key: list(python_rows(*engine.answer(state, query).batches())) for key, query in queries.items()}
 
 
 def _check_states(walk: Walk) -> None:

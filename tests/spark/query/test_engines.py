@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, plan
 from auditlake.query.statement import prepare_statement, read_state
 from tests.engines_compared import Engines, compare
@@ -66,4 +66,4 @@ def test_versions_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> Non
         found, expected = engine.answer(state, query), plan(spark, query)
         (schema, rows), (theirs, others) = found.batches(), batches(expected)
         assert (schema, schema.metadata) == (theirs, theirs.metadata)
-        assert Counter(map(repr, rows_of(schema, rows))) == Counter(map(repr, rows_of(theirs, others)))
+        assert Counter(map(repr, python_rows(schema, rows))) == Counter(map(repr, python_rows(theirs, others)))

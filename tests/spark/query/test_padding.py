@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import auditlake
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, plan
 from auditlake.query.statement import prepare_statement, read_state
 from tests.padded_lake import NAMES, write_padded_lake
@@ -31,9 +31,9 @@ def test_both_engines_show_values_without_padding(spark: SparkSession, tmp_path:
     for sql in _STATEMENTS:
         query = prepare_statement(state, sql, {})
         schema, theirs = batches(plan(spark, query))
-        expected = Counter(map(repr, rows_of(schema, theirs)))
+        expected = Counter(map(repr, python_rows(schema, theirs)))
         if "||" not in sql:
-            assert Counter(map(repr, rows_of(schema, Embedded({}).answer(state, query).batches()[1]))) == expected
+            assert Counter(map(repr, python_rows(schema, Embedded({}).answer(state, query).batches()[1]))) == expected
         assert expected
 
 

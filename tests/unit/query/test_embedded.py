@@ -26,7 +26,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.engine_choice import Engines
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store.files import remove_folder
@@ -57,7 +57,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
     state = read_state(lake, as_of, UTC)
     schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
-    return schema, list(rows_of(schema, batches))
+    return schema, list(python_rows(schema, batches))
 
 
 @pytest.mark.parametrize(

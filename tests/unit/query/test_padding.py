@@ -12,7 +12,7 @@ import auditlake
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.exported_views import Choice, view_script
-from auditlake.query.output import rows_of
+from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from tests import command
 from tests.padded_lake import NAMES, write_padded_lake
@@ -28,7 +28,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def _ask(lake: Lake, sql: str, as_of: str | None = None) -> list[tuple[Any, ...]]:
     state = read_state(lake, as_of, UTC)
     schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
-    return list(rows_of(schema, batches))
+    return list(python_rows(schema, batches))
 
 
 @pytest.mark.parametrize("as_of", ["0/100", None])

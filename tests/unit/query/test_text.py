@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
-from auditlake.query.output import json_text, plain_text, write_rows
+from auditlake.query.formats import json_text, plain_text
+from auditlake.query.output import write_rows
 
 
 def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
