@@ -103,6 +103,15 @@ def bare(column: Column, value: str) -> str:
     return f"list_transform({value}, lambda x: rtrim(x, ' '))" if has_padded_elements(column.type_oid) else value
 
 
+def unpushed(value: str) -> str:
+    """Return SQL for a float that is compared: the scan of a file or of Arrow does not filter by it.
+
+    They leave out NaN, which is greater than every other value: Arrow by its own order, Parquet's statistics by not
+    counting it (DuckDB 1.5.5).
+    """
+    return f"({value} + 0)"
+
+
 def raw_with_printed(columns: Sequence[tuple[Column, str]]) -> str:
     """Return SQL for `_raw` with the printed text of values whose trailing blanks are left out.
 

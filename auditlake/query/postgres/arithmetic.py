@@ -5,6 +5,7 @@ Authority: postgresql.org/docs/current/functions-math.html, functions-datetime.h
 
 from sqlglot import exp
 
+from auditlake.lake.duckdb_rows import unpushed
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import (
     COMPARISON,
@@ -18,6 +19,7 @@ from auditlake.query.postgres.conversions import (
 from auditlake.query.postgres.types import BOOL as BOOLEAN
 from auditlake.query.postgres.types import (
     DATE,
+    FLOAT4,
     FLOAT8,
     INT4,
     INTEGERS,
@@ -190,6 +192,8 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     left, right = coerced(left, kind, node), coerced(right, kind, node)
     if kind.labels and op in {"<", "<=", ">", ">="}:
         return Cell(f"({place_of_label(left, node)} {op} {place_of_label(right, node)})", BOOLEAN)
+    if kind in {FLOAT4, FLOAT8}:
+        return Cell(f"({unpushed(left.sql)} {op} {unpushed(right.sql)})", BOOLEAN)
     return Cell(f"({left.sql} {op} {right.sql})", BOOLEAN)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.postgres.numbers import divide
@@ -16,8 +16,9 @@ from auditlake.query.postgres.parser import is_complete, split
 from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.postgres.texts import interval_text
 from auditlake.query.statement import LakeState, read_state
+from auditlake.relation import Column, TableName
 from tests.command import run
-from tests.small_lake import write_lake_with_manifest
+from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,18 @@ def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
 def test_tables_are_read_at_their_moments(state: LakeState, sql: str, rows: list[tuple[object, ...]]) -> None:
     """Changes that are not applied yet are part of a state: order 3 is gone, order 4 is there."""
     assert _rows(state, sql) == rows
+
+
+def test_nan_is_greater_than_every_number(tmp_path: Path) -> None:
+    """As in PostgreSQL: the statistics of a file do not count it."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    columns = (Column("id", 23, -1, key=True), Column("v", 701, -1, key=False))
+    rows = [version(0x100, None, "snapshot", None) | {"id": n, "v": v} for n, v in ((1, 1.0), (2, float("nan")))]
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "points"), columns, rows, positions)
+    state = read_state(lake, None, UTC)
+    for condition in ("v > 5", "v <> 1", "v not in (0, 1)", "v is distinct from 1"):
+        assert _rows(state, f"select id from points where {condition}") == [(2,)]
 
 
 def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState) -> None:
