@@ -223,8 +223,8 @@ class Tools:
     ) -> Fields:
         """Read a table as of a moment, now by default.
 
-        `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, is null or
-        is not null. `order_by` are columns, -name descending. Read on with `offset`.
+        `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, contains,
+        begins with, is null or is not null. `order_by` are columns, -name descending. Read on with `offset`.
         """
         asked = [each[0] for each in where or ()] + [each.removeprefix("-") for each in order_by or ()]
 

@@ -43,7 +43,7 @@ from auditlake.audit.queries import (
     log_of,
 )
 from auditlake.audit.row_history import Event
-from auditlake.audit.state import Filter, Page, Reading, columns_of, open_state, state_query
+from auditlake.audit.state import Page, Reading, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark, Version
 from auditlake.delta.sql import connect
@@ -293,7 +293,8 @@ class Moment:
     ) -> "Rows":
         """Return a table's rows at the moment, in the columns that it had then; nothing is read yet.
 
-        `where` are conditions `(column, op, value)` with `=`, `<>`, `<`, `<=`, `>`, `>=`, `is null` and `is not null`.
+        `where` are conditions `(column, op, value)` with `=`, `<>`, `<`, `<=`, `>`, `>=`, `contains`, `begins with`,
+        `is null` and `is not null`; a text is read as PostgreSQL reads a value of the column.
         `order_by` are columns, `-name` descending. A value that its Arrow type cannot represent is NULL; a `char(n)` is
         without trailing blanks. `raw` adds the column `_raw` with the exact text of such values.
 
@@ -301,9 +302,8 @@ class Moment:
         """
         table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
-        filters = tuple(Filter(column, op, value) for column, op, value in where)
         chosen = None if columns is None else tuple(columns)
-        return Rows(self._reader, table, self.lsn, chosen, filters, Page(tuple(order_by), limit, offset), raw)
+        return Rows(self._reader, table, self.lsn, chosen, tuple(where), Page(tuple(order_by), limit, offset), raw)
 
     def to_duckdb(self) -> "DuckDBPyConnection":
         """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.
@@ -340,7 +340,7 @@ class Rows(Exportable):
     _table: HistoryTable
     _lsn: Lsn
     _columns: tuple[str, ...] | None
-    _filters: tuple[Filter, ...]
+    _where: tuple[tuple[str, str, Any], ...]
     _page: Page
     _raw: bool
 
@@ -368,7 +368,7 @@ class Rows(Exportable):
             self._table,
             self._lsn,
             columns=self._columns,
-            filters=self._filters,
+            where=self._where,
             page=self._page,
             raw=raw,
             printed=printed,

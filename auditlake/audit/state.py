@@ -29,12 +29,12 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.audit.changes import States, Values, changes_of
+from auditlake.audit.filters import column_named, filter_on, may_not_fit, ordered, signed, sort_column
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail, TailVersion
-from auditlake.audit.row_key import read_value
 from auditlake.audit.versions import value_column
 from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, register
-from auditlake.errors import BadUsage, Unsupported
+from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import (
     apart,
     bare,
@@ -80,19 +80,6 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Condition on a column of the source: `=`, `<>`, `<`, `<=`, `>`, `>=`, `is null` or `is not null`.
-
-    A text is a value as a person types it, and is read by the rules of the column's type. Values that the type cannot
-    represent, such as infinity, are compared as PostgreSQL does.
-    """
-
-    column: str
-    op: str
-    value: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Order and part of the rows: names of columns, `-name` descending; NULL is last, in descending order first."""
 
@@ -102,8 +89,6 @@ class Page:
 
 
 _EVERYTHING = Page()
-_OPS = frozenset({"=", "<>", "<", "<=", ">", ">="})
-_NULL_OPS = frozenset({"is null", "is not null"})
 
 
 def open_state(  # noqa: PLR0913 - the parts of a question
@@ -112,7 +97,7 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     lsn: Lsn,
     *,
     columns: Sequence[str] | None = None,
-    filters: Sequence[Filter] = (),
+    where: Sequence[tuple[str, str] | tuple[str, str, Any]] = (),
     page: Page = _EVERYTHING,
     raw: bool = False,
     printed: bool = False,
@@ -126,21 +111,21 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     """
     reader.check(table, lsn, str(lsn))
     had = {column.name: column for column in columns_of(reader, table, lsn)}
-    chosen = tuple(_named(table, had, name) for name in (had if columns is None else columns))
-    asked = [_named(table, had, each.column) for each in filters]
-    ordered = [(_named(table, had, name.removeprefix("-")), name.startswith("-")) for name in page.order]
-    needed = tuple(dict.fromkeys((*chosen, *asked, *(column for column, _ in ordered))))
-    with_raw = raw or any(type_of(column).may_not_fit for column in (*asked, *(column for column, _ in ordered)))
-    conditions = [_condition(column, each) for column, each in zip(asked, filters, strict=True)]
+    chosen = tuple(column_named(name, had) for name in (had if columns is None else columns))
+    filters = [filter_on(column_named(name, had), signed(sign), *value) for name, sign, *value in where]
+    order = [sort_column(name, had) for name in page.order]
+    used = (*(each.column for each in filters), *(column for column, _ in order))
+    needed, with_raw = tuple(dict.fromkeys((*chosen, *used))), raw or any(map(may_not_fit, used))
+    conditions = [each.sql() for each in filters]
     connection = connect()
     inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
     shown = [quoted(column) if printed else bare(column, f"h.{quoted(column)}") for column in chosen]
     shown += [raw_with_printed([(column, column.stored) for column in chosen])] if raw else []
-    where = " and ".join(f"({text})" for text, _ in conditions)
-    order = ", ".join(_ordered(column, descending=down) for column, down in ordered)
+    condition = " and ".join(text for text, _ in conditions)
+    terms = ", ".join(ordered(column, descending=descending) for column, descending in order)
     sql = (
         f"select {', '.join(shown) or '1'} from ({inner}) h"
-        f"{f' where {where}' if where else ''}{f' order by {order}' if order else ''}"
+        f"{f' where {condition}' if condition else ''}{f' order by {terms}' if terms else ''}"
         f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
     )
     values = [value for _, given in conditions for value in given]
@@ -166,59 +151,6 @@ def _named_as(column: Column, now: Column) -> Column:
     type_oid, typmod = types[is_widened(*types)]
     stored_as = None if column.stored == now.name else column.stored
     return replace(column, type_oid=type_oid, typmod=typmod, name=now.name, stored_as=stored_as)
-
-
-def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
-    if name not in had:
-        raise BadUsage(f"{table.name} has no column {name} at that moment", f"It has {', '.join(had)}.")
-    return had[name]
-
-
-def _condition(column: Column, asked: Filter) -> tuple[str, list[Any]]:
-    """Return the condition with its parameters; a value that the type cannot represent is compared by its text."""
-    if asked.op in _NULL_OPS:
-        absent = f"{quoted(column)} is null{_and_entry(column, 'is null')}"
-        return (absent if asked.op == "is null" else f"not ({absent})"), []
-    if asked.op not in _OPS:
-        raise BadUsage(f"{asked.op} is not a comparison", f"Use one of {', '.join(sorted(_OPS | _NULL_OPS))}.")
-    text, value = _parameter(column, asked.value)
-    if value is None:
-        if asked.op not in {"=", "<>"} or text is None:
-            raise BadUsage(f"{column.name} can be compared with that value by = and <> only", "Choose another value.")
-        fits = "" if asked.op == "=" else f" or {quoted(column)} is not null"
-        return f"{raw_entry(column)} {asked.op} ?{fits}", [text]
-    condition = f"{bare(column, quoted(column))} {asked.op} {bare(column, '?')}"
-    if not type_of(column).may_not_fit or asked.op == "=":
-        return condition, [value]
-    if asked.op == "<>":
-        return f"{condition} or {raw_entry(column)} is not null", [value]
-    return f"{condition} or {_place(column)} {asked.op} 0", [value]
-
-
-def _parameter(column: Column, value: Any) -> tuple[str | None, Any]:  # noqa: ANN401 - of any type
-    """Return the text of a value, if it was given as text, and the typed one, None if it does not fit."""
-    if not isinstance(value, str):
-        return None, value
-    text = read_value(column, value).text
-    return text, typed_values(pa.array([text]), type_of(column))[0].as_py()
-
-
-def _place(column: Column) -> str:
-    """Return SQL for where a value outside of its type is among those that fit: -1 before them, 1 after them."""
-    entry = raw_entry(column)
-    return f"case when {entry} like '-%' or {entry} like '% BC' then -1 when {entry} is not null then 1 end"
-
-
-def _ordered(column: Column, *, descending: bool) -> str:
-    way = "desc nulls first" if descending else "asc nulls last"
-    if not type_of(column).may_not_fit:
-        return f"{bare(column, f'h.{quoted(column)}')} {way}"
-    place = f"case when {quoted(column)} is not null then 0 else {_place(column)} end"
-    return f"{place} {way}, {quoted(column)} {way}"
-
-
-def _and_entry(column: Column, test: str) -> str:
-    return f" and {raw_entry(column)} {test}" if type_of(column).may_not_fit else ""
 
 
 def _kept(

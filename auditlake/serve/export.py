@@ -13,11 +13,12 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
+from auditlake.audit.filters import parse_filters
 from auditlake.errors import NotAnswerable
 from auditlake.query.formats import pieces
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import OfTable, state_of
-from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order, parse_where
+from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order
 
 _MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
@@ -45,7 +46,7 @@ def export(resources: Resources, asked: OfExport) -> Download:
     Raises BadUsage, NotAnswerable.
     """
     state, at = state_of(resources, asked.table, asked.at)
-    where = parse_where(asked.where, state.by_name)
+    where = parse_filters(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key))
     with resources.cursor() as cursor:
         count = OpenState(state, cursor).count(where)

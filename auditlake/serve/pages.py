@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from auditlake.audit.filters import OPERATIONS
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.prove import Target
@@ -368,7 +369,7 @@ def _environment() -> Environment:
         "lsn_before": lambda text: Lsn.parse(text) - 1,
     }
     made.tests["drawn"] = has_line
-    made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved}
+    made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved, "operations": OPERATIONS}
     return made
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from auditlake.audit.changes import Values, changes_of
+from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.versions import Mark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage
@@ -21,18 +22,7 @@ from auditlake.serve import models
 from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, failure
-from auditlake.serve.table_rows import (
-    Condition,
-    OpenState,
-    Selection,
-    TableState,
-    Where,
-    column_named,
-    ops_of,
-    parse_order,
-    parse_where,
-    where_of,
-)
+from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
@@ -107,7 +97,7 @@ def column_model(column: Column) -> models.Column:
         type=type_name(column.type_oid, column.typmod),
         key=column.key,
         numeric=type_of(column).kind in _NUMBERS,
-        ops=list(ops_of(column)),
+        ops=[each.name for each in operations_of(column)],
     )
 
 
@@ -164,7 +154,7 @@ def _identity(state: TableState) -> tuple[Hashable, ...]:
 
 
 def _count(
-    resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
+    resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Filter, ...] = ()
 ) -> int:
     key = ("count", *_identity(state), where)
     found: int = resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
@@ -179,7 +169,7 @@ def rows(resources: Resources, asked: OfRows) -> models.Rows:
     state, at = state_of(resources, asked.table, asked.at)
     if asked.limit > resources.limits.page_rows:
         raise BadUsage(f"limit is {asked.limit}, need at most {resources.limits.page_rows}", "Ask for several pages.")
-    where = parse_where(asked.where, state.by_name)
+    where = parse_filters(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
 
     key = ("rows", *_identity(state), selection)
@@ -224,7 +214,7 @@ def neighbour(resources: Resources, asked: OfNeighbour) -> models.Neighbour:
 def facets(resources: Resources, asked: OfFacets) -> models.Facets:
     """Return the most frequent values of a column."""
     state, at = state_of(resources, asked.table, asked.at)
-    where = parse_where(asked.where, state.by_name)
+    where = parse_filters(asked.where, state.by_name)
     column = column_named(asked.column, state.by_name)
 
     def counts() -> Counter[str | None] | None:
@@ -245,7 +235,7 @@ def facets(resources: Resources, asked: OfFacets) -> models.Facets:
 class Search:
     """A value searched for in some columns: for each, by its own name (`audit.columns_over_time`), one per type."""
 
-    where: Mapping[str, Sequence[Where]]
+    where: Mapping[str, Sequence[Filter]]
 
     def matches(self, values: Values) -> list[str]:
         """Return the columns of a row that match."""
@@ -254,12 +244,12 @@ class Search:
     def matches_text(self, name: str, text: str | None) -> bool:
         """Return whether a value of a column matches."""
         wheres = self.where[name]
-        return text is not None and any(w.text in text if w.op == "has" else w.text == text for w in wheres)
+        return text is not None and any(w.text in text if w.operation.name == "has" else w.text == text for w in wheres)
 
     def in_changes(self) -> str:
         """Return a condition that every change with a matching value fulfils."""
         parts = []
-        for op, value in {(each.op, each.text) for wheres in self.where.values() for each in wheres}:
+        for op, value in {(each.operation.name, each.text) for wheres in self.where.values() for each in wheres}:
             text = standard_literal(value)
             for side in ('"new"', '"old"'):
                 whole = f"strpos(array_to_string({side}, chr(31)), {text}) > 0"
@@ -315,11 +305,11 @@ def _search(state: TableState, asked: OfFind) -> Search:
     return Search({name: wheres for name, wheres in found.items() if wheres})
 
 
-def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Where]:
+def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Filter]:
     for column in types:
-        op = "has" if asked.contains and type_of(column).kind is Conversion.TEXT else "is"
+        operation = signed("contains" if asked.contains and type_of(column).kind is Conversion.TEXT else "=")
         try:
-            yield where_of(column, op, asked.value)
+            yield filter_on(column, operation, asked.value)
         except BadUsage:  # the value is not one of this type
             continue
 

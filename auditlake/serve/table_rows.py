@@ -1,20 +1,10 @@
-"""Rows of one table as of an LSN: filters and order from a URL, a page of rows, their number, frequent values. No JVM.
+"""Rows of one table as of an LSN: a page of them, their number, frequent values. No JVM.
 
-    status:is:paid     the value's text is this one, in any spelling that PostgreSQL reads as it
-    price:ge:10.00     compared as PostgreSQL compares values of the type; ops are lt, le, gt, ge
-    name:has:desk      the text contains this; `begins`: it starts with this
-    note:null:         no value; `notnull`: some value
-
-A comparison is offered only where the order of the typed column is PostgreSQL's own: whole numbers, numeric, dates,
-times, floats, and text, which is compared byte by byte, as under the collation C. A value that does not fit its typed
-column (`_raw`) is before or after all values that do: `-infinity` and years BC before, the others after.
-
-The rows are those of `audit.state`, filtered, sorted and cut in DuckDB; only those of the page become texts. The
-connection is a cursor of the server's one database, so all questions share its memory limit. Rows of a large table that
-is asked for again are in memory (`held_tables`).
+The rows are those of `audit.state`, filtered, sorted (`audit.filters`) and cut in DuckDB; only those of the page become
+texts. The connection is a cursor of the server's one database, so all questions share its memory limit. Rows of a large
+table that is asked for again are in memory (`held_tables`).
 """
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,43 +16,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.audit.filters import (
+    Condition,
+    Filter,
+    filter_on,
+    may_not_fit,
+    may_sort,
+    ordered,
+    signed,
+    sort_column,
+)
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.row_key import read_value
 from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
 from auditlake.audit.versions import texts_by_own_name, types_over_time
 from auditlake.errors import BadUsage
-from auditlake.lake.duckdb_rows import bare
+from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.serve.held_tables import Held, Rows
-from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.values.exact_text import exact_texts, typed_values
-from auditlake.values.types import Conversion
+from auditlake.values.exact_text import exact_texts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-
-COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-OPS = ("is", *COMPARED, "has", "begins", "null", "notnull")
-_OP = re.compile(rf":(?P<op>{'|'.join(OPS)})(?=:)")
-_COMPARABLE = frozenset(
-    {
-        Conversion.INTEGER,
-        Conversion.DECIMAL,
-        Conversion.FLOAT,
-        Conversion.DATE,
-        Conversion.TIMESTAMP,
-        Conversion.TIMESTAMPTZ,
-    }
-)
-_TEXT, _VARCHAR, _UUID = 25, 1043, 2950
-_ORDERED_TEXTS = frozenset({_TEXT, _VARCHAR, _UUID})
-
-Condition = tuple[str, list[Any]]
-"""SQL with `?` for its values, and the values."""
 MOST_VALUES = 10_000
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = ANSWER_CHARACTERS
@@ -71,126 +49,6 @@ _FETCHED_ROWS = 64
 _MOST_ROWS = 2**62
 _FAR = 5_000
 """From this offset on, finding a page by its first and last value takes less time than sorting the rows before it."""
-
-
-def ops_of(column: Column) -> tuple[str, ...]:
-    """Return the operations that a filter on this column may use."""
-    kind = type_of(column).kind
-    ops = [] if kind is Conversion.ARRAY else ["is"]
-    if kind in _COMPARABLE or column.type_oid in _ORDERED_TEXTS:
-        ops += COMPARED
-    if kind is Conversion.TEXT:
-        ops += ["has", "begins"]
-    return (*ops, "null", "notnull")
-
-
-def may_sort(column: Column) -> bool:
-    """Return whether rows can be sorted by this column."""
-    return type_of(column).kind is not Conversion.ARRAY
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """One filter; `value` is as the user wrote it, `text` as PostgreSQL prints it, "" if the operation takes none."""
-
-    column: Column
-    op: str
-    value: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.column.name}:{self.op}:{self.value}"
-
-    def sql(self, fitting: Container[str] = ()) -> Condition:
-        """Return the condition on a row of the state, alias h; every value of the columns `fitting` fits its type."""
-        name, partial = _of(self.column), _may_not_fit(self.column, fitting)
-        absent = f"{name} is null{f' and {_entry(self.column)} is null' if partial else ''}"
-        match self.op:
-            case "null":
-                return f"({absent})", []
-            case "notnull":
-                return f"not ({absent})", []
-            case "has" | "begins":
-                return f"{'contains' if self.op == 'has' else 'starts_with'}({name}, ?)", [self.text]
-            case _:
-                return self._compared(fitting)
-
-    def _compared(self, fitting: Container[str]) -> Condition:
-        value = typed(self.column, self.text)
-        if value is None:
-            return f"{_entry(self.column)} = ?", [self.text]
-        sign = COMPARED.get(self.op, "=")
-        condition = f"{bare(self.column, _of(self.column))} {sign} {bare(self.column, '?')}"
-        if sign == "=" or not _may_not_fit(self.column, fitting):
-            return condition, [value]
-        return f"({condition} or {_place(self.column)} {sign} 0)", [value]
-
-
-def typed(column: Column, text: str) -> Any:  # noqa: ANN401 - of any type
-    """Return the typed value of PostgreSQL's text; None if the typed column cannot represent it."""
-    return typed_values(pa.array([text]), type_of(column))[0].as_py()
-
-
-def _may_not_fit(column: Column, fitting: Container[str]) -> bool:
-    return type_of(column).may_not_fit and column.stored not in fitting
-
-
-def _of(column: Column) -> str:
-    return f"h.{standard_identifier(column.stored)}"
-
-
-def _entry(column: Column) -> str:
-    return f"h._raw[{standard_literal(column.stored)}]"
-
-
-def _place(column: Column) -> str:
-    """Return SQL for where a value outside of its type is: -1 before those that fit, 1 after them, else NULL."""
-    entry = _entry(column)
-    return f"case when {entry} like '-%' or {entry} like '% BC' then -1 when {entry} is not null then 1 end"
-
-
-def parse_where(given: Sequence[str], columns: Mapping[str, Column]) -> tuple[Where, ...]:
-    """Parse the filters of a URL.
-
-    Raises BadUsage.
-    """
-    return tuple(_parse(each, columns) for each in given)
-
-
-def _parse(given: str, columns: Mapping[str, Column]) -> Where:
-    found = [(given[: m.start()], m["op"], given[m.end() + 1 :]) for m in _OP.finditer(given) if m.start()]
-    if not found:
-        raise BadUsage("a filter is not in the form COLUMN:OP:VALUE", f"OP is one of {', '.join(OPS)}.")
-    # The name of a column may contain what looks like an operation.
-    name, op, value = next((each for each in found if each[0] in columns), found[0])
-    return where_of(column_named(name, columns), op, value)
-
-
-def where_of(column: Column, op: str, value: str) -> Where:
-    """Return a filter.
-
-    Raises BadUsage if the column has no such operation, or no such value.
-    """
-    if op not in ops_of(column):
-        raise BadUsage(f"{column.name} cannot be filtered by {op}", f"It can by {', '.join(ops_of(column))}.")
-    if op in {"null", "notnull"}:
-        return Where(column, op, "", "")
-    text = value if op in {"has", "begins"} else read_value(column, value).text
-    if op in COMPARED and typed(column, text) is None:
-        raise BadUsage(
-            f"{column.name} cannot be compared with this value", "Compare with a finite one, of the years 1 to 9999."
-        )
-    return Where(column, op, value, text)
-
-
-def column_named(name: str, columns: Mapping[str, Column]) -> Column:
-    """Return the column of this name.
-
-    Raises BadUsage.
-    """
-    if name not in columns:
-        raise BadUsage(f"there is no column {name} at this moment", f"The columns are {', '.join(columns)}.")
-    return columns[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +66,8 @@ class Order:
     def sql(self) -> str:
         """Return the ORDER BY clause; "" for no order."""
         others = (column for column in self.key if column != self.column and may_sort(column))
-        way = "desc nulls first" if self.backwards else "asc nulls last"
-        parts = [part for column in others for part in _ordered(column, way)]
-        parts = [*self._first(()), *parts]
-        return f" order by {', '.join(parts)}" if parts else ""
+        terms = [*self._first(()), *(ordered(column, descending=self.backwards) for column in others)]
+        return f" order by {', '.join(terms)}" if terms else ""
 
     def sql_held(self, fitting: Container[str]) -> str:
         """Return the ORDER BY clause for rows that are held in the order of their keys."""
@@ -219,13 +75,7 @@ class Order:
         return f" order by {', '.join([*self._first(fitting), last])}"
 
     def _first(self, fitting: Container[str]) -> list[str]:
-        way = "desc nulls first" if self.descending else "asc nulls last"
-        return [] if self.column is None else _ordered(self.column, way, fitting)
-
-
-def _ordered(column: Column, way: str, fitting: Container[str] = ()) -> list[str]:
-    place = f"case when {_of(column)} is not null then 0 else {_place(column)} end {way}"
-    return [*([place] if _may_not_fit(column, fitting) else []), f"{_of(column)} {way}"]
+        return [] if self.column is None else [ordered(self.column, descending=self.descending, fitting=fitting)]
 
 
 def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Column, ...]) -> Order:
@@ -235,18 +85,14 @@ def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Col
     """
     if not given:
         return Order(None, False, key)
-    descending = given.startswith("-") and given not in columns
-    column = column_named(given.removeprefix("-") if descending else given, columns)
-    if not may_sort(column):
-        raise BadUsage(f"{column.name} is an array, by which rows cannot be sorted", "Sort by another column.")
-    return Order(column, descending, key)
+    return Order(*sort_column(given, columns), key)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Conditions on rows, their order, and the part of them to return; without `limit` all from `offset` on."""
 
-    where: tuple[Where, ...]
+    where: tuple[Filter, ...]
     order: Order
     offset: int = 0
     limit: int | None = None
@@ -303,8 +149,8 @@ class TableState:
         """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
         parts = [types_over_time(self.table, column) for column in self.table.key]
         typed = [column for part in parts for column in part]
-        cells = [_of(column) for column in typed]
-        cells += [_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
+        cells = [f"h.{quoted(column)}" for column in typed]
+        cells += [raw_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
         matching, values = self._matching(cursor, conditions)
         every, _ = self._matching(cursor, [("true", [])])
         listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
@@ -351,9 +197,9 @@ class OpenState:
         self._rows = state_query(cursor, state.reader, reading)
         # Without changes of the tail the rows are those of the held table, which knows more of them.
         self._whole = held if held is not None and is_held(self._rows, reading) else None
-        self._matching: dict[tuple[Where, ...], npt.NDArray[np.int64]] = {}
+        self._matching: dict[tuple[Filter, ...], npt.NDArray[np.int64]] = {}
 
-    def _query(self, select: str, where: Sequence[Where], more: str) -> tuple[str, list[Any]]:
+    def _query(self, select: str, where: Sequence[Filter], more: str) -> tuple[str, list[Any]]:
         rows, fitting = f"({self._rows})", frozenset[str]()
         if self._whole is not None:
             rows, fitting = self._whole.name, self._whole.fitting
@@ -397,8 +243,8 @@ class OpenState:
             raise BadUsage(f"the key has {len(columns)} columns, {len(key)} values are given", "Give one for each.")
         order = Order(None, descending=False, key=columns, backwards=not forwards)
         for place in reversed(range(len(columns))):
-            same = [where_of(column, "is", value) for column, value in zip(columns[:place], key, strict=False)]
-            beyond = where_of(columns[place], "gt" if forwards else "lt", key[place])
+            same = [filter_on(column, signed("="), value) for column, value in zip(columns[:place], key, strict=False)]
+            beyond = filter_on(columns[place], signed(">" if forwards else "<"), key[place])
             found = self.page(Selection((*same, beyond), order, 0, 1))
             if found.num_rows:
                 return found
@@ -429,7 +275,7 @@ class OpenState:
             return self._matches(selection.where)[offset : offset + limit]
         return np.arange(min(offset, held.count), min(offset + limit, held.count))
 
-    def _matches(self, where: tuple[Where, ...]) -> npt.NDArray[np.int64]:
+    def _matches(self, where: tuple[Filter, ...]) -> npt.NDArray[np.int64]:
         """Return the numbers of all held rows that meet the filters; a page and its count need one scan."""
         if where not in self._matching:
             sql, values = self._query("h.rowid as n", where, "")
@@ -443,9 +289,9 @@ class OpenState:
         None if the page has rows without a value, or values that their type cannot represent.
         """
         order, first = selection.order, selection.offset
-        if order.column is None or _may_not_fit(order.column, held.fitting):
+        if order.column is None or may_not_fit(order.column, held.fitting):
             return None
-        name = _of(order.column)
+        name = bare(order.column, f"h.{quoted(order.column)}")
         count, values = self._query(f"count(*), count({name})", selection.where, "")
         rows, valued = self._cursor.execute(count, values).fetchone() or (0, 0)
         nulls = rows - valued if order.descending else 0
@@ -467,7 +313,7 @@ class OpenState:
         )
         return np.asarray(self._cursor.execute(sql, 3 * values).fetchnumpy()["n"], np.int64)
 
-    def count(self, where: tuple[Where, ...] = ()) -> int:
+    def count(self, where: tuple[Filter, ...] = ()) -> int:
         """Return the number of rows."""
         if where in self._matching:
             return len(self._matching[where])
@@ -475,12 +321,11 @@ class OpenState:
         row = self._cursor.execute(sql, values).fetchone()
         return int(row[0]) if row else 0
 
-    def values_of(self, column: Column, where: Sequence[Where]) -> Counter[str | None] | None:
+    def values_of(self, column: Column, where: Sequence[Filter]) -> Counter[str | None] | None:
         """Count the rows by the text of a column; None if it has more than `MOST_VALUES` values."""
-        name = standard_identifier(column.stored)
         partial = type_of(column).may_not_fit
-        raw = f"_raw['{column.stored.replace(chr(39), 2 * chr(39))}']" if partial else "null"
-        select = f"{name} as v, {raw} as r, count(*) as n"
+        raw = raw_entry(column) if partial else "null"
+        select = f"{quoted(column)} as v, {raw} as r, count(*) as n"
         sql, values = self._query(select, where, f" group by 1, 2 limit {MOST_VALUES + 1:d}")
         found = self._cursor.execute(sql, values).to_arrow_table().combine_chunks()
         if found.num_rows > MOST_VALUES:
