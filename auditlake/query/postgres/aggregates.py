@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import sort_key
-from auditlake.query.postgres.cells import Cell, Refused, construct, only
+from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
 from auditlake.query.postgres.conversions import coerced, common, numeric_text
 from auditlake.query.postgres.types import (
     BOOL,
     FLOAT8,
     INT4,
     INT8,
+    INTEGERS,
     MOST_DIGITS,
+    NUMBERS,
     NUMERIC,
     TEXT,
     TEXTS,
@@ -56,7 +58,19 @@ AGGREGATES: dict[type[exp.Expr] | str, str] = {
     exp.ArrayAgg: "array_agg",
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
+    exp.AnyValue: "any_value",
+    exp.Variance: "var_samp",
+    exp.VariancePop: "var_pop",
+    exp.Stddev: "stddev_samp",
+    exp.StddevSamp: "stddev_samp",
+    exp.StddevPop: "stddev_pop",
     "every": "bool_and",
+}
+_DEVIATIONS = {
+    "var_samp": ("pg_variance", 1),
+    "var_pop": ("pg_variance", 0),
+    "stddev_samp": ("pg_deviation", 1),
+    "stddev_pop": ("pg_deviation", 0),
 }
 WINDOWS: dict[type[exp.Expr], str] = {
     exp.RowNumber: "row_number",
@@ -69,6 +83,7 @@ WINDOWS: dict[type[exp.Expr], str] = {
     exp.Lead: "lead",
     exp.FirstValue: "first_value",
     exp.LastValue: "last_value",
+    exp.NthValue: "nth_value",
 }
 Translate = Callable[[exp.Expr], Cell]
 Ordered = Callable[[exp.Expr, Cell], str]
@@ -90,6 +105,15 @@ class _Call:
         word = "distinct " if self.distinct else ""
         return f"{function}({word}{self.value.sql if value is None else value}{self.order}){self.tail}"
 
+    @property
+    def texts(self) -> str:
+        """Return a list of the group's numbers as texts, without NULL."""
+        known = f"{self.value.sql} is not null"
+        tail = self.tail.replace("filter (where ", f"filter (where {known} and ", 1)
+        word = "distinct " if self.distinct else ""
+        tail = tail if tail != self.tail else f" filter (where {known}){self.tail}"
+        return f"list({word}{numeric_text(self.value, self.node)}){tail}"
+
 
 def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None) -> Cell:
     """Translate an aggregate.
@@ -99,7 +123,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     name = AGGREGATES["every"] if isinstance(node, exp.Anonymous) else AGGREGATES.get(type(node), "")
     tail = "" if where is None else f" filter (where {where})"
     tail += "" if frame is None else f" over {frame.sql}"
-    shown = "every" if isinstance(node, exp.Anonymous) else name
+    shown = "every" if isinstance(node, exp.Anonymous) else spelled(node, name) if name in _DEVIATIONS else name
     if not name:
         raise Refused(node, construct(node))
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
@@ -139,7 +163,7 @@ def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
     value = cell(inner)
     if value.type == UNKNOWN:
         value = coerced(value, TEXT)
-    if distinct and any(key.sql != value.sql for key in keys):
+    if distinct and any((key.sql, key.type) != (value.sql, value.type) for key in keys):
         raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
     if distinct and not is_groupable(value.type):
         raise Refused(node, f"DISTINCT of {value.type.shown}")
@@ -155,6 +179,10 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
             return Cell(call.of("count"), INT8)
         case "sum":
             return _sum(call)
+        case "var_samp" | "var_pop" | "stddev_samp" | "stddev_pop":
+            return _deviation(name, call)
+        case "any_value":
+            return Cell(call.of("any_value"), kind)
         case "avg":
             total = _sum(call)
             text = total.sql if total.type == NUMERIC else f"cast({total.sql} as varchar)"
@@ -168,9 +196,23 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
         case _:
             if kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz", "bpchar"}:
                 raise Refused(call.node, f"{name} of {kind.shown}")
-            if call.distinct or call.is_window:
-                raise Refused(call.node, f"{name} of this form")
-            return Cell(call.of("list"), array(kind))
+            return Cell(_sorted(call).of("list"), array(kind))
+
+
+def _sorted(call: _Call) -> _Call:
+    """Return a call whose values are in PostgreSQL's order, which it gives to DISTINCT by itself."""
+    if not call.distinct or call.order:
+        return call
+    return replace(call, order=f" order by {sort_key(call.value, call.node)} asc nulls last")
+
+
+def _deviation(name: str, call: _Call) -> Cell:
+    kind = call.value.type
+    if kind.name not in {*INTEGERS, "numeric"}:
+        hint = "It depends on the order of the rows: cast them to numeric." if "float" in kind.name else ""
+        raise Refused(call.node, f"{name} of {kind.shown}", hint)
+    function, is_sample = _DEVIATIONS[name]
+    return Cell(f"{function}({call.texts}, {is_sample})", NUMERIC)
 
 
 def _sum(call: _Call) -> Cell:
@@ -182,11 +224,8 @@ def _sum(call: _Call) -> Cell:
     if kind.is_decimal:
         held = decimal(MOST_DIGITS, kind.scale or 0)
         return Cell(f"cast({call.of('sum')} as {held.duckdb})", held)
-    if kind == NUMERIC and not call.distinct and not call.is_window:
-        values = call.of("list").removesuffix(call.tail)
-        known = f"{call.value.sql} is not null"
-        tail = call.tail.replace("filter (where ", f"filter (where {known} and ", 1) or f" filter (where {known})"
-        return Cell(f"pg_total({values}{tail})", NUMERIC)
+    if kind == NUMERIC and not call.distinct:
+        return Cell(f"pg_total({call.texts})", NUMERIC)
     hint = "The sum of floats depends on the order of the rows: cast them to numeric." if "float" in kind.name else ""
     raise Refused(call.node, f"{construct(call.node)} of {kind.shown}", hint)
 
@@ -210,7 +249,36 @@ def _joined(call: _Call, cell: Translate) -> Cell:
         )
     if not isinstance(separator, exp.Literal):
         raise Refused(call.node, "string_agg with a separator that is not a literal")
-    return Cell(call.of("string_agg", f"{call.value.sql}, {coerced(cell(separator), TEXT).sql}"), TEXT)
+    return Cell(_sorted(call).of("string_agg", f"{call.value.sql}, {coerced(cell(separator), TEXT).sql}"), TEXT)
+
+
+def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
+    """Translate percentile_cont and percentile_disc of one fraction.
+
+    Raises Refused.
+    """
+    call, order = node.this, node.expression.expressions
+    name = _PERCENTILES.get(type(call))
+    if name is None or len(order) != 1 or not isinstance(call.this, exp.Literal) or call.this.is_string:
+        raise Refused(node, f"{construct(call)} within group")
+    fraction = float(str(call.this.this))
+    if not 0 <= fraction <= 1:
+        raise Refused(node, f"percentile value {fraction:g} is not between 0 and 1", wrong=True)
+    only(order[0], "this", "desc", "nulls_first")
+    way = "desc" if order[0].args.get("desc") else "asc"
+    value = cell(order[0].this)
+    known = f"filter (where {value.sql} is not null{'' if where is None else f' and {where}'})"
+    if name == "percentile_cont":
+        if way == "desc" or value.type.name not in NUMBERS:
+            raise Refused(node, f"percentile_cont of {value.type.shown} {way}")
+        numbers = f"list({coerced(value, FLOAT8, node).sql}) {known}"
+        return Cell(f"pg_percentile({numbers}, cast({fraction!r} as double))", FLOAT8, name)
+    values = f"list({value.sql} order by {sort_key(value, node)} {way}) {known}"
+    place = f"greatest(cast(ceil({fraction!r} * count({value.sql}) {known}) as bigint), 1)"
+    return Cell(f"list_extract({values}, {place})", value.type, name)
+
+
+_PERCENTILES = {exp.PercentileCont: "percentile_cont", exp.PercentileDisc: "percentile_disc"}
 
 
 def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
@@ -228,10 +296,15 @@ def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
             only(node)
             return Cell(f"{name}(){over}", FLOAT8, name)
         case "ntile":
-            return Cell(f"cast(ntile({_ntile(node)}){over} as integer)", INT4, name)
+            only(node, "this")
+            return Cell(f"cast(ntile({_positive(node, 'this')}){over} as integer)", INT4, name)
         case "lag" | "lead":
             only(node, "this", "offset", "default")
             return _shifted(name, node, cell, over)
+        case "nth_value":
+            only(node, "this", "offset")
+            value = _of_known_type(cell(node.this), node)
+            return Cell(f"nth_value({value.sql}, {_positive(node, 'offset')}){over}", value.type, name)
         case _:
             only(node, "this")
             value = _of_known_type(cell(node.this), node)
@@ -244,11 +317,12 @@ def _of_known_type(cell: Cell, node: exp.Expr) -> Cell:
     return cell
 
 
-def _ntile(node: exp.Expr) -> str:
-    only(node, "this")
-    if not isinstance(node.this, exp.Literal) or not str(node.this.this).isdecimal() or not int(str(node.this.this)):
-        raise Refused(node, "ntile of this form")
-    return str(node.this.this)
+def _positive(node: exp.Expr, name: str) -> str:
+    """Return an argument that is a positive number."""
+    given = node.args.get(name)
+    if not isinstance(given, exp.Literal) or not str(given.this).isdecimal() or not int(str(given.this)):
+        raise Refused(node, f"{construct(node)} of this form")
+    return str(given.this)
 
 
 def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
@@ -258,9 +332,7 @@ def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
     kind = value.type if other is None or other.null else common((value, other), node, name)
     if other is not None and kind.name == "bpchar":
         raise Refused(node, f"{name} of character with a default", "Cast it to text.")
-    if kind.name != value.type.name:
-        raise Refused(node, f"{name} of {value.type.shown} with a default of {kind.shown}", "Write a cast.")
-    parts = [numeric_text(value, node) if kind == NUMERIC else value.sql]
+    parts = [numeric_text(value, node) if kind == NUMERIC else coerced(value, kind, node).sql]
     if offset is not None:
         parts.append(f"cast({coerced(cell(offset), INT4, node).sql} as bigint)")
     if other is not None:

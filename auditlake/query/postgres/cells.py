@@ -69,3 +69,9 @@ def construct(node: exp.Expr) -> str:
     if isinstance(node, exp.Func):
         return f"the function {node.sql_name().lower()}"
     return type(node).__name__.upper()
+
+
+def spelled(node: exp.Expr, name: str) -> str:
+    """Return the name that the statement uses for a function that has several."""
+    given = node.meta.get("spelled")
+    return given if isinstance(given, str) else name

@@ -42,7 +42,7 @@ _TIMESTAMP = re.compile(
     r"([ T](?P<h>\d{1,2}):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s?(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?",
     re.ASCII,
 )
-_INTERVAL_PART = re.compile(r"\s*(?P<n>[+-]?\d+)\s*(?P<unit>[a-z]+)\s*", re.ASCII | re.IGNORECASE)
+_INTERVAL_PART = re.compile(r"\s*(?P<n>[+-]?\d+)(\.(?P<f>\d{1,6}))?\s*(?P<unit>[a-z]+)\s*", re.ASCII | re.IGNORECASE)
 _CLOCK = re.compile(r"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s*", re.ASCII)
 _UNITS = {
     **dict.fromkeys(("microsecond", "microseconds", "us"), (0, 0, 1)),
@@ -58,6 +58,11 @@ _UNITS = {
     **dict.fromkeys(("century", "centuries"), (1200, 0, 0)),
 }
 _UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
+_MANY_FORMS = {
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), "Write it as 2026-11-21 or 2026-11-21 09:30:00+01."),
+    "interval": "Write it as '1 day 02:30:00'.",
+    "bytea": "Write it as \\x0aff.",
+}
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
@@ -99,12 +104,14 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
         if text not in to.labels:
             raise Refused(node, f"the label {standard_literal(text)} of {to.shown}", "Labels: " + ", ".join(to.labels))
         return Cell(standard_literal(text), to, cell.name)
-    if to.name in _UNBOUNDED and text.strip().lower().lstrip("+-") in {"nan", "inf", "infinity"}:
+    if to.name in _UNBOUNDED and text.strip().lower().lstrip("+-") in numbers.NOT_FINITE:
         raise Refused(node, f"{standard_literal(text)} of {to.shown}")
     try:
         return Cell(*_value(text, to), cell.name)
     except (ValueError, OverflowError):
         what = f"invalid input syntax for type {to.shown}: {standard_literal(text)}"
+        if to.name in _MANY_FORMS and not _TIMESTAMP.fullmatch(text.strip()):  # PostgreSQL reads many more
+            raise Refused(node, f"the text {standard_literal(text)} of {to.shown}", _MANY_FORMS[to.name]) from None
         raise Refused(node, what, wrong=True) from None
 
 
@@ -210,6 +217,8 @@ def interval(text: str) -> str:
         if part is None or part["unit"].lower() not in _UNITS:
             raise ValueError(text)
         unit = _UNITS[part["unit"].lower()]
+        if part["f"] is not None:
+            micros += _fraction(part["n"], part["f"], unit)
         months, days, micros = (
             total + int(part["n"]) * one for total, one in zip((months, days, micros), unit, strict=True)
         )
@@ -217,6 +226,17 @@ def interval(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
     return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
+
+
+def _fraction(whole: str, digits: str, unit: tuple[int, int, int]) -> int:
+    """Return the microseconds of a fraction of a unit.
+
+    Raises ValueError for a unit of more than a second, whose fractions PostgreSQL divides into smaller units.
+    """
+    if unit != (0, 0, 1_000_000):
+        raise ValueError(digits)
+    micros = int(digits.ljust(6, "0"))
+    return -micros if whole.startswith("-") else micros
 
 
 def common(  # noqa: C901, PLR0911 - one rule after the other

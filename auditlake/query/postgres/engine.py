@@ -37,7 +37,7 @@ from auditlake.query.postgres import documents, formats, numbers
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
-from auditlake.query.postgres.texts import double_text, interval_text, real_text
+from auditlake.query.postgres.texts import at_zone, double_text, interval_text, real_text
 from auditlake.query.postgres.types import TEXT, UNKNOWN
 from auditlake.query.statement import LSN, Answer, LakeState, Log
 from auditlake.relation import Column, TableName
@@ -49,8 +49,9 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 _BATCH_ROWS = 1 << 14
 _INEXACT = "not held: "
+_NOT_FINITE = "not a finite number\n"
 
-_TEXT, _WHOLE, _TRUTH, _DOUBLE = "varchar", "integer", "boolean", "double"
+_TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
@@ -68,10 +69,14 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_numeric": (numbers.numeric, (_TEXT,), _TEXT),
     "pg_sort_key": (numbers.sort_key, (_TEXT,), _TEXT),
     "pg_total": (numbers.total, ("varchar[]",), _TEXT),
+    "pg_variance": (numbers.variance, ("varchar[]", _WHOLE), _TEXT),
+    "pg_deviation": (numbers.deviation, ("varchar[]", _WHOLE), _TEXT),
+    "pg_percentile": (numbers.percentile, ("double[]", _DOUBLE), _DOUBLE),
     "pg_of_double": (numbers.of_double, (_DOUBLE,), _TEXT),
     "pg_of_real": (numbers.of_real, ("float",), _TEXT),
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
     "pg_float4_text": (real_text, ("float",), _TEXT),
+    "pg_at_zone": (at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
     "pg_member_text": (documents.member_text, (_TEXT, _TEXT), _TEXT),
     "pg_element": (documents.element, (_TEXT, _WHOLE), _TEXT),
@@ -81,7 +86,9 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_json_kind": (documents.kind, (_TEXT,), _TEXT),
     "pg_json_length": (documents.length, (_TEXT,), _WHOLE),
 }
-_MAY_BE_NULL = frozenset({"pg_member", "pg_member_text", "pg_element", "pg_element_text"})
+_MAY_BE_NULL = frozenset(
+    {"pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"}
+)
 _MAY_FAIL = frozenset(
     {name for name, (function, _, _) in _FUNCTIONS.items() if function.__module__ == numbers.__name__}
 )
@@ -213,6 +220,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*given)
         except numbers.Failed as exc:
             raise ValueError(f"{FAILED}{exc}\n") from None
+        except numbers.NotFinite:
+            raise ValueError(_NOT_FINITE) from None
 
     return called
 
@@ -304,21 +313,30 @@ def _reported() -> Iterator[None]:
 def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     """Return the error of a statement for one of DuckDB's; its text may have values, so only what is ours is kept."""
     text, kind = str(exc), type(exc).__name__
-    for mark in (_INEXACT, FAILED):
-        if kind == "InvalidInputException" and mark in text:
-            found = text.split(mark, 1)[1].split("\n", 1)[0].strip()
-            if mark == FAILED:
-                return BadUsage(f"the statement fails on a row: {found}")
-            hint = "Ask for other columns, or with exact_text in the dialect spark."
-            return NotAnswerable(f"{found} has a value here that only its text holds, such as infinity", hint)
+    if kind == "InvalidInputException" and (found := _marked(text)) is not None:
+        return found
     if kind == "BinderException" and "GROUP BY" in text:
-        hint = "Name every column in GROUP BY, also those that depend on a primary key."
+        hint = "Name every column in GROUP BY, or all columns of its table's key."
         return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
     if known := _FAILURES.get(kind):
         return BadUsage(f"the statement fails on a row: {known}")
     if "More than one row" in text:
         return BadUsage("the statement fails: more than one row returned by a subquery used as an expression")
     return NotAnswerable(f"DuckDB does not run this statement: {kind}", "Write it in a simpler form.")
+
+
+def _marked(text: str) -> BadUsage | NotAnswerable | None:
+    """Return the error of a message that an expression of ours raised."""
+    if _NOT_FINITE in text:
+        return NotAnswerable("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out.")
+    for mark in (_INEXACT, FAILED):
+        found = text.partition(mark)[2].split("\n", 1)[0].strip()
+        if found and mark == FAILED:
+            return BadUsage(f"the statement fails on a row: {found}")
+        if found:
+            hint = "Ask for other columns, or with exact_text in the dialect spark."
+            return NotAnswerable(f"{found} has a value here that only its text holds, such as infinity", hint)
+    return None
 
 
 _FAILURES: Mapping[str, str] = {

@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.postgres import documents
-from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, window_function
+from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, percentile, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
-from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only
+from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only, spelled
 from auditlake.query.postgres.conversions import (
     COMPARISON,
     cast,
@@ -29,7 +29,8 @@ from auditlake.query.postgres.conversions import (
     padded,
 )
 from auditlake.query.postgres.formats import to_char
-from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time
+from auditlake.query.postgres.frames import frame_text, with_offsets
+from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.numbers import Failed
 from auditlake.query.postgres.types import (
     BOOL,
@@ -55,6 +56,7 @@ _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _SAFE_PATTERN = re.compile(r"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]|\\[.$^*+?()|\[\]{}/-]|\.[*+?]?|[A-Za-z0-9_ @][*+?]"
                            r"|\[\^?[A-Za-z0-9_ -]+\][*+?]?|\((?!\?)|\)[*+?]?|\|)*\$?")  # fmt: skip
 _UNNAMED = "case"
+_NO_ELEMENTS = frozenset({"interval", "timestamptz", "bpchar"})
 
 
 _METHODS: dict[type[exp.Expr], str] = {
@@ -99,10 +101,13 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Localtimestamp: "_now",
     exp.AtTimeZone: "_zoned",
     exp.Array: "_array",
+    exp.Bracket: "_subscript",
+    exp.Pad: "_pad",
     exp.Anonymous: "_anonymous",
     exp.Grouping: "_grouping",
     exp.Filter: "_filtered",
     exp.Window: "_window",
+    exp.WithinGroup: "_within_group",
     **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
 }
 """The method of `Expressions` for each node."""
@@ -146,7 +151,7 @@ class Expressions:
             return self._comparison(node)
         if type(node) in CALLS:
             return self._call(node)
-        if node.args.get("negate") and not isinstance(node, exp.Is):
+        if node.args.get("negate") and not (isinstance(node, exp.Is) or _is_quantified(node.expression)):
             positive = node.copy()
             positive.set("negate", None)
             return Cell(f"(not {coerced(self.cell(positive), BOOL, node).sql})", BOOL)
@@ -178,7 +183,7 @@ class Expressions:
             if isinstance(side, _AMBIGUOUS):
                 raise Refused(node, "a comparison of a comparison", "Write parentheses.")
         op = COMPARISONS[type(node)]
-        if isinstance(node.expression, exp.Any | exp.All) or _is_all(node.expression):
+        if _is_quantified(node.expression):
             return self._quantified(op, self.cell(node.this), node.expression)
         if isinstance(node.this, exp.Tuple):
             return self._rows_compared(op, node)
@@ -228,7 +233,7 @@ class Expressions:
         if not isinstance(node, exp.Literal) or not node.is_string:
             return None
         text = str(node.this)
-        if not re.fullmatch(r"\{[\w .:+@-]*(,[\w .:+@-]*)*\}", text):
+        if not re.fullmatch(r"\{[^\"{},\\]*(,[^\"{},\\]*)*\}", text):
             raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
         texts = [each.strip() for each in text[1:-1].split(",")] if text != "{}" else []
         if "" in texts:
@@ -241,9 +246,9 @@ class Expressions:
         only(node, *arguments, "big_int")
         cells = [self.cell(node.args[each]) for each in arguments if node.args.get(each) is not None]
         if isinstance(node, exp.StrPosition):
-            name = "position" if _spelled(node, "position") != "strpos" else "strpos"
+            name = "position" if spelled(node, "position") != "strpos" else "strpos"
             return called("strpos", cells, node).named(name)
-        return called(name, cells, node).named(_spelled(node, name))
+        return called(name, cells, node).named(spelled(node, name))
 
     def _anonymous(self, node: exp.Expr) -> Cell:
         name = node.name.lower()
@@ -252,6 +257,8 @@ class Expressions:
         cells = [self.cell(each) for each in node.expressions]
         if name == "to_char":
             return to_char(cells, node)
+        if name == "pg_typeof" and len(cells) == 1:
+            return Cell(standard_literal(cells[0].type.shown), TEXT, name)
         if name == "date_part":
             return self._date_part(cells, node)
         if name in {"ltrim", "rtrim", "btrim"}:
@@ -276,10 +283,30 @@ class Expressions:
 
     def _cast(self, node: exp.Expr) -> Cell:
         only(node, "this", "to")
+        if node.args["to"].this == exp.DType.ARRAY:
+            return self._cast_to_array(node)
         to = named_type(node.args["to"])
         inner = self.cell(node.this)
         weak = inner.name == NO_NAME or inner.weak
         return cast(inner, to, node).named(to.name if weak else inner.name, weak=weak)
+
+    def _cast_to_array(self, node: exp.Expr) -> Cell:
+        kind = named_type(node.args["to"].expressions[0])
+        is_written = isinstance(node.this, exp.Array | exp.Literal)
+        elements = self._elements(node.this if isinstance(node.this, exp.Array) else node) if is_written else None
+        if elements is None:
+            cell = self.cell(node.this)
+            if cell.type != array(kind):
+                raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
+            return cell
+        if kind.name in _NO_ELEMENTS or kind == NUMERIC:
+            raise Refused(node, f"ARRAY of {kind.shown}")
+        texts = ", ".join(cast(each, kind, node).sql for each in elements)
+        return Cell(
+            f"cast([{texts}] as {kind.duckdb}[])",
+            array(kind),
+            kind.name if not isinstance(node.this, exp.Array) else "array",
+        )
 
     def _parenthesised(self, node: exp.Expr) -> Cell:
         only(node, "this")
@@ -421,19 +448,32 @@ class Expressions:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "btrim")
         return trimmed(sides, cells, node).named(name)
 
+    def _pad(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "fill_pattern", "is_left")
+        parts = [node.args.get(name) for name in ("this", "expression", "fill_pattern")]
+        name = "lpad" if node.args.get("is_left") else "rpad"
+        return called(name, [self.cell(each) for each in parts if each is not None], node).named(name)
+
     def _like(self, node: exp.Expr) -> Cell:
         escape = "\\"
         if isinstance(node, exp.Escape):
             if not isinstance(node.expression, exp.Literal) or len(str(node.expression.this)) != 1:
                 raise Refused(node, "ESCAPE of this form")
             node, escape = node.this, str(node.expression.this)
-        only(node, "this", "expression")
-        if isinstance(node.expression, exp.Any | exp.All | exp.Anonymous):
-            raise Refused(node, "LIKE ANY")
-        word = "ilike" if isinstance(node, exp.ILike) else "like"
-        left, right = self.cell(node.this), self.cell(node.expression)
-        sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
-        return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
+        only(node, "this", "expression", "negate")
+        word = ("not " if node.args.get("negate") else "") + ("ilike" if isinstance(node, exp.ILike) else "like")
+        if _is_quantified(node.expression):
+            return self._like_quantified(word, self.cell(node.this), node.expression)
+        return _liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
+
+    def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
+        given = node.expressions[0] if _is_all(node) else node.this
+        elements = self._elements(given.unnest())
+        if elements is None:
+            raise Refused(node, f"{word.upper()} {construct(node)} of an array that is not written out")
+        parts = [_liked(word, left, each, "\\", node).sql for each in elements]
+        is_any = isinstance(node, exp.Any)
+        return Cell(f"({(' or ' if is_any else ' and ').join(parts) or ('false' if is_any else 'true')})", BOOL)
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
@@ -519,25 +559,32 @@ class Expressions:
             case exp.Localtimestamp():
                 return Cell(f"timestamp {text}", TIMESTAMP, "localtimestamp")
             case _:
-                return Cell(f"timestamp {text}", TIMESTAMPTZ, _spelled(node, "current_timestamp"))
+                return Cell(f"timestamp {text}", TIMESTAMPTZ, spelled(node, "current_timestamp"))
 
     def _zoned(self, node: exp.Expr) -> Cell:
         only(node, "this", "zone")
         cell, zone = self.cell(node.this), node.args["zone"]
-        if not isinstance(zone, exp.Literal) or str(zone.this).upper() != "UTC":
-            raise Refused(node, "AT TIME ZONE", "Only 'UTC' is translated.")
-        if cell.type.name not in {"timestamp", "timestamptz"}:
-            raise Refused(node, f"AT TIME ZONE of {cell.type.shown}")
-        return Cell(cell.sql, TIMESTAMP if cell.type == TIMESTAMPTZ else TIMESTAMPTZ, "timezone")
+        if not isinstance(zone, exp.Literal):
+            raise Refused(node, "AT TIME ZONE of an expression", "Write the zone: at time zone 'Europe/Paris'.")
+        return zoned(str(zone.this), cell, node).named("timezone")
 
     def _boolean(self, node: exp.Expr) -> Cell:
         return Cell("true" if node.this else "false", BOOL)
+
+    def _subscript(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expressions", "offset")
+        cell, places = self.cell(node.this), node.expressions
+        if cell.type.element is None or len(places) != 1 or not isinstance(places[0], exp.Literal):
+            raise Refused(node, f"a subscript of {cell.type.shown} of this form", "Write a number: tags[1].")
+        place = int(str(places[0].this)) + 1  # sqlglot counts from 0
+        return Cell(f"list_extract({cell.sql}, {place})" if place > 0 else f"cast(null as {cell.type.element.duckdb})",
+                    cell.type.element, cell.name)  # fmt: skip
 
     def _array(self, node: exp.Expr) -> Cell:
         only(node, "expressions")
         cells = [self.cell(each) for each in node.expressions]
         kind = common(cells, node, "ARRAY")
-        if not cells or kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz"}:
+        if not cells or kind == NUMERIC or kind.element is not None or kind.name in _NO_ELEMENTS:
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(f"[{', '.join(_as(each, kind, node) for each in cells)}]", array(kind), "array")
 
@@ -551,20 +598,32 @@ class Expressions:
     def _aggregate(self, node: exp.Expr) -> Cell:
         return self._aggregated(node, None, None)
 
+    def _within_group(self, node: exp.Expr, condition: exp.Expr | None = None) -> Cell:
+        self._check_aggregate(node, None)
+        inner = Expressions(self._scope, aggregates=False)
+        return percentile(node, inner.cell, None if condition is None else inner.condition(condition))
+
     def _filtered(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() not in AGGREGATES:
+            raise Refused(node, construct(node.this))
+        if isinstance(node.this, exp.WithinGroup):
+            return self._within_group(node.this, node.expression.this)
         return self._aggregated(node.this, node.expression.this, None)
 
     def _aggregated(self, node: exp.Expr, condition: exp.Expr | None, frame: Frame | None) -> Cell:
-        if not self._aggregates and frame is None:
-            raise Refused(node, "an aggregate here", wrong=True)
-        columns = list(node.find_all(exp.Column))
-        if columns and all(map(self._scope.is_outer, columns)):  # PostgreSQL computes it in the query around this one
-            raise Refused(node, "an aggregate of columns of an outer query")
+        self._check_aggregate(node, frame)
         inner = Expressions(self._scope, aggregates=False)
         outside = self if frame is not None else inner
         where = None if condition is None else outside.condition(condition)
         return aggregate(node, outside.cell, outside.ordered, where, frame)
+
+    def _check_aggregate(self, node: exp.Expr, frame: Frame | None) -> None:
+        columns = list(node.find_all(exp.Column))
+        if columns and all(map(self._scope.is_outer, columns)):  # PostgreSQL computes it in the query around this one
+            raise Refused(node, "an aggregate of columns of an outer query")
+        if not self._aggregates and frame is None:
+            raise Refused(node, "an aggregate here", wrong=True)
 
     def _window(self, node: exp.Expr) -> Cell:
         only(node, "this", "partition_by", "order", "spec", "alias", "over")
@@ -579,21 +638,32 @@ class Expressions:
         raise Refused(node, f"{construct(inner)} with OVER")
 
     def _frame(self, node: exp.Expr) -> Frame:
-        parts = node
+        partition, order, spec = node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
         if (alias := node.args.get("alias")) is not None:
-            found = self._scope.has_windows(alias)
-            if found is None:
-                raise Refused(node, f"the window {alias.name} does not exist", wrong=True)
-            if any(node.args.get(name) for name in ("partition_by", "order", "spec")):
-                raise Refused(node, "a window that extends another")
-            parts = found
-        by = [self._grouped(each) for each in parts.args.get("partition_by") or []]
-        order = parts.args.get("order")
-        keys = [] if order is None else [self.ordered(each, self.cell(each.this)) for each in order.expressions]
-        spec = _spec(parts.args.get("spec"))
-        if not keys and spec.startswith(" groups"):
+            partition, order, spec = self._extended(node, alias)
+        by = [self._grouped(each) for each in partition or []]
+        cells = [] if order is None else [self.cell(each.this) for each in order.expressions]
+        cells = [*cells] if spec is None else with_offsets(spec, cells)
+        keys = [] if order is None else [self.ordered(*pair) for pair in zip(order.expressions, cells, strict=True)]
+        text = frame_text(spec, self.cell, cells)
+        if not keys and text.startswith(" groups"):
             raise Refused(node, "GROUPS of a window without ORDER BY", wrong=True)
-        return Frame(by, keys, spec)
+        return Frame(by, keys, text)
+
+    def _extended(
+        self, node: exp.Expr, alias: exp.Expr
+    ) -> tuple[list[exp.Expr] | None, exp.Expr | None, exp.Expr | None]:
+        """Return partition, order and frame of a window that a name means, with what is added to it."""
+        found = self._scope.has_windows(alias)
+        if found is None:
+            raise Refused(node, f"the window {alias.name} does not exist", wrong=True)
+        order = found.args.get("order")
+        if node.args.get("partition_by") or (order is not None and node.args.get("order") is not None):
+            raise Refused(node, f"PARTITION BY or a second ORDER BY for the window {alias.name}", wrong=True)
+        own = [node.args.get(name) for name in ("order", "spec")]
+        if found.args.get("spec") is not None and (node.meta.get("copied") or any(each is not None for each in own)):
+            raise Refused(node, f"the window {alias.name}, which has a frame, with more", wrong=True)
+        return found.args.get("partition_by"), order or own[0], found.args.get("spec") or own[1]
 
     def _grouped(self, node: exp.Expr) -> str:
         return sort_key(self.cell(node), node)
@@ -606,10 +676,19 @@ class Expressions:
         return f"{sort_key(cell, node)} {way} nulls {nulls}"
 
 
+def _liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Cell:
+    sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
+    return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
+
+
 _PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."
 
 
-def _is_all(node: exp.Expr) -> bool:
+def _is_quantified(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Any | exp.All) or _is_all(node)
+
+
+def _is_all(node: exp.Expr | None) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
 
 
@@ -617,38 +696,3 @@ def _as(cell: Cell, kind: Type, node: exp.Expr) -> str:
     """Return a result of CASE and the like in their type."""
     found = coerced(cell, kind, node)
     return f"cast({found.sql} as varchar)" if kind == NUMERIC and found.type.is_decimal else found.sql
-
-
-def _spelled(node: exp.Expr, name: str) -> str:
-    """Return the name that the statement uses for a function that has several."""
-    given = node.meta.get("spelled")
-    return given if isinstance(given, str) else name
-
-
-def _spec(node: exp.Expr | None) -> str:
-    if node is None:
-        return ""
-    only(node, "kind", "start", "start_side", "end", "end_side", "exclude")
-    kind = str(node.args.get("kind") or "").lower()
-    ends = [_bound(node, name, kind) for name in ("start", "end")]
-    left_out = node.args.get("exclude")
-    word = "" if left_out is None else str(left_out.name if isinstance(left_out, exp.Expr) else left_out).lower()
-    if kind not in {"rows", "range", "groups"} or word not in _EXCLUDED:
-        raise Refused(node, f"{kind.upper()} {word.upper()} of a window".replace("  ", " "))
-    return f" {kind} between {ends[0]} and {ends[1] or 'current row'}{' exclude ' if word else ''}{word}"
-
-
-_EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
-
-
-def _bound(node: exp.Expr, name: str, kind: str) -> str:
-    value, side = node.args.get(name), str(node.args.get(f"{name}_side") or "").lower()
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        text = value.lower()
-    elif isinstance(value, exp.Literal) and str(value.this).isdecimal() and kind in {"rows", "groups"}:
-        text = str(value.this)
-    else:
-        raise Refused(node, "a window's bound of this form")
-    return f"{text} {side}".strip()

@@ -7,6 +7,7 @@ Authority: postgresql.org/docs/current/functions-string.html, functions-math.htm
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from zoneinfo import available_timezones
 
 from sqlglot import exp
 
@@ -25,7 +26,9 @@ from auditlake.query.postgres.types import (
     UNKNOWN,
     Type,
     decimal,
+    is_groupable,
 )
+from auditlake.sql_names import standard_literal
 
 CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Lower: ("lower", ("this",)),
@@ -48,6 +51,9 @@ CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Trunc: ("trunc", ("this", "decimals")),
     exp.Sign: ("sign", ("this",)),
     exp.Sqrt: ("sqrt", ("this",)),
+    exp.ArraySize: ("array_length", ("this", "expression")),
+    exp.ArrayToString: ("array_to_string", ("this", "expression", "null")),
+    exp.ArrayPosition: ("array_position", ("this", "expression")),
 }
 
 SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}
@@ -76,6 +82,16 @@ _FOR = (
     + f" when cast({{1}} as bigint) + {{2}} <= 1 then left({{0}}, 0) else substring({{0}}, {_START}, "
     f"cast({{1}} as bigint) + {{2}} - {_START}) end"
 )
+
+
+def _padded(function: str, fill: str) -> str:
+    """Return a text filled up or cut; an empty filling fills nothing."""
+    return (
+        f"case when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
+        f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
+    )
+
+
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
 FORMS: dict[str, tuple[Form, ...]] = {
@@ -84,6 +100,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"),),
     "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"),),
     "md5": (Form((TEXT,), TEXT, "md5({0})"),),
+    "lpad": (Form((TEXT, INT4), TEXT, _padded("lpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("lpad", "{2}"))),
+    "rpad": (Form((TEXT, INT4), TEXT, _padded("rpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("rpad", "{2}"))),
     "reverse": (Form((TEXT,), TEXT, "array_to_string(list_reverse(string_split({0}, '')), '')"),),
     "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
     "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
@@ -111,6 +129,8 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     name = SPELLINGS.get(name, name)
     if name == "octet_length" and len(cells) == 1:
         cells = [replace(cells[0], sql=padded(cells[0], node))]
+    if cells and cells[0].type.element is not None and (found := _of_array(name, cells, node)) is not None:
+        return found
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
     if name == "abs" and len(cells) == 1 and cells[0].type.name in NUMBERS:
@@ -121,6 +141,25 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
             return Cell(form.sql.format(*texts), form.gives)
     given = ", ".join(cell.type.shown for cell in cells)
     raise Refused(node, f"the function {name}({given})")
+
+
+def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
+    """Translate a function of an array; None if it is another one."""
+    value, element = cells[0].sql, cells[0].type.element or TEXT
+    match name, cells[1:]:
+        case "cardinality", []:
+            return Cell(f"cast(len({value}) as integer)", INT4)
+        case "array_length", [Cell() as dimension]:
+            size = f"case when {coerced(dimension, INT4, node).sql} = 1 then nullif(len({value}), 0) end"
+            return Cell(f"cast({size} as integer)", INT4)
+        case "array_position", [Cell() as searched] if is_groupable(element):
+            place = f"list_position({value}, {coerced(searched, element, node).sql})"
+            return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
+        case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
+            texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
+            return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
+        case _:
+            return None
 
 
 def _takes(kind: Type, cell: Cell) -> bool:
@@ -221,6 +260,8 @@ _FIELDS = {
 def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
     """Translate EXTRACT, whose results are numeric."""
     name = cell.type.name
+    if name == "interval":
+        return _of_interval(field, cell, node)
     if name not in {"date", "timestamp", "timestamptz"} or (name == "date" and field in {"hour", "minute", "second"}):
         raise Refused(node, f"extract({field} from {cell.type.shown})")
     at = f"cast({with_year(cell.sql)} as timestamp)"
@@ -231,8 +272,52 @@ def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
     micros = {"epoch": f"epoch_us({at})", "second": f"date_part('microsecond', {at})"}.get(field)
     if micros is None:
         raise Refused(node, f"extract({field})")
+    return _millionths(micros)
+
+
+_OF_INTERVAL = frozenset({"year", "month", "day", "hour", "minute"})
+
+
+def _of_interval(field: str, cell: Cell, node: exp.Expr) -> Cell:
+    """Translate EXTRACT of an interval; its epoch counts years of 365.25 days, and months of 30."""
+    if field in _OF_INTERVAL:
+        return Cell(f"cast(date_part('{field}', {cell.sql}) as decimal(19,0))", decimal(19, 0))
+    parts = {
+        each: f"cast(date_part('{each}', {cell.sql}) as bigint)" for each in ("year", "month", "day", "hour", "minute")
+    }
+    clock = f"date_part('microsecond', {cell.sql})"
+    days = f"{parts['year']} * 31557600 + ({parts['month']} * 30 + {parts['day']}) * 86400"
+    micros = {
+        "second": clock,
+        "epoch": f"(({days} + {parts['hour']} * 3600 + {parts['minute']} * 60) * 1000000 + {clock})",
+    }.get(field)
+    if micros is None:
+        raise Refused(node, f"extract({field} from interval)")
+    return _millionths(micros)
+
+
+def _millionths(micros: str) -> Cell:
     millionth = "cast(0.000001 as decimal(7,6))"
     return Cell(f"cast(cast({micros} as decimal(19,0)) * {millionth} as decimal(25,6))", decimal(25, 6))
+
+
+def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:
+    """Translate AT TIME ZONE.
+
+    Raises Refused.
+    """
+    is_utc = zone.upper() == "UTC"
+    if cell.type.name not in {"timestamp", "timestamptz"}:
+        raise Refused(node, f"AT TIME ZONE of {cell.type.shown}")
+    if cell.type.name == "timestamp":
+        if not is_utc:
+            raise Refused(node, "AT TIME ZONE of timestamp without time zone", "A local time may be none, or two.")
+        return Cell(cell.sql, Type("timestamptz"))
+    if is_utc:
+        return Cell(cell.sql, Type("timestamp"))
+    if "/" not in zone or zone not in available_timezones():
+        raise Refused(node, f"the time zone {standard_literal(zone)}", "Write a name such as 'Europe/Paris'.")
+    return Cell(f"pg_at_zone({cell.sql}, {standard_literal(zone)})", Type("timestamp"))
 
 
 def is_number(cell: Cell) -> bool:

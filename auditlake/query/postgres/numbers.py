@@ -6,6 +6,7 @@ NaN and infinity are refused: the operators of a statement could not be told fro
 Authority: src/backend/utils/adt/numeric.c, `select_div_scale`, `numeric_round`; REL_18
 """
 
+import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 
@@ -13,17 +14,24 @@ _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
 _CONTEXT = Context(prec=4000, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
 _KEY_DIGITS = 6
+NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
 
 class Failed(ValueError):
     """An expression that fails on a value, as it does in PostgreSQL; the message does not quote the value."""
 
 
+class NotFinite(ValueError):
+    """NaN or an infinity, with which PostgreSQL computes and this module does not."""
+
+
 def read(text: str) -> Decimal:
     """Read the text of a value, as a cast of text does.
 
-    Raises Failed.
+    Raises Failed, NotFinite.
     """
+    if text.strip().lower().lstrip("+-") in NOT_FINITE:
+        raise NotFinite
     if not _NUMBER.fullmatch(text):
         raise Failed("invalid input syntax for type numeric")
     return Decimal(text.strip())
@@ -161,6 +169,44 @@ def total(texts: list[str]) -> str:
     return shown(result)
 
 
+def variance(texts: list[str], is_sample: int) -> str | None:
+    """Return the variance of the values of a group; None if there are too few."""
+    found = _variance([read(each) for each in texts], is_sample)
+    return None if found is None else shown(found[0])
+
+
+def deviation(texts: list[str], is_sample: int) -> str | None:
+    """Return the standard deviation of the values of a group, at the scale of their variance."""
+    found = _variance([read(each) for each in texts], is_sample)
+    if found is None:
+        return None
+    value, scale = found
+    with localcontext(_CONTEXT):
+        return shown(value if not value else value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
+
+
+def _variance(values: list[Decimal], is_sample: int) -> tuple[Decimal, int] | None:
+    """Return a variance and its scale, as `numeric_stddev_internal` computes them."""
+    count = len(values)
+    if count <= is_sample:
+        return None
+    with localcontext(_CONTEXT):
+        total, squares = sum(values, Decimal(0)), sum((each * each for each in values), Decimal(0))
+        top, bottom = count * squares - total * total, Decimal(count * (count - is_sample))
+        if top <= 0:
+            return Decimal(0), 0
+        scale = _division_scale(top, bottom)
+        return rounded_quotient(top, bottom, scale), scale
+
+
+def percentile(values: list[float], fraction: float) -> float:
+    """Return what `percentile_cont` interpolates between two values of a group."""
+    ordered = sorted(values)
+    place = fraction * (len(ordered) - 1)
+    low, high = math.floor(place), math.ceil(place)
+    return ordered[low] if low == high else ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
 def sort_key(text: str) -> str:
     """Return a text that sorts as the number does: sign, magnitude, digits, complemented below zero."""
     value = read(text)
@@ -177,12 +223,12 @@ def sort_key(text: str) -> str:
 def of_double(value: float) -> str:
     """Return the numeric of a double precision: of its 15 leading digits."""
     if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
-        raise Failed("a number that is not finite is no numeric here")
+        raise NotFinite
     return shown(Decimal(f"{value:.15g}"))
 
 
 def of_real(value: float) -> str:
     """Return the numeric of a real: of its 6 leading digits."""
     if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
-        raise Failed("a number that is not finite is no numeric here")
+        raise NotFinite
     return shown(Decimal(f"{value:.6g}"))

@@ -13,7 +13,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 
 _POSTGRES = Postgres()
@@ -71,9 +71,12 @@ def parse(sql: str) -> exp.Query:
     if word not in _STARTS:
         raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
     _check_tokens(sql, tokens)
+    _check_constructs(sql, tokens)
     try:
         found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(_with_ways(tokens)), sql)
     except ParseError as exc:
+        if "does not support CTE" in str(exc):
+            raise NotAnswerable("VALUES after WITH is not translated", "Write select … from (values …).") from exc
         raise bad_syntax(exc, HINT) from exc
     except RecursionError:
         raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
@@ -83,10 +86,17 @@ def parse(sql: str) -> exp.Query:
     tree = trees[0]
     if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
         raise BadUsage(f"this {word} does more than read", _READ_ONLY)
+    _note(tree, sql)
+    return tree  # type: ignore[return-value]  # VALUES is a query as well
+
+
+def _note(tree: exp.Expr, sql: str) -> None:
+    """Note what nodes do not show: the name of a function as it is written, and parentheses around that of a window."""
     for node in tree.walk():
         if isinstance(node, exp.Func) and isinstance(start := node.meta.get("start"), int):
             node.meta["spelled"] = sql[start : node.meta["end"] + 1].strip('"').lower()
-    return tree  # type: ignore[return-value]  # VALUES is a query as well
+        if isinstance(node, exp.Window) and isinstance(named := node.args.get("alias"), exp.Identifier):
+            node.meta["copied"] = sql[: named.meta["start"]].rstrip().endswith("(")
 
 
 _TYPES = frozenset({"date", "timestamp", "timestamptz", "interval", "bool", "boolean", "int", "integer", "bigint"})
@@ -160,6 +170,24 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
             raise BadUsage(f"nothing follows the comma at {place_in(sql, before.start)}", HINT)
 
 
+def _check_constructs(sql: str, tokens: list[Token]) -> None:
+    """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH."""
+    words = [token.text.upper() for token in tokens]
+    for n, (word, following) in enumerate(pairwise(words)):
+        what = _UNPARSED.get((word, following))
+        if word == "USING" and following == "(" and ")" in words[n:]:
+            end = words.index(")", n) + 1
+            what = "an alias of USING" if words[end : end + 1] == ["AS"] else None
+        if what is not None:
+            raise NotAnswerable(f"{what} at {place_in(sql, tokens[n + 1].start)} is not translated", _ELSE)
+
+
+_UNPARSED = {
+    ("SEARCH", "DEPTH"): "SEARCH of WITH",
+    ("SEARCH", "BREADTH"): "SEARCH of WITH",
+    (")", "CYCLE"): "CYCLE of WITH",
+}
+_ELSE = "Write the query without it."
 _ENDS = frozenset(
     {
         *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.HAVING, TokenType.LIMIT),

@@ -7,37 +7,18 @@ around it. Rows without ORDER BY come in any order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 
 from sqlglot import exp
 
-from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.joins import Joins
+from auditlake.query.postgres.scopes import Opened, Query, Scope, Source, folded, nearest, renamed
 from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, is_groupable
 from auditlake.query.room import limited, require_plannable
-from auditlake.relation import TableName
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A table of the lake as a statement reads it: its view, and the view's columns by name, `c0` and so on."""
-
-    view: str
-    name: TableName
-    columns: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A translated query, and its columns, which are `o0`, `o1` … in DuckDB."""
-
-    sql: str
-    columns: tuple[Cell, ...]
-
 
 Catalog = Callable[[exp.Table], Opened | None]
 """Return what a table's name means; None if it is no table of the lake, but perhaps a query of WITH."""
@@ -52,145 +33,6 @@ def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
         found = _Names(catalog, now, {}, [0]).query(tree, None)
     require_plannable(found.sql)
     return found
-
-
-def folded(identifier: exp.Expr) -> str:
-    """Return the name that an identifier means."""
-    name = str(identifier.this)
-    if isinstance(identifier, exp.Identifier) and identifier.quoted:
-        return name
-    return "".join(each.lower() if each.isascii() else each for each in name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A table of a FROM clause, as `alias` in DuckDB."""
-
-    given: str
-    schema: str | None
-    cells: tuple[Cell, ...]
-
-
-@dataclass
-class Scope:
-    """The tables of one FROM clause, what `*` shows of them, and the scope around."""
-
-    names: "_Names"
-    outer: "Scope | None"
-    sources: list[_Source] = field(default_factory=list)
-    shown: list[Cell] = field(default_factory=list)
-    windows: dict[str, exp.Expr] = field(default_factory=dict)
-
-    @property
-    def now(self) -> datetime:
-        return self.names.now
-
-    def column(self, node: exp.Column) -> Cell:
-        """Find the column that a name means.
-
-        Raises Refused.
-        """
-        scope: Scope | None = self
-        while scope is not None:
-            found = scope.find(node)
-            if len(found) > 1:
-                raise Refused(node, f"column {node.name} is ambiguous", "Write the table before it.", wrong=True)
-            if found:
-                return _usable(found[0], node)
-            scope = scope.outer
-        raise self._unknown(node)
-
-    def is_outer(self, node: exp.Column) -> bool:
-        """Return whether a name means a column of a query around this one."""
-        return not self.find(node)
-
-    def find(self, node: exp.Column) -> list[Cell]:
-        """Find the columns of this FROM clause that a name can mean."""
-        only(node, "this", "table", "db")
-        name = folded(node.this)
-        if node.args.get("table") is None:
-            return [cell for cell in self.shown if cell.name == name]
-        return [cell for source in self.named(node) for cell in source.cells if cell.name == name]
-
-    def named(self, node: exp.Column) -> list[_Source]:
-        """Return the tables that the qualifier of a column can mean."""
-        table, schema = folded(node.args["table"]), node.args.get("db")
-        return [
-            source
-            for source in self.sources
-            if source.given == table and (schema is None or source.schema == folded(schema))
-        ]
-
-    def _unknown(self, node: exp.Column) -> Refused:
-        if isinstance(node.this, exp.Star):
-            raise Refused(node, "table.* in an expression")
-        name, table = folded(node.this), node.args.get("table")
-        scopes: list[Scope] = [self]
-        while (outer := scopes[-1].outer) is not None:
-            scopes.append(outer)
-        if table is None and any(source.given == name for each in scopes for source in each.sources):
-            raise Refused(node, f"a row of {name} as a value", "Name its columns.")
-        if table is not None and not any(each.named(node) for each in scopes):
-            known = [source.given for each in scopes for source in each.sources]
-            return Refused(
-                node, f"there is no table {folded(table)} in this FROM", nearest(folded(table), known), wrong=True
-            )
-        columns = [
-            cell.name
-            for each in scopes
-            for source in (each.sources if table is None else each.named(node))
-            for cell in source.cells
-        ]
-        where = "" if table is None else f" in {folded(table)}"
-        return Refused(node, f"there is no column {name}{where}", nearest(name, columns), wrong=True)
-
-    def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
-        """Translate a query in an expression."""
-        inner = self.names.query(node, self)
-        return inner.sql, inner.columns
-
-    def has_windows(self, name: exp.Expr) -> exp.Expr | None:
-        """Return the definition of a window."""
-        return self.windows.get(folded(name))
-
-    def star(self, node: exp.Expr) -> list[Cell]:
-        """Return the columns of `*` or `table.*`."""
-        if isinstance(node, exp.Star):
-            only(node)
-            if not self.sources:
-                raise Refused(node, "* without FROM", wrong=True)
-            return [_usable(cell, node) for cell in self.shown]
-        scope: Scope | None = self
-        found: list[_Source] = []
-        while scope is not None and not found:
-            found, scope = scope.named(node), scope.outer  # type: ignore[arg-type]  # a column whose name is a star
-        if len(found) != 1:
-            raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
-        return [_usable(cell, node) for cell in found[0].cells]
-
-    def add(self, source: _Source, node: exp.Expr) -> None:
-        """Add a table."""
-        if source.given and any(each.given == source.given and each.schema == source.schema for each in self.sources):
-            raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
-        self.sources.append(source)
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return a hint with the names nearest to one that does not exist."""
-    close = get_close_matches(name, list(dict.fromkeys(known)), n=3)
-    if close:
-        return f"Did you mean {' or '.join(close)}?"
-    listed = list(dict.fromkeys(known))
-    return f"There are {', '.join(listed[:12])}{' …' if len(listed) > 12 else ''}." if listed else ""  # noqa: PLR2004
-
-
-def _usable(cell: Cell, node: exp.Expr) -> Cell:
-    if cell.masked:
-        hint = "Ask without it: name the columns that you need in place of *."
-        raise Refused(node, f"column {cell.name} is masked", hint, wrong=True)
-    if cell.type.element is not None and cell.type.element.name == "bpchar":
-        raise Refused(node, f"column {cell.name}, an array of character")
-    return cell
 
 
 class _Names:
@@ -236,7 +78,7 @@ class _Names:
             name = folded(cte.args["alias"].this)
             made = names._recursive(cte, label, outer) if clause.recursive and _names_itself(cte, name) else None
             inner = made or names.query(cte.this, outer)
-            columns = _renamed(inner.columns, cte.args["alias"], cte)
+            columns = renamed(inner.columns, cte.args["alias"], cte)
             texts.append(f"{label} as ({inner.sql})")
             named = _Named(label, tuple(_all_settled(columns)))
             names = _Names(self._catalog, self.now, {**names._queries, name: named}, self._counter)
@@ -248,7 +90,7 @@ class _Names:
             raise Refused(cte, "a recursive query that is not a UNION")
         _check_recursion(body, folded(cte.args["alias"].this))
         first = self.query(body.this, outer)
-        columns = [_settled(cell, f"o{n}") for n, cell in enumerate(_renamed(first.columns, cte.args["alias"], cte))]
+        columns = [_settled(cell, f"o{n}") for n, cell in enumerate(renamed(first.columns, cte.args["alias"], cte))]
         name = folded(cte.args["alias"].this)
         inside = _Names(self._catalog, self.now, {**self._queries, name: _Named(label, tuple(columns))}, self._counter)
         rest = inside.query(body.expression, outer)
@@ -319,13 +161,15 @@ class _Names:
         """Add a table of a FROM clause to its scope, and return its text."""
         label = self.alias()
         text, given, schema, columns = self._opened(node, scope)
+        opened = self._catalog(node) if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) else None
+        key = frozenset(f"{label}.{each}" for each in (opened.key if opened is not None else ()))
         alias = node.args.get("alias")
         if isinstance(alias, exp.TableAlias) and alias.this is not None:
             given, schema = folded(alias.this), None
         if isinstance(alias, exp.TableAlias):
-            columns = _renamed(columns, alias, node)
+            columns = renamed(columns, alias, node)
         cells = tuple(replace(cell, sql=f"{label}.{cell.sql}") for cell in columns)
-        scope.add(_Source(given, schema, cells), node)
+        scope.add(Source(given, schema, cells, key), node)
         return f"{text} as {label}"
 
     def _opened(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:
@@ -338,7 +182,7 @@ class _Names:
                 text, columns = self._function(node.this, scope, node)
                 return text, columns[0].name, None, columns
             case exp.Subquery():
-                only(node, "this", "alias")
+                only(node, "this", "alias", "joins")
                 inner = self.query(node.this, scope.outer)
                 return f"({inner.sql})", "", None, _all_settled(inner.columns)
             case exp.Lateral():
@@ -364,8 +208,6 @@ class _Names:
 
     def _table(self, node: exp.Expr) -> tuple[str, str, str | None, Sequence[Cell]]:
         only(node, "this", "db", "alias", "version", "joins")
-        if node.args.get("joins"):
-            raise Refused(node, "a join in parentheses", "Write a subquery.")
         name = folded(node.this)
         opened = self._catalog(node)  # type: ignore[arg-type]  # the caller has checked it
         if opened is not None:
@@ -383,23 +225,28 @@ class _Names:
         given = folded(alias.this) if isinstance(alias, exp.TableAlias) and alias.this is not None else None
         match node:
             case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
-                only(node, "start", "end", "step", "is_end_exclusive")
-                text, kind = _series(
-                    [expressions.cell(node.args[k]) for k in ("start", "end", "step") if node.args.get(k)], node
-                )
-                return f"lateral ({text})", (Cell("o0", kind, given or "generate_series"),)
+                text, kind = _series(expressions, node)
+                return f"lateral (select {text} as o0)", (Cell("o0", kind, given or "generate_series"),)
             case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
-                cell = expressions.cell((node.expressions or [node.this])[0])
-                element = cell.type.element
-                if element is None or element.name in {"timestamptz", "bpchar"}:
-                    raise Refused(node, f"unnest of {cell.type.shown}")
-                return f"lateral (select unnest({cell.sql}) as o0)", (Cell("o0", element, given or "unnest"),)
+                text, element = _elements(expressions, node)
+                return f"lateral (select {text} as o0)", (Cell("o0", element, given or "unnest"),)
             case _:
                 raise Refused(node, f"{construct(node)} in FROM")
 
 
-def _series(cells: Sequence[Cell], node: exp.Expr) -> tuple[str, Type]:
+def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
+    """Translate unnest of one array."""
+    cell = expressions.cell((node.expressions or [node.this])[0])
+    element = cell.type.element
+    if element is None or element.name in {"timestamptz", "bpchar"}:
+        raise Refused(node, f"unnest of {cell.type.shown}")
+    return f"unnest({cell.sql})", element
+
+
+def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
     """Translate generate_series of whole numbers, or of times by an interval."""
+    only(node, "start", "end", "step", "is_end_exclusive")
+    cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
     first, last, *step = cells
     if first.type.name in {"int2", "int4", "int8"}:
         kind = common(cells, node, "generate_series")
@@ -409,12 +256,12 @@ def _series(cells: Sequence[Cell], node: exp.Expr) -> tuple[str, Type]:
         by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
         guarded = by if not step else f"case when {by} = 0 then {failed('step size cannot equal zero')} else {by} end"
         held = Type("int4") if kind.name == "int2" else kind
-        return f"select cast(unnest(generate_series({start}, {end}, {guarded})) as {held.duckdb}) as o0", held
+        return f"cast(unnest(generate_series({start}, {end}, {guarded})) as {held.duckdb})", held
     if first.type.name in {"timestamp", "timestamptz", "date"} and len(step) == 1:
         by = coerced(step[0], INTERVAL, node).sql
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
         start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
-        return f"select unnest(generate_series({start}, {end}, {by})) as o0", kind
+        return f"unnest(generate_series({start}, {end}, {by}))", kind
     raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
 
 
@@ -460,16 +307,6 @@ def _settled(cell: Cell, sql: str) -> Cell:
 
 def _all_settled(columns: Sequence[Cell]) -> list[Cell]:
     return [_settled(cell, f"o{n}") for n, cell in enumerate(columns)]
-
-
-def _renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:
-    """Give columns the names of an alias, which may name the first of them only."""
-    only(alias, "this", "columns")
-    given = alias.args.get("columns") or []
-    if len(given) > len(columns):
-        raise Refused(node, "an alias with more columns than there are", wrong=True)
-    names = [folded(each) for each in given] + [cell.name for cell in columns[len(given) :]]
-    return [cell.named(name) for cell, name in zip(columns, names, strict=True)]
 
 
 def _typed(cell: Cell, kind: Type, node: exp.Expr) -> str:
@@ -611,63 +448,7 @@ class _Select:
         if clause is None:
             return ""
         only(clause, "this")
-        text = self._names.source(clause.this, self._scope)
-        self._scope.shown += self._scope.sources[-1].cells
-        after_comma = False
-        for join in self._node.args.get("joins") or []:
-            plain = not any(join.args.get(name) for name in ("side", "kind", "on", "using", "method"))
-            after_comma |= plain
-            text += self._join(join, after_comma=after_comma)
-        return f" from {text}"
-
-    def _join(self, join: exp.Expr, *, after_comma: bool) -> str:
-        only(join, "this", "side", "kind", "on", "using", "method")
-        side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
-        if (
-            side not in {"", "left", "right", "full"}
-            or kind not in {"", "inner", "outer", "cross"}
-            or method not in {"", "natural"}
-        ):
-            raise Refused(join, f"{method} {side} {kind} JOIN".strip())
-        if after_comma and side in {"right", "full"}:
-            raise Refused(join, f"{side.upper()} JOIN after a comma", "Write CROSS JOIN in place of the comma.")
-        text = self._names.source(join.this, self._scope)
-        right = self._scope.sources[-1].cells
-        using = [folded(each) for each in join.args.get("using") or []]
-        if method:
-            mine = {cell.name for cell in right}
-            using = [cell.name for cell in self._scope.shown if cell.name in mine]
-        if using:
-            return f" {side or 'inner'} join {text} on {self._using(using, side, right, join)}"
-        self._scope.shown += right
-        on = join.args.get("on")
-        if on is None:
-            if side and not method:
-                raise Refused(join, f"{side.upper()} JOIN without ON", wrong=True)
-            return f" cross join {text}" if not side else f" {side} join {text} on true"
-        return f" {side or 'inner'} join {text} on {self._rows.condition(on)}"
-
-    def _using(self, names: Sequence[str], side: str, right: Sequence[Cell], join: exp.Expr) -> str:
-        conditions, merged = [], []
-        for name in names:
-            one = [cell for cell in self._scope.shown if cell.name == name]
-            other = [cell for cell in right if cell.name == name]
-            if len(one) != 1 or len(other) != 1:
-                raise Refused(join, f"USING ({name})", "It must be one column of each side.", wrong=True)
-            left, right_ = _usable(one[0], join), _usable(other[0], join)
-            conditions.append(compared("=", left, right_, join).sql)
-            merged.append(self._merged(left, right_, side, join))
-        rest = [cell for cell in (*self._scope.shown, *right) if cell.name not in names]
-        self._scope.shown[:] = [*merged, *rest]
-        return " and ".join(conditions)
-
-    @staticmethod
-    def _merged(one: Cell, other: Cell, side: str, join: exp.Expr) -> Cell:
-        kind = common((one, other), join, "USING")
-        left, right = coerced(one, kind, join), coerced(other, kind, join)
-        if side == "full":
-            return Cell(f"coalesce({left.sql}, {right.sql})", kind, one.name)
-        return replace(right if side == "right" else left, name=one.name)
+        return f" from {Joins(self._names, self._scope).text(clause.this, self._node.args.get('joins') or [])}"
 
     def _columns(self) -> list[Cell]:
         columns = list(self._listed())
@@ -685,9 +466,19 @@ class _Select:
                     yield from self._scope.star(node)
                 case exp.Alias():
                     only(node, "this", "alias")
-                    yield self._expressions.cell(node.this).named(folded(node.args["alias"]))
+                    yield self._shown(node.this).named(folded(node.args["alias"]))
                 case _:
-                    yield self._expressions.cell(node)
+                    yield self._shown(node)
+
+    def _shown(self, node: exp.Expr) -> Cell:
+        """Translate a column of the result, which may be a set of rows."""
+        if not isinstance(node, exp.Explode | exp.ExplodingGenerateSeries):
+            return self._expressions.cell(node)
+        if self._node.args.get("group") or self._node.find(exp.AggFunc, exp.Window):
+            raise Refused(node, f"{construct(node)} in SELECT beside an aggregate", "Write it in FROM.")
+        is_series = isinstance(node, exp.ExplodingGenerateSeries)
+        text, kind = (_series if is_series else _elements)(self._rows, node)
+        return Cell(text, kind, "generate_series" if is_series else "unnest")
 
     def _group(self, columns: Sequence[Cell]) -> str:
         clause = self._node.args.get("group")
@@ -696,7 +487,13 @@ class _Select:
         only(clause, "expressions")
         if clause.args.get("all") is not None:
             raise Refused(clause, "GROUP BY DISTINCT")
-        return f" group by {', '.join(self._group_item(each, columns) for each in clause.expressions)}"
+        items = [self._group_item(each, columns) for each in clause.expressions]
+        return f" group by {', '.join([*items, *self._determined(items)])}"
+
+    def _determined(self, keys: Sequence[str]) -> list[str]:
+        """Return the columns of tables whose keys are grouped by: they have one value in each group."""
+        sources = [each for each in self._scope.sources if each.key and each.key <= set(keys)]
+        return [cell.sql for source in sources for cell in source.cells if cell.sql not in keys and not cell.masked]
 
     def _group_item(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
         """Translate a key, a list of keys, ROLLUP, CUBE or GROUPING SETS."""

@@ -19,7 +19,8 @@ from auditlake.query.embedded.queries import Field
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import parse, place_of
-from auditlake.query.postgres.queries import Opened, Query, folded, translate
+from auditlake.query.postgres.queries import translate
+from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import (
     BOOL,
     BYTEA,
@@ -210,7 +211,12 @@ def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Ope
         Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES, masked=each.masked)
         for n, each in enumerate(columns)
     ]
-    return Opened(view, name, tuple(cells))
+    key = () if any(each.column is None for each in columns) else _key(columns)
+    return Opened(view, name, tuple(cells), key)
+
+
+def _key(columns: tuple[ShownColumn, ...]) -> tuple[str, ...]:
+    return tuple(f"c{n}" for n, each in enumerate(columns) if each.column is not None and each.column.key)
 
 
 _LSN_NAMES = frozenset({*LSNS, "lsn", "end_lsn", "lsn_from", "lsn_to"})

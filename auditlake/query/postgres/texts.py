@@ -1,13 +1,21 @@
-"""PostgreSQL's texts of intervals and floats. Pure.
+"""PostgreSQL's texts of intervals and floats, and local times. Pure.
 
 Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
 """
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import ColumnType, Conversion
 
 _DOUBLE, _REAL = ColumnType(Conversion.FLOAT, "double"), ColumnType(Conversion.FLOAT, "float")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
+
+
+def at_zone(at: datetime, zone: str) -> datetime:
+    """Return the local time of a time in UTC."""
+    return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def double_text(value: float) -> str:

@@ -135,6 +135,8 @@ def is_comparable(of: Type) -> bool:
 
 def is_groupable(of: Type) -> bool:
     """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
+    if of.element is not None:
+        return is_groupable(of.element)
     return bool(of.labels) or (of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC)
 
 

@@ -213,7 +213,7 @@ select to_char(1234567.891, '9,999,999'), to_char(123, '9,999,999'), to_char(123
 select date_part('year', placed), date_part('epoch', shipped), date_part('second', placed), date_part('month', born) from orders, customers where customers.id = 1 order by 1, 2
 select status, qty > 3 as big, count(*), sum(price), grouping(status), grouping((qty > 3), status) from orders group by rollup(status, (qty > 3)) order by 1, 2, 5, 6
 select status, count(*) from orders group by cube(status, customer_id % 2) order by 1, 2
-select status, customer_id % 3 as m, max(price) from orders group by grouping sets ((status), (2), ()) order by 1, 2
+select status, customer_id % 3 as m, max(price) from orders group by grouping sets ((status), (2), ()) order by 1, 2, 3
 select status, sum(qty) from orders group by rollup(1) having grouping(status) = 1
 select count(*), grouping(status) from orders where id < 0 group by rollup(status)
 select status, sum(sum(qty)) over (order by status), rank() over (order by count(*)) from orders group by grouping sets (status, ()) order by 1, 2
@@ -318,3 +318,90 @@ select a.id from spans a join spans b on a.span = b.span
 select id, span in (select span from spans where id = 2) from spans
 select id, rank() over (order by span) from spans
 select settings in (select settings from customers) from customers
+select * from (customers c cross join (values (1)) v(n)) as tx (a, b) order by a
+select * from (orders o join customers c on o.customer_id = c.id) order by o.id
+select o.id, c.name from orders o left join (customers c join parcels p on p.id = c.id) on o.customer_id = c.id order by o.id
+select o.id, p.stage from orders o left join customers c left join parcels p on p.id = c.id on o.customer_id = c.id order by o.id
+select * from ((select 1 as x) s join customers c on c.id = s.x) j
+select j.x, name from ((select 1 as x) s join customers c on c.id = s.x) j
+select s.x from ((select 1 as x) s join customers c on c.id = s.x) j
+select id from (orders join (customers join parcels using (id)) using (id)) order by 1
+select * from ((orders full join parcels using (id)) full join boxes using (id)) as j order by id
+select a.id from (orders a join orders a on true)
+select * from (select 1 as a) s, lateral (select s.a + 1 as b) t
+select * from ((select 1)) s
+select var_pop(qty), var_samp(qty), variance(price), stddev(price), stddev_pop(rate), stddev_samp(id), stddev(total) from orders
+select status, var_pop(price), stddev(price), variance(qty), stddev_pop(total) from orders group by status order by status
+select stddev(id) from orders where id = 1
+select stddev_pop(id), var_pop(price), variance(id) from orders where id = 1
+select var_pop(id) from orders where id < 0
+select id, var_pop(price) over (order by id rows between 2 preceding and current row), stddev(qty) over (partition by status order by id) from orders order by id
+select id, sum(total) over (order by id rows between 2 preceding and 1 following), avg(total) over (partition by status) from orders order by id
+select id, sum(total) filter (where qty > 2) over (order by id) from orders order by id
+select percentile_cont(0.5) within group (order by qty), percentile_cont(0.95) within group (order by price), percentile_disc(0.5) within group (order by price), percentile_disc(0) within group (order by name desc) from orders join customers using (id)
+select status, percentile_cont(0.25) within group (order by qty), percentile_disc(0.9) within group (order by placed) from orders group by status order by status
+select percentile_disc(0.5) within group (order by qty) filter (where status = 'new') from orders
+select percentile_cont(1.5) within group (order by qty) from orders
+select percentile_cont(0.5) within group (order by weight) from orders
+select percentile_cont(0.5) within group (order by total), percentile_disc(0.3) within group (order by total) from orders
+select array_agg(distinct status), string_agg(distinct status, ',') from orders
+select array_agg(distinct status order by status desc) from orders
+select customer_id, array_agg(distinct qty), string_agg(distinct note, '|' order by note desc) from orders group by customer_id order by customer_id
+select id, array_agg(qty) over (order by id rows 2 preceding) from orders order by id
+select any_value(status) from orders where status = 'paid'
+select id, sum(qty) over (order by id range between 3 preceding and 1 following) from orders order by id
+select id, sum(qty) over (order by qty desc range between 3::int8 preceding and 1::int2 following) from orders order by id
+select id, count(*) over (order by placed range between '3 days'::interval preceding and current row) from orders order by id
+select id, count(*) over (order by placed desc range between interval '1 month' preceding and interval '2 days' following exclude current row) from orders order by id
+select id, count(*) over (order by shipped range between '1 year' preceding and '1 month' preceding) from orders order by id
+select id, count(*) over (order by born range between '2 years'::interval preceding and '1 day' following) from customers order by id
+select id, sum(qty) over (w rows 1 preceding), sum(qty) over w, rank() over (w order by qty, id) from orders window w as (partition by status) order by id
+select id, sum(qty) over (w order by id) from orders window w as (order by qty) order by id
+select id, sum(qty) over (w partition by id) from orders window w as (order by qty) order by id
+select id, sum(qty) over (w) from orders window w as (order by id rows 1 preceding) order by id
+select id, nth_value(status, 2) over (order by id), nth_value(qty, 3) over (partition by status order by id) from orders order by id
+select id, lag(qty, 1, 0.5) over (order by id), lead(id, 2, 7.25) over (order by id) from orders order by id
+select c.id, c.name, c.email, count(*) from customers c join orders o on o.customer_id = c.id group by c.id order by c.id
+select c.*, sum(o.price) as total from customers c left join orders o on o.customer_id = c.id group by c.id having c.vip order by total desc nulls last, c.id
+select settings, count(*) from customers group by id order by id
+select name from customers where email like any (array['user1%', '%2@%']) order by id
+select name from customers where email not like all (array['user1%', null]) order by id
+select name from customers where name ilike any ('{a%,B%}') order by id
+select placed at time zone 'Europe/Paris' as local, date_trunc('day', placed at time zone 'America/New_York'), placed at time zone 'Asia/Kathmandu' from orders order by id
+select placed at time zone 'utc', shipped at time zone 'UTC' from orders order by id
+select extract(epoch from placed - timestamptz '2026-01-01 00:00+00'), extract(day from placed - timestamptz '2026-02-01'), extract(hour from timestamp '2026-01-01' - shipped), extract(minute from interval '-1 hour -30 minutes'), extract(second from interval '1.25 seconds'), extract(epoch from interval '1 year 2 months 3 days 04:05:06.5'), extract(epoch from interval '-14 months') from orders order by id
+select extract(year from interval '14 months'), extract(month from interval '-14 months'), date_part('day', interval '3 days 4 hours'), date_part('epoch', interval '1 day') 
+select lpad(note, 4, '0'), rpad(note, 3), lpad(note, 2), lpad(name, 9, 'xy'), rpad(name, 0), lpad(name, -2, 'x'), rpad(name, 4, '') from orders join customers using (id) order by id
+select pg_typeof(id), pg_typeof(price), pg_typeof(placed), pg_typeof(null), pg_typeof('x') from orders where id = 1
+select distinct tags from customers
+select name from customers where not (email like any (array['user1%', null])) order by id
+select date '2026-13-01'
+select id, unnest(tags) from customers order by id, 2
+select unnest(tags) as tag, generate_series(1, 3) as n from customers where id < 5 order by id, n
+select generate_series(1, 3), generate_series(date '2026-01-01', date '2026-01-03', interval '1 day')
+select distinct unnest(tags) from customers order by 1
+select array_length(tags, 1), cardinality(tags), array_to_string(tags, '+'), array_position(tags, 'b'), array_length(tags, 2) from customers order by id
+select '{1,2,null}'::int[], array['1', '2']::int[], tags::text[], '{}'::text[], array[]::int[], (array[1.5, 2.5]::int[])[1] from customers order by id
+select id from orders where status = any('{new,sent}') order by id
+select id from orders where id = any('{1,2}'::int[]) order by id
+select name from customers where email not like all (array['user1%', '%2@%']) order by id
+select name from customers where email not ilike any (array['USER1%', 'user2%']) order by id
+select name from customers where not email like all (array['user1%', '%2@%']) order by id
+select id from orders where id not in (1,2) and status not like 'n%' and qty not between 1 and 2 order by id
+select tags[1], tags[2], tags[9], id from customers order by id
+select var_pop(weight) from orders
+select (select count(*) from orders o where sum(c.id) > o.id) from customers c
+select my_sum(id) filter (where id > 1) from orders
+select c.name, count(*) from customers c group by rollup(c.id)
+select placed at time zone 'Nowhere/City' from orders
+select interval '1.5 days'
+select date 'Jan 1 2026'
+select count(*), unnest(tags) from customers group by tags
+select * from orders join customers using (id) as x
+with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) search depth first by n set o select * from t
+with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) cycle n set is_cycle using path select * from t
+with t as (select 1) values (1)
+select sum(x::numeric) from (values ('1'), ('-Infinity')) v(x)
+select string_agg(distinct email::text, ',' order by email) from customers
+select string_agg(distinct email, ',' order by email::text) from customers
+select string_agg(distinct email, ',' order by email) from customers

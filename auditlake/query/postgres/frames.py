@@ -1,0 +1,77 @@
+"""Frames of windows: ROWS, RANGE and GROUPS with their bounds. Pure.
+
+RANGE adds an offset to the key of the order, so the key is widened until no sum overflows.
+
+Authority: postgresql.org/docs/current/sql-expressions.html#SYNTAX-WINDOW-FUNCTIONS
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.conversions import coerced
+from auditlake.query.postgres.types import INTEGERS, INTERVAL, TIMES, UNKNOWN
+
+_EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
+
+
+def with_offsets(spec: exp.Expr, keys: Sequence[Cell]) -> list[Cell]:
+    """Return the keys of an order as RANGE with offsets needs them.
+
+    Raises Refused.
+    """
+    if _kind(spec) != "range" or not any(isinstance(spec.args.get(each), exp.Expr) for each in ("start", "end")):
+        return list(keys)
+    if len(keys) != 1:
+        raise Refused(spec, "RANGE with an offset and not one key of ORDER BY", wrong=True)
+    name = keys[0].type.name
+    if name in INTEGERS:
+        return [replace(keys[0], sql=f"cast({keys[0].sql} as hugeint)")]
+    if name in TIMES:
+        return [replace(keys[0], sql=f"cast({keys[0].sql} as timestamp)")]
+    raise Refused(spec, f"RANGE with an offset over {keys[0].type.shown}")
+
+
+def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Sequence[Cell]) -> str:
+    """Translate a frame.
+
+    Raises Refused.
+    """
+    if spec is None:
+        return ""
+    only(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
+    kind = _kind(spec)
+    ends = [_bound(spec, name, cell, keys) for name in ("start", "end")]
+    left_out = spec.args.get("exclude")
+    word = "" if left_out is None else str(left_out.name if isinstance(left_out, exp.Expr) else left_out).lower()
+    if kind not in {"rows", "range", "groups"} or word not in _EXCLUDED:
+        raise Refused(spec, f"{kind.upper()} {word.upper()} of a window".replace("  ", " "))
+    return f" {kind} between {ends[0]} and {ends[1] or 'current row'}{' exclude ' if word else ''}{word}"
+
+
+def _kind(spec: exp.Expr) -> str:
+    return str(spec.args.get("kind") or "").lower()
+
+
+def _bound(spec: exp.Expr, name: str, cell: Callable[[exp.Expr], Cell], keys: Sequence[Cell]) -> str:
+    value, side = spec.args.get(name), str(spec.args.get(f"{name}_side") or "").lower()
+    if value is None:
+        return ""
+    return f"{value.lower() if isinstance(value, str) else _offset(spec, value, cell, keys)} {side}".strip()
+
+
+def _offset(spec: exp.Expr, value: exp.Expr, cell: Callable[[exp.Expr], Cell], keys: Sequence[Cell]) -> str:
+    constant = value.unnest()
+    constant = constant.this if isinstance(constant, exp.Cast) else constant
+    if not isinstance(constant, exp.Literal) or "-" in str(constant.this):
+        raise Refused(spec, "a window's bound of this form")
+    found = cell(value)
+    if _kind(spec) != "range" or keys[0].type.name in INTEGERS:
+        if found.type.name not in INTEGERS:
+            raise Refused(spec, f"a window's bound of {found.type.shown}")
+        return f"cast({found.sql} as {'hugeint' if _kind(spec) == 'range' else 'bigint'})"
+    if found.type not in {INTERVAL, UNKNOWN}:
+        raise Refused(spec, f"a window's bound of {found.type.shown} over {keys[0].type.shown}", wrong=True)
+    return coerced(found, INTERVAL, spec).sql

@@ -1,0 +1,123 @@
+"""Joins of a FROM clause, also in parentheses. Pure.
+
+An alias of a join in parentheses hides the names of its tables; DuckDB's aliases of them stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from auditlake.query.postgres.arithmetic import compared
+from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.conversions import coerced, common
+from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.scopes import Names, Scope, Source, folded, renamed, usable
+
+
+class Joins:
+    """Tables that are joined to those of a scope."""
+
+    def __init__(self, names: Names, scope: Scope) -> None:
+        self._names = names
+        self._scope = scope
+
+    def text(self, first: exp.Expr, joins: Sequence[exp.Expr]) -> str:
+        """Add a table and what is joined to it, and return their text.
+
+        Raises Refused.
+        """
+        return self._joined(self._operand(first), joins)
+
+    def _joined(self, first: tuple[str, Sequence[Cell]], joins: Sequence[exp.Expr]) -> str:
+        text, cells = first
+        self._scope.shown += cells
+        after_comma = False
+        for join in joins:
+            after_comma |= not any(join.args.get(name) for name in ("side", "kind", "on", "using", "method"))
+            text += self._join(join, after_comma=after_comma)
+        return text
+
+    def _operand(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        """Return the text of a table or of a join in parentheses, and its columns."""
+        joins = node.args.get("joins")
+        if not joins:
+            return self._alone(node)
+        within = Joins(self._names, Scope(self._names, self._scope.outer))
+        return self._placed(within._joined(within._alone(node), joins), within._scope, None, node)
+
+    def _alone(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        if not _is_wrapped(node):
+            return self._names.source(node, self._scope), self._scope.sources[-1].cells
+        only(node, "this", "alias", "joins")
+        within = Joins(self._names, Scope(self._names, self._scope.outer))
+        return self._placed(within.text(node.this, []), within._scope, node.args.get("alias"), node)
+
+    def _placed(self, text: str, inner: Scope, alias: exp.Expr | None, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        """Add the tables of a join, or one table with the name of an alias."""
+        if not isinstance(alias, exp.TableAlias):
+            for each in inner.sources:
+                self._scope.add(each, node)
+            return f"({text})", inner.shown
+        cells = tuple(renamed(inner.shown, alias, node))
+        self._scope.add(Source(folded(alias.this), None, cells), node)
+        return f"({text})", cells
+
+    def _join(self, join: exp.Expr, *, after_comma: bool) -> str:
+        only(join, "this", "side", "kind", "on", "using", "method")
+        side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
+        if (
+            side not in {"", "left", "right", "full"}
+            or kind not in {"", "inner", "outer", "cross"}
+            or method not in {"", "natural"}
+        ):
+            raise Refused(join, f"{method} {side} {kind} JOIN".strip())
+        if after_comma and side in {"right", "full"}:
+            raise Refused(join, f"{side.upper()} JOIN after a comma", "Write CROSS JOIN in place of the comma.")
+        text, right = self._operand(join.this)
+        using = [folded(each) for each in join.args.get("using") or []]
+        if method:
+            mine = {cell.name for cell in right}
+            using = [cell.name for cell in self._scope.shown if cell.name in mine]
+        if using:
+            return f" {side or 'inner'} join {text} on {self._using(using, side, right, join)}"
+        self._scope.shown += right
+        on = join.args.get("on")
+        if on is None:
+            if side and not method:
+                raise Refused(join, f"{side.upper()} JOIN without ON", wrong=True)
+            return f" cross join {text}" if not side else f" {side} join {text} on true"
+        condition = Expressions(self._scope, aggregates=False).condition(on)
+        return f" {side or 'inner'} join {text} on {condition}"
+
+    def _using(self, names: Sequence[str], side: str, right: Sequence[Cell], join: exp.Expr) -> str:
+        conditions, merged = [], []
+        for name in names:
+            one = [cell for cell in self._scope.shown if cell.name == name]
+            other = [cell for cell in right if cell.name == name]
+            if len(one) != 1 or len(other) != 1:
+                raise Refused(join, f"USING ({name})", "It must be one column of each side.", wrong=True)
+            left, right_ = usable(one[0], join), usable(other[0], join)
+            conditions.append(compared("=", left, right_, join).sql)
+            merged.append(_merged(left, right_, side, join))
+        rest = [cell for cell in (*self._scope.shown, *right) if cell.name not in names]
+        self._scope.shown[:] = [*merged, *rest]
+        return " and ".join(conditions)
+
+
+def _is_wrapped(node: exp.Expr) -> bool:
+    """Return whether parentheses are around a table or a join, rather than a query."""
+    inner = node.this
+    if not isinstance(node, exp.Subquery):
+        return False
+    is_named = isinstance(inner, exp.Subquery) and bool(inner.alias or inner.args.get("joins"))
+    return is_named or not isinstance(inner, exp.Query | exp.Values)
+
+
+def _merged(one: Cell, other: Cell, side: str, join: exp.Expr) -> Cell:
+    """Return the one column that USING makes of two."""
+    kind = common((one, other), join, "USING")
+    left, right = coerced(one, kind, join), coerced(other, kind, join)
+    if side == "full":
+        return Cell(f"coalesce({left.sql}, {right.sql})", kind, one.name)
+    return replace(right if side == "right" else left, name=one.name)

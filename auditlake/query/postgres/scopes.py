@@ -1,0 +1,204 @@
+"""The names that a query can use: the tables of a FROM clause, their columns, and those of the queries around. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Protocol
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.relation import TableName
+
+
+class Names(Protocol):
+    """What translates the queries inside of others."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of the statement."""
+
+    def query(self, node: exp.Expr, outer: "Scope | None") -> "Query":
+        """Translate a query."""
+
+    def source(self, node: exp.Expr, scope: "Scope") -> str:
+        """Add a table of a FROM clause to its scope, and return its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table of the lake as a statement reads it: its view, and the view's columns by name, `c0` and so on.
+
+    `key` are the columns that are different in any two rows, none for the versions of a period.
+    """
+
+    view: str
+    name: TableName
+    columns: tuple[Cell, ...]
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A translated query, and its columns, which are `o0`, `o1` … in DuckDB."""
+
+    sql: str
+    columns: tuple[Cell, ...]
+
+
+def folded(identifier: exp.Expr) -> str:
+    """Return the name that an identifier means."""
+    name = str(identifier.this)
+    if isinstance(identifier, exp.Identifier) and identifier.quoted:
+        return name
+    return "".join(each.lower() if each.isascii() else each for each in name)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table of a FROM clause, as `alias` in DuckDB, with the texts of its key's columns."""
+
+    given: str
+    schema: str | None
+    cells: tuple[Cell, ...]
+    key: frozenset[str] = frozenset()
+
+
+@dataclass
+class Scope:
+    """The tables of one FROM clause, what `*` shows of them, and the scope around."""
+
+    names: Names
+    outer: "Scope | None"
+    sources: list[Source] = field(default_factory=list)
+    shown: list[Cell] = field(default_factory=list)
+    windows: dict[str, exp.Expr] = field(default_factory=dict)
+
+    @property
+    def now(self) -> datetime:
+        return self.names.now
+
+    def column(self, node: exp.Column) -> Cell:
+        """Find the column that a name means.
+
+        Raises Refused.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.find(node)
+            if len(found) > 1:
+                raise Refused(node, f"column {node.name} is ambiguous", "Write the table before it.", wrong=True)
+            if found:
+                return usable(found[0], node)
+            scope = scope.outer
+        raise self._unknown(node)
+
+    def is_outer(self, node: exp.Column) -> bool:
+        """Return whether a name means a column of a query around this one."""
+        return not self.find(node)
+
+    def find(self, node: exp.Column) -> list[Cell]:
+        """Find the columns of this FROM clause that a name can mean."""
+        only(node, "this", "table", "db")
+        name = folded(node.this)
+        if node.args.get("table") is None:
+            return [cell for cell in self.shown if cell.name == name]
+        return [cell for source in self.named(node) for cell in source.cells if cell.name == name]
+
+    def named(self, node: exp.Column) -> list[Source]:
+        """Return the tables that the qualifier of a column can mean."""
+        table, schema = folded(node.args["table"]), node.args.get("db")
+        return [
+            source
+            for source in self.sources
+            if source.given == table and (schema is None or source.schema == folded(schema))
+        ]
+
+    def _unknown(self, node: exp.Column) -> Refused:
+        if isinstance(node.this, exp.Star):
+            raise Refused(node, "table.* in an expression")
+        name, table = folded(node.this), node.args.get("table")
+        scopes: list[Scope] = [self]
+        while (outer := scopes[-1].outer) is not None:
+            scopes.append(outer)
+        if table is None and any(source.given == name for each in scopes for source in each.sources):
+            raise Refused(node, f"a row of {name} as a value", "Name its columns.")
+        if table is not None and not any(each.named(node) for each in scopes):
+            known = [source.given for each in scopes for source in each.sources]
+            return Refused(
+                node, f"there is no table {folded(table)} in this FROM", nearest(folded(table), known), wrong=True
+            )
+        columns = [
+            cell.name
+            for each in scopes
+            for source in (each.sources if table is None else each.named(node))
+            for cell in source.cells
+        ]
+        where = "" if table is None else f" in {folded(table)}"
+        return Refused(node, f"there is no column {name}{where}", nearest(name, columns), wrong=True)
+
+    def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        """Translate a query in an expression."""
+        inner = self.names.query(node, self)
+        return inner.sql, inner.columns
+
+    def has_windows(self, name: exp.Expr) -> exp.Expr | None:
+        """Return the definition of a window."""
+        return self.windows.get(folded(name))
+
+    def star(self, node: exp.Expr) -> list[Cell]:
+        """Return the columns of `*` or `table.*`."""
+        if isinstance(node, exp.Star):
+            only(node)
+            if not self.sources:
+                raise Refused(node, "* without FROM", wrong=True)
+            return [usable(cell, node) for cell in self.shown]
+        scope: Scope | None = self
+        found: list[Source] = []
+        while scope is not None and not found:
+            found, scope = scope.named(node), scope.outer  # type: ignore[arg-type]  # a column whose name is a star
+        if len(found) != 1:
+            raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
+        return [usable(cell, node) for cell in found[0].cells]
+
+    def add(self, source: Source, node: exp.Expr) -> None:
+        """Add a table."""
+        if source.given and any(each.given == source.given and each.schema == source.schema for each in self.sources):
+            raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
+        self.sources.append(source)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return a hint with the names nearest to one that does not exist."""
+    close = get_close_matches(name, list(dict.fromkeys(known)), n=3)
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    listed = list(dict.fromkeys(known))
+    return f"There are {', '.join(listed[:12])}{' …' if len(listed) > 12 else ''}." if listed else ""  # noqa: PLR2004
+
+
+def usable(cell: Cell, node: exp.Expr) -> Cell:
+    """Return a column that a statement may read.
+
+    Raises Refused.
+    """
+    if cell.masked:
+        hint = "Ask without it: name the columns that you need in place of *."
+        raise Refused(node, f"column {cell.name} is masked", hint, wrong=True)
+    if cell.type.element is not None and cell.type.element.name == "bpchar":
+        raise Refused(node, f"column {cell.name}, an array of character")
+    return cell
+
+
+def renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:
+    """Give columns the names of an alias, which may name the first of them only.
+
+    Raises Refused.
+    """
+    only(alias, "this", "columns")
+    given = alias.args.get("columns") or []
+    if len(given) > len(columns):
+        raise Refused(node, "an alias with more columns than there are", wrong=True)
+    names = [folded(each) for each in given] + [cell.name for cell in columns[len(given) :]]
+    return [cell.named(name) for cell, name in zip(columns, names, strict=True)]
