@@ -3,7 +3,8 @@
 The shapes of a tail's changes and of its history may be older than the columns at its end (`schema.evolution` decides
 which columns a tail adds). A row that existed when a column was added has the same value in it as in PostgreSQL: the
 column's *missing value* (`schema.missing_values`), until the row is changed. Hence:
-  1. A change in the older shape is treated as a change that sets the missing value.
+  1. A change in the older shape is treated as a change that sets the missing value; one after the column was dropped
+     again sets none, as in a tail that begins after the drop.
   2. Open versions of the history get the missing value.
   3. A version closed before the column existed never showed it: the column is NULL there.
 
@@ -86,15 +87,15 @@ def _lsn(lsn: Lsn) -> Expression:
 
 def changes_in_shape(changes: DataFrame, tail: Tail) -> DataFrame:
     """Return the changes in the columns of the tail's end; `changes` must have the column `relation`."""
-    missing = {addition.column.stored: addition.missing for addition in tail.added}
-    texts = [missing.get(column.stored) for column in tail.columns]
+    added = {addition.column.stored: addition for addition in tail.added}
+    texts = [_lacked(added.get(column.stored)) for column in tail.columns]
     layouts = {number: layout for number, layout in tail.followed.layouts.items() if not _fits(layout, tail)}
     if not layouts:
         return changes
     return changes.withColumns(
         {
             "new": _arranged("new", layouts, lambda _: texts),
-            "old": _arranged("old", layouts, lambda layout: texts if layout.whole_old else [None] * len(texts)),
+            "old": _arranged("old", layouts, lambda layout: texts if layout.whole_old else [_lacked()] * len(texts)),
             "unchanged": _renumbered(layouts),
         }
     )
@@ -104,11 +105,19 @@ def _fits(layout: Layout, tail: Tail) -> bool:
     return layout.is_plain and layout.width == len(tail.columns)
 
 
-def _arranged(name: str, layouts: dict[int, Layout], texts: Callable[[Layout], Sequence[str | None]]) -> Expression:
+def _lacked(added: AddedColumn | None = None) -> Expression:
+    """Return the text of a column in a change whose shape lacks it."""
+    text = F.lit(added.missing if added else None).cast("string")
+    if added is None or added.column.until is None:
+        return text
+    return F.when(F.col("lsn") <= int(added.since), text)
+
+
+def _arranged(name: str, layouts: dict[int, Layout], texts: Callable[[Layout], Sequence[Expression]]) -> Expression:
     arranged = F.col(name)
     for number, layout in layouts.items():
         values = [
-            F.lit(text).cast("string") if place is None else F.col(name)[place]
+            text if place is None else F.col(name)[place]
             for place, text in zip(layout.places, texts(layout), strict=True)
         ]
         here = (F.col("relation") == number) & F.col(name).isNotNull()

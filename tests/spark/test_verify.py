@@ -19,7 +19,9 @@ import pytest
 from auditlake.apply.apply import apply_pending
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import put_commit
+from auditlake.delta.sql import connect as connect_embedded
 from auditlake.erasure.retention import expire_versions
+from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
@@ -250,6 +252,36 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
     code, found = site.found("--no-source")
     assert code == 6
     assert any(each.startswith("outside horizon and position") for each in found["t"])
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path, batches: int) -> None:
+    """Applied with its end in one batch or in two: versions from after its end have no value in it."""
+    site = Site(database, chosen_lake(tmp_path / "lake"))
+    site.execute("create table t (id int primary key, v text)")
+    site.execute("insert into t select n, 'secret' from generate_series(1, 6) n")
+    copied = command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root, "--slot", "dropping"])
+    assert copied.code == 0, copied.stderr
+    transactions = [
+        "insert into t values (7, 'secret'); update t set v = 'secret2' where id in (1, 2)",
+        """alter table t add column c text not null default 'secret3'; insert into t values (8, 'secret', 'secret4');
+           update t set v = 'secret5' where id in (2, 3)""",
+        "alter table t drop column c; insert into t values (9, 'after'); update t set v = 'after' where id = 4",
+        "insert into t values (10, 'after'); update t set v = 'after' where id in (1, 3, 7, 8)",
+    ]
+    for number, statements in enumerate(transactions, 1):
+        site.execute(statements)
+        for stage in ("capture", "apply") if number % (len(transactions) // batches) == 0 else ("capture",):
+            done = command.run_here([stage, "--until-current", "--source", database, "--lake", site.lake.root])
+            assert done.code == 0, done.stderr
+    done = site.verify("--no-source")
+    assert done.code == 0, done.stdout + done.stderr
+    files = find_files(_history(site, "t"))
+    assert files is not None
+    with closing(connect_embedded()) as connection:
+        later = connection.sql(rows_of(connection, files, ["id", "c"], "v = 'after'")).fetchall()
+    assert sorted(later) == [(number, None) for number in (1, 3, 4, 7, 8, 9, 10)]
 
 
 class _Now(Period):
