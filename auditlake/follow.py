@@ -18,6 +18,7 @@ from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.engine import Engine
+from auditlake.erasure.retention import Retaining
 from auditlake.lake.belonging import require_together
 from auditlake.lake.erasure_gate import at_work
 from auditlake.lake.history import Histories
@@ -83,8 +84,8 @@ class ParkedReports:
 class Applier:
     """Apply batch after batch; keeps the LSN up to which idle tables were searched for changes."""
 
-    def __init__(self, lake: Lake, spark: SparkOnDemand, say: Report) -> None:
-        """Prepare to apply; Spark starts when something is left to it."""
+    def __init__(self, lake: Lake, spark: SparkOnDemand, say: Report, retaining: Retaining | None = None) -> None:
+        """Prepare to apply; Spark starts when something is left to it. `retaining` lets versions expire."""
         self.lake = lake
         self.spark = spark
         self._say = say
@@ -97,6 +98,7 @@ class Applier:
         self._recorded: FoldedBy | None = None
         self._next_s = 0.0
         self._upkeep: Upkeep | None = None
+        self._retaining = retaining
         self._moved: set[TableName] = set()
         self._resynced = 0
         self.interval_s = _BATCH_INTERVAL_S
@@ -198,12 +200,14 @@ class Applier:
         check_reached(self.parked.values(), target)
 
     def maintain(self) -> None:
-        """Compact and expire files of the tables that were written, if that is worth its time."""
+        """Compact and expire files of the tables that were written, if that is worth its time; let versions expire."""
         moved, self._moved = self._moved, set()
         if moved:
             self._upkeep = self._upkeep or Upkeep(self.spark, self.lake, self._say)
             with at_work(self.lake):
                 self._upkeep.after(moved)
+        if self._retaining is not None:
+            self._retaining.tend()
 
 
 def _mark_reached(applied: Applied) -> None:
@@ -251,13 +255,15 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Background work of a run without a target: copy new tables, and resync those that changed without row events.
+    """Background work of a run without a target.
 
-    A run with a target does the second before it ends.
+    Copy new tables, resync those that changed without row events, let versions expire. A run with a target does the
+    second before it ends.
     """
 
     new_tables: Job | None = None
     resync: AutomaticResync | None = None
+    retaining: Retaining | None = None
 
 
 def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Report, beside: Beside | None = None) -> None:
@@ -277,7 +283,7 @@ def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Report,
             if task.until is None and beside.new_tables is not None:
                 arguments = (beside.new_tables, stop, say)
                 threading.Thread(target=watch, args=arguments, name="new-tables", daemon=True).start()
-            applier = Applier(task.lake, spark, say)
+            applier = Applier(task.lake, spark, say, beside.retaining)
             _apply_beside(capturing, task, stop, applier, beside.resync)
             finish = not stop.is_set()
         finally:

@@ -1,7 +1,12 @@
-"""Upkeep on a cluster: `spark-submit jobs/maintain.py LAKE`. Joins files of the histories and deletes expired ones."""
+"""Upkeep on a cluster: `spark-submit jobs/maintain.py LAKE`. Joins files of the histories and deletes expired ones.
+
+Versions expire as `[retention]` of `auditlake.toml` in the working folder of the driver says.
+"""
 
 import sys
 
+from auditlake.config import load_settings
+from auditlake.erasure.retention import expire_versions
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import maintain
 from auditlake.lake.manifest import require_manifest
@@ -11,6 +16,7 @@ from auditlake.store.objects import settings_for_spark
 
 if __name__ == "__main__":
     with exit_on_errors():
-        lake = Lake.at(sys.argv[1])
+        lake, rules = Lake.at(sys.argv[1]), load_settings(lake=sys.argv[1]).retention.versions
         require_manifest(lake)
+        expire_versions(lake, rules, "maintain", say)
         maintain(SparkOnDemand(settings_for_spark(lake.root)), lake, say)

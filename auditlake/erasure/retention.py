@@ -35,7 +35,7 @@ from pyroaring import BitMap64
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
-from auditlake.errors import ConfigError, LakeConflict, LakeUnusable, Unsupported
+from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, open_history
@@ -47,13 +47,15 @@ from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
 from auditlake.mask_rules import matches_table
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, FailureReports, Notice
 from auditlake.retention_rules import Period, Rules
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
 from auditlake.temporal.when import format_us
 
 _ATTEMPTS = 20
+_EVERY_S = 3 * 3600.0
+"""Periods are days at least, and to look for what has expired takes a listing of every history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,29 @@ def expire_versions(lake: Lake, rules: Rules, command: str, report: Callable[[st
         known = read_known(lake)
         _require_matching(known, rules)
         _Run(known, rules, holds_in_force(lake), report).expire()
+
+
+class Retaining:
+    """Retention between the batches of one process, every three hours; while another process removes rows, later."""
+
+    def __init__(self, lake: Lake, rules: Rules, command: str, report: Callable[[str], None]) -> None:
+        self._lake, self._rules, self._command, self._report = lake, rules, command, report
+        self._failures = FailureReports(report)
+        self._next_s = time.monotonic()
+
+    def tend(self) -> None:
+        """Let versions expire if it is time; a failure is reported once, and tried again the next time."""
+        if not self._rules or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _EVERY_S
+        try:
+            expire_versions(self._lake, self._rules, self._command, self._report)
+        except LakeConflict:
+            return
+        except AuditlakeError as exc:
+            self._failures.report("no version expires", exc)
+        else:
+            self._failures.forget()
 
 
 def confirm_restored(lake: Lake) -> None:

@@ -49,12 +49,14 @@ def follow(settings: Settings, until: Until) -> None:
       auditlake follow --until-current
     """
     from auditlake import follow as stage
+    from auditlake.erasure.retention import Retaining
     from auditlake.ledger.beside import sealing
 
     stages = Beat.CAPTURE, Beat.APPLY
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
         task, spark = _task(settings, until), spark_of(settings)
-        beside = stage.Beside(_new_tables(settings), _automatic(settings, spark))
+        retaining = Retaining(task.lake, settings.retention.versions, "follow", say)
+        beside = stage.Beside(_new_tables(settings), _automatic(settings, spark), retaining)
         with sealing(task.lake, settings.digest, "follow", say):
             stage.follow(task, spark, stop, say, beside)
     _report_stop(stop)
@@ -129,13 +131,15 @@ def apply(settings: Settings, *, until_current: bool) -> None:
       auditlake apply --until-current
     """
     from auditlake import follow as stage
+    from auditlake.erasure.retention import Retaining
     from auditlake.lake.manifest import require_manifest
 
     lake = lake_of(settings)
     require_manifest(lake)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
-        stage.run_apply(stage.Applier(lake, spark_of(settings), say), stop, once=until_current)
+        retaining = Retaining(lake, settings.retention.versions, "apply", say)
+        stage.run_apply(stage.Applier(lake, spark_of(settings), say, retaining), stop, once=until_current)
     _report_stop(stop)
 
 

@@ -4,6 +4,8 @@ Versions of `orders` in the small lake ended at 0x150 (T0 + 6 s) and 0x200 (T0 +
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +19,11 @@ from auditlake.delta import log_writer
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_writer import Action
 from auditlake.delta.sql import read_newest, select
+from auditlake.engine import Engine
 from auditlake.erasure import retention
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
+from auditlake.follow import Applier
 from auditlake.lake.compaction import fence
 from auditlake.lake.expiries import ExpiredTable, read_runs
 from auditlake.lake.history import HistoryTable, open_history
@@ -27,7 +31,8 @@ from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.retention_rules import parse_period
+from auditlake.retention_rules import Rules, parse_period
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import remove_files
 from auditlake.store.place import Place
 from tests.command import Done, run, run_here
@@ -317,6 +322,74 @@ def test_more_missing_rows_than_expired_are_named(lake: Lake) -> None:
     _expire(lake)
     edit_rows(lake.history(ORDERS), without("id", 2))
     assert ("removed rows", "public.orders", 0x100, None) in found(compared(lake, digest))
+
+
+def _following(lake: Lake, said: list[str], rules: Rules = _RULES) -> Applier:
+    """Return what applies in a `follow` with `[retention]`."""
+    retaining = retention.Retaining(lake, rules, "follow", said.append)
+    return Applier(lake, SparkOnDemand({}, Engine.DUCKDB), said.append, retaining)
+
+
+def test_versions_expire_while_a_lake_is_followed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in three hours; what is applied later is folded onto what is left."""
+    before, said = _answers(lake), list[str]()
+    applier = _following(lake, said)
+    _pass(lake, 8)
+    applier.maintain()
+    assert (_ends(lake), _table(lake).horizon) == ([0x200], 0x180)
+    assert ["1 versions that ended up to 0/180" in line for line in said] == [True]
+    applier.apply()
+    _pass(lake, 11)
+    applier.maintain()
+    assert _table(lake).horizon == 0x180
+    monkeypatch.setattr(retention, "_EVERY_S", 0.0)
+    _following(lake, said).maintain()
+    assert _table(lake).horizon == 0x250  # at T0 + 10 s, as 0x200
+    assert {lsn: _state(lake, lsn) for lsn in (0x250, 0x300)} == {lsn: before[lsn] for lsn in (0x250, 0x300)}
+
+
+def test_a_follow_goes_on_if_nothing_can_expire(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule for no table is reported once; a process that removes rows is waited for without a word."""
+    monkeypatch.setattr(retention, "_EVERY_S", 0.0)
+    said = list[str]()
+    wrong = _following(lake, said, (("public.nothing", parse_period("1 day")),))
+    wrong.maintain()
+    wrong.maintain()
+    assert ["matches no table" in line for line in said] == [True]
+    _pass(lake, 8)
+    held = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(lake.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"held\n"
+        applier = _following(lake, said)
+        applier.maintain()
+        assert (len(said), _table(lake).horizon) == (1, 0x100)
+        held.communicate(b"\n")
+    applier.maintain()
+    assert _table(lake).horizon == 0x180
+
+
+_HOLD = """
+import sys
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+with hold(Lake.at(sys.argv[1]), "forget", Stage.ERASE):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@on_disk("the job runs in a process of its own")
+def test_versions_expire_on_a_cluster(lake: Lake, tmp_path: Path) -> None:
+    """By the settings in the working folder of the driver; nothing in this lake needs a JVM."""
+    _pass(lake, 8)
+    _settings(tmp_path).rename(tmp_path / "auditlake.toml")
+    job = [sys.executable, str(Path(__file__).parents[3] / "jobs/maintain.py"), str(lake.root)]
+    done = subprocess.run(job, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (_ends(lake), _table(lake).horizon) == ([0x200], 0x180)
 
 
 @pytest.mark.parametrize(
