@@ -355,15 +355,16 @@ def _with_statistics(columns: tuple[Column, ...]) -> list[str]:
     """Return the columns with statistics in the log: the period's first, then the key, then the others, up to 32.
 
     By default Delta takes the first 32. Without bounds of the LSNs, an as-of query opens every closed file.
-    Names that Delta would have to parse, and types for which it has no bounds, are omitted.
+    Names that Delta would have to parse, and types for which it has no bounds, are omitted; so is text that is not in
+    the key: files are not in its order, so bounds skip none, and they would be names and addresses in the log.
     """
     of_source = [c for c in (*(c for c in columns if c.key), *(c for c in columns if not c.key)) if _has_bounds(c)]
     return [*_PERIOD_BOUNDS, *(column.stored for column in of_source[: _STATISTICS - len(_PERIOD_BOUNDS)])]
 
 
 def _has_bounds(column: Column) -> bool:
-    delta = type_of(column).delta
-    return _PLAIN_NAME.fullmatch(column.stored) is not None and not delta.startswith(_WITHOUT_BOUNDS)
+    without = _WITHOUT_BOUNDS if column.key else (*_WITHOUT_BOUNDS, "string")
+    return _PLAIN_NAME.fullmatch(column.stored) is not None and not type_of(column).delta.startswith(without)
 
 
 def with_columns(
