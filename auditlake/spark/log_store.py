@@ -30,7 +30,8 @@ Committers of a lake: `log_writer.put_commit` (capture's tables, creation, boots
 columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
 which `require_safe_commits` this store. Spark's vacuum makes no commit. deltalake only reads, and writes checkpoints.
 
-The class is compiled in the JVM by Janino, which Spark brings for its own generated code: no build step, no jar.
+`LinkLogStore.java`, `PutLogStore.java`, and `SharedMethods.java` for both, are compiled in the JVM by Janino, which
+Spark brings for its own generated code: no build step, no jar. It knows no generics.
 
 Authority: Delta's PROTOCOL.md, "Delta Log Entries"; delta-storage, io.delta.storage.LogStore; docs.delta.io, "Storage
 configuration"
@@ -46,287 +47,23 @@ from zipfile import ZipFile
 
 from auditlake.errors import ConfigError
 
-_JOINED = r"""
-    /** Join the actions, each on a line; `added` gets those that add a file. */
-    private static byte[] joined(Iterator actions, List added) throws IOException {
-        ByteArrayOutputStream content = new ByteArrayOutputStream();
-        while (actions.hasNext()) {
-            String action = (String) actions.next();
-            if (action.startsWith("{\"add\":")) {
-                added.add(action);
-            }
-            content.write(action.getBytes("UTF-8"));
-            content.write('\n');
-        }
-        return content.toByteArray();
-    }
-"""
-
-_UNFENCED = r"""
-    /** Refuse files that are older than a fence: a vacuum may take them for those of a killed process. */
-    private void requireUnfenced(Path path, List added, Configuration configuration) throws IOException {
-        long written = Long.MAX_VALUE;
-        for (Iterator each = added.iterator(); each.hasNext();) {
-            AddFile file = (AddFile) Action.fromJson((String) each.next());
-            if (!file.dataChange()) { // other commits conflict with a fence
-                written = Math.min(written, file.modificationTime());
-            }
-        }
-        FileSystem files = path.getFileSystem(configuration);
-        long version = written == Long.MAX_VALUE ? 0 : Long.parseLong(path.getName().substring(0, 20));
-        while (--version >= 0) {
-            Path before = new Path(path.getParent(), String.format("%020d.json", new Object[] {Long.valueOf(version)}));
-            try {
-                if (files.getFileStatus(before).getModificationTime() < written) {
-                    return;
-                }
-            } catch (FileNotFoundException expired) {
-                throw new FileNotFoundException("VACUUMED " + path);
-            }
-            CloseableIterator actions = read(before, configuration);
-            try {
-                while (actions.hasNext()) {
-                    String action = (String) actions.next();
-                    boolean isFence = action.contains("\"FENCE\"") || action.contains("\"ERASE\"");
-                    if (action.startsWith("{\"commitInfo\"") && isFence) {
-                        throw new FileNotFoundException("VACUUMED " + path);
-                    }
-                }
-            } finally {
-                actions.close();
-            }
-        }
-    }
-"""
-
-_LINK_STORE = r"""
-package auditlake;
-
-import io.delta.storage.CloseableIterator;
-import java.io.ByteArrayOutputStream;
-import java.io.FileNotFoundException;
-import java.io.IOException;
-import java.net.URI;
-import java.nio.channels.FileChannel;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
-import java.nio.file.OpenOption;
-import java.nio.file.Paths;
-import java.nio.file.StandardOpenOption;
-import java.nio.file.attribute.FileAttribute;
-import java.nio.file.attribute.PosixFilePermissions;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Iterator;
-import java.util.List;
-import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.delta.actions.Action;
-import org.apache.spark.sql.delta.actions.AddFile;
-
-/** Delta's log store for local files: puts an entry if its version is absent. log_store.py explains and compiles it. */
-public class LinkLogStore extends io.delta.storage.LocalLogStore {
-    public LinkLogStore(Configuration configuration) {
-        super(configuration);
-    }
-
-    public void write(Path path, Iterator actions, Boolean overwrite, Configuration configuration)
-            throws IOException {
-        if (overwrite.booleanValue()) { // _last_checkpoint and checksums, which are derived from the entries
-            super.write(path, actions, overwrite, configuration);
-            return;
-        }
-        List added = new ArrayList();
-        byte[] content = joined(actions, added);
-        for (Iterator each = added.iterator(); each.hasNext();) { // before any reader can see them
-            AddFile file = (AddFile) Action.fromJson((String) each.next());
-            try {
-                syncAdded(path.getParent().getParent(), file);
-            } catch (NoSuchFileException deleted) {
-                throw new FileNotFoundException("VACUUMED " + file.path());
-            }
-        }
-        requireUnfenced(path, added, configuration);
-        java.nio.file.Path entry = local(path);
-        java.nio.file.Path unfinished = entry.resolveSibling("." + UUID.randomUUID() + ".unfinished");
-        try {
-            Files.createFile(unfinished, new FileAttribute[] {
-                PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-r-----"))});
-            Files.write(unfinished, content, new OpenOption[] {StandardOpenOption.WRITE});
-            sync(unfinished);
-            link(entry, unfinished, content);
-            sync(entry.getParent());
-        } finally {
-            Files.deleteIfExists(unfinished);
-        }
-    }
-
-    /** Link the entry to its name. An error after which the entry holds our bytes is a reply that was lost. */
-    private static void link(java.nio.file.Path entry, java.nio.file.Path unfinished, byte[] content)
-            throws IOException {
-        try {
-            Files.createLink(entry, unfinished);
-        } catch (IOException error) {
-            if (!holds(entry, content)) {
-                throw error;
-            }
-        }
-    }
-
-    private static boolean holds(java.nio.file.Path entry, byte[] content) throws IOException {
-        try {
-            return Arrays.equals(Files.readAllBytes(entry), content);
-        } catch (NoSuchFileException absent) {
-            return false;
-        }
-    }
-
-    /* joined */
-
-    private static void syncAdded(Path table, AddFile added) throws IOException {
-        sync(new Path(URI.create(added.path())), table);
-        if (added.deletionVector() != null && added.deletionVector().isOnDisk()) {
-            sync(added.deletionVector().absolutePath(table), table);
-        }
-    }
-
-    private static void sync(Path file, Path table) throws IOException {
-        java.nio.file.Path local = local(file.isAbsolute() ? file : new Path(table, file));
-        sync(local);
-        sync(local.getParent());
-    }
-
-    private static void sync(java.nio.file.Path file) throws IOException {
-        FileChannel channel = FileChannel.open(file, new OpenOption[] {StandardOpenOption.READ});
-        try {
-            channel.force(true);
-        } finally {
-            channel.close();
-        }
-    }
-
-    private static java.nio.file.Path local(Path path) {
-        return Paths.get(path.toUri().getPath(), new String[0]);
-    }
-}
-"""
-
-_PUT_STORE = r"""
-package auditlake;
-
-import io.delta.storage.CloseableIterator;
-import java.io.ByteArrayOutputStream;
-import java.io.FileNotFoundException;
-import java.io.IOException;
-import java.net.URI;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Iterator;
-import java.util.List;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
-import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.delta.actions.Action;
-import org.apache.spark.sql.delta.actions.AddFile;
-
-/** Delta's log store for S3: puts an entry if its version is absent. log_store.py explains and compiles it. */
-public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
-    public PutLogStore(Configuration configuration) {
-        super(configuration);
-    }
-
-    public void write(Path path, Iterator actions, Boolean overwrite, Configuration configuration)
-            throws IOException {
-        if (overwrite.booleanValue()) { // _last_checkpoint and checksums, which are derived from the entries
-            super.write(path, actions, overwrite, configuration);
-            return;
-        }
-        FileSystem files = path.getFileSystem(configuration);
-        List added = new ArrayList();
-        byte[] content = joined(actions, added);
-        for (Iterator each = added.iterator(); each.hasNext();) {
-            AddFile file = (AddFile) Action.fromJson((String) each.next());
-            if (!file.dataChange()) { // others conflict with the commit that is made before a vacuum
-                requireFile(files, path.getParent().getParent(), file);
-            }
-        }
-        requireUnfenced(path, added, configuration);
-        try {
-            put(files, path, content);
-        } catch (IOException error) {
-            byte[] recorded = read(files, path);
-            if (recorded == null) {
-                throw error;
-            }
-            if (!Arrays.equals(recorded, content)) {
-                throw new java.nio.file.FileAlreadyExistsException(path.toString());
-            }
-        }
-    }
-
-    private static void requireFile(FileSystem files, Path table, AddFile added) throws IOException {
-        Path file = new Path(URI.create(added.path()));
-        try {
-            files.getFileStatus(file.isAbsolute() ? file : new Path(table, file));
-        } catch (FileNotFoundException deleted) {
-            throw new FileNotFoundException("VACUUMED " + file);
-        }
-    }
-
-    private static void put(FileSystem files, Path path, byte[] content) throws IOException {
-        FSDataOutputStreamBuilder builder = files.createFile(path);
-        builder.overwrite(false);
-        builder.recursive();
-        builder.must("fs.option.create.conditional.overwrite", true);
-        FSDataOutputStream entry = (FSDataOutputStream) builder.build();
-        entry.write(content);
-        entry.close();
-    }
-
-    /* joined */
-
-    /** Read an entry; null if there is none. */
-    private static byte[] read(FileSystem files, Path path) throws IOException {
-        FSDataInputStream entry;
-        try {
-            entry = files.open(path);
-        } catch (FileNotFoundException absent) {
-            return null;
-        }
-        try {
-            ByteArrayOutputStream content = new ByteArrayOutputStream();
-            byte[] buffer = new byte[65536];
-            for (int length = entry.read(buffer); length >= 0; length = entry.read(buffer)) {
-                content.write(buffer, 0, length);
-            }
-            return content.toByteArray();
-        } finally {
-            entry.close();
-        }
-    }
-}
-"""
-
 FENCE = "VACUUM START"
 """Operation of the commit that is made before a vacuum; that of an erasure (`delta.erasing`) has the same effect."""
 _VACUUMED = "deleted by a vacuum before its commit:"
-SOURCE, S3_SOURCE = (
-    store.replace("    /* joined */", f"{_JOINED}{_UNFENCED}".strip("\n"))
-    .replace("VACUUMED", _VACUUMED)
-    .replace("FENCE", FENCE)
-    for store in (_LINK_STORE, _PUT_STORE)
-)
-
-
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+
+def _source(store: str) -> str:
+    """Return the Java of a log store, with the methods that both have, and the words of this module."""
+    java = Path(__file__).with_name
+    shared = java("SharedMethods.java").read_text().partition("    // begin\n")[2].partition("    // end\n")[0]
+    text = java(f"{store}.java").read_text().replace("    /* shared methods */\n", shared)
+    return text.replace("VACUUMED", _VACUUMED).replace("FENCE", FENCE)
+
+
+SOURCE, S3_SOURCE = _source("LinkLogStore"), _source("PutLogStore")
 CLASS, S3_CLASS = "auditlake.LinkLogStore", "auditlake.PutLogStore"
 _LOCAL = re.compile(r"local(\[.*\])?")
 SETTING = "spark.delta.logStore.file.impl"

@@ -63,6 +63,7 @@ _STAGES = "fold.stages"
 _EMBEDDED = "apply.embedded_fold"
 _MARK = "apply.deletion_vector_writer"
 _REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
+_MOVE = f"Files.move(unfinished, entry, {_REPLACE});"
 
 MUTATIONS = (
     _capture(
@@ -144,9 +145,9 @@ MUTATIONS = (
         "replace Spark's log entry instead of linking it",
         "accounts",
         (
-            "spark.log_store:_LINK_STORE",
-            "Files.createLink(entry, unfinished);",
-            f"Files.move(unfinished, entry, {_REPLACE});",
+            "spark.log_store:_source",
+            "text.replace('VACUUMED', _VACUUMED)",
+            f"text.replace('VACUUMED', _VACUUMED).replace('Files.createLink(entry, unfinished);', '{_MOVE}')",
         ),
     ),
     _apply("fold a parked table past its LSN", "parts", ("apply.apply:_end", "", "return limit")),
