@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from auditlake.apply.apply import Applied, FoldedBy, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
@@ -35,7 +34,7 @@ from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import fingerprint
-from auditlake.store.place import Place
+from auditlake.store.place import by_requests
 
 # Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
 _BATCH_INTERVAL_S = 2.0
@@ -138,8 +137,7 @@ class Applier:
         advance(Mark.APPLIED_TIME, begun_at)
         self._histories.save()
         self._seen = seen
-        root: Place = self.lake.root
-        least_s = 0.0 if isinstance(root, Path) else _IDLE_S_IN_STORE
+        least_s = _IDLE_S_IN_STORE if by_requests(self.lake.root) else 0.0
         self._next_s = begun_s + max(least_s, len(self._histories.names) * _IDLE_S_PER_TABLE)
 
     def _require_together(self) -> None:

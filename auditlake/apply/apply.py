@@ -33,7 +33,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -57,6 +56,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
 from auditlake.spark.planning import interpreted_if_wide
+from auditlake.store.place import by_requests
 from auditlake.values.types import is_built_in
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     again = _merge_some(start_spark, lake, retried, engine)
     freed = {tail.table.name for tail in retried} - {parking.table for parking in again.stopped}
     tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
-    if tails and not isinstance(lake.root, Path):  # those with changes have to be as they are now
+    if tails and by_requests(lake.root):  # those with changes have to be as they are now
         names = {tail.table.name for tail in tails}
         tables = histories.current(lambda table: table.name in names)
         tails = _find_followed(lake, _after(tables, known or {}), limit, parked)

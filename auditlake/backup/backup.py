@@ -16,7 +16,6 @@ vacuum, after six hours) is not in the newest version any more: pin again; every
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from auditlake.backup.pinned import Pin, PinnedLake, manifest_id, pin_lake
 from auditlake.backup.stored import Backup, Folder, StoredTable
@@ -30,7 +29,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.store.copies import copy_file, existing_files
-from auditlake.store.files import make_folder, put_if_absent, remove_folder, write_new
+from auditlake.store.files import absolute, make_folder, put_if_absent, remove_folder, write_new
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5
@@ -61,7 +60,7 @@ def back_up(lake: Lake, folder: Folder, report: Callable[[str], None]) -> Backup
 
 
 def _require_apart(lake: Place, folder: Place) -> None:
-    one, other = (f"{place.resolve() if isinstance(place, Path) else place}/" for place in (lake, folder))
+    one, other = (f"{absolute(place)}/" for place in (lake, folder))
     if one.startswith(other) or other.startswith(one):
         raise BadUsage(f"{folder} and {lake} are in each other", "Give a folder outside the lake.")
 

@@ -23,7 +23,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import FOLDER, Stage, hold
 from auditlake.store.copies import copy_file, existing_files
-from auditlake.store.files import UNFINISHED, make_folder, make_root, size_bytes, write_new
+from auditlake.store.files import UNFINISHED, ensure_folder, make_folder, size_bytes, write_new
 from auditlake.store.place import Place
 
 _MARK = "restore.json"
@@ -37,7 +37,7 @@ def restore(folder: Folder, lake: Lake, number: int | None, report: Callable[[st
     backup = folder.read(_chosen(folder, number))
     mark = json.dumps({"lake": backup.lake, "number": backup.number, "taken": backup.taken}).encode()
     _require_ours(lake, mark)
-    make_root(lake.root)
+    ensure_folder(lake.root)
     with hold(lake, "restore", Stage.BOOTSTRAP):
         _require_ours(lake, mark)
         if not lake.manifest.exists():

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,7 +49,7 @@ from auditlake.delta.sql import TableFiles, read_version
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 
 if TYPE_CHECKING:  # as in `delta.table`
     from deltalake import DeltaTable
@@ -251,7 +250,7 @@ class AppendLog:
 
     def _start_checkpoint(self) -> None:
         """Write a checkpoint of the last commit; in an object store start it, unless one is under way."""
-        if isinstance(self._path, Path):
+        if not by_requests(self._path):
             checkpoint(self._path, _ENTRIES_KEPT_FOR_S)
         elif self._checkpoint is None:
             self._checkpoint = self._checkpointer.submit(checkpoint, self._path, _ENTRIES_KEPT_FOR_S)

@@ -49,7 +49,7 @@ from auditlake.store.files import (
     relative_name,
     size_bytes,
 )
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def data_file(table: Place, add: Add) -> DataFile:
 
 def fetch_files(table: Place, files: Sequence[DataFile]) -> None:
     """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
-    if isinstance(table, Path) or sum(file.size_bytes for file in files) > FETCHED_BYTES:
+    if not by_requests(table) or sum(file.size_bytes for file in files) > FETCHED_BYTES:
         return
     with AtOnce(table) as at_once:
         for file in files:

@@ -35,7 +35,7 @@ from auditlake.errors import TableUnreadable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
-from auditlake.store.place import Place, session_of
+from auditlake.store.place import Place, by_requests, session_of
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -241,12 +241,17 @@ def _rows(cursor: "DuckDBPyConnection", table: TableFiles | pa.Table) -> str:
     return table.sql(cursor)
 
 
-def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
-    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
-    if any(not isinstance(path, Path) for path in paths):
+def open_stores(connection: "DuckDBPyConnection", place: Place) -> None:
+    """Let the connection read objects of the store that a place is in, if it is in one."""
+    if by_requests(place):
         with _REGISTERING:  # other cursors of the database register it too
             if not connection.list_filesystems():
-                connection.register_filesystem(filesystem(session_of(paths[0])))
+                connection.register_filesystem(filesystem(session_of(place)))
+
+
+def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
+    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
+    open_stores(connection, paths[0])
     listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
     return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
 

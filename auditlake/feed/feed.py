@@ -45,7 +45,7 @@ from auditlake.lake.parking import Cause, Parked, in_force, read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 
 _POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
 _MOST_CHANGES = 10_000
@@ -258,7 +258,7 @@ class Feed(Iterator[ChangedTransaction]):
 
 
 def _poll_s(place: Place) -> float:
-    return _POLL_S if isinstance(place, Path) else _POLL_OF_STORE_S
+    return _POLL_OF_STORE_S if by_requests(place) else _POLL_S
 
 
 @dataclass(frozen=True, slots=True)

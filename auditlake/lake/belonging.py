@@ -10,7 +10,6 @@ listed, which no question waits for. A gap that `resync` recorded is required fr
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from auditlake.delta.log_reader import list_newest, tail_transactions
 from auditlake.errors import LakeUnusable
@@ -18,7 +17,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import TRANSACTIONS_APP, Lake
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 
 RELATIONS, ADDED, GAPS, TRANSACTIONS = "relations", "added", "gaps", "transactions"
 
@@ -28,7 +27,7 @@ def require_together(lake: Lake, positions: Positions, histories: Iterable[Histo
 
     Raises LakeUnusable.
     """
-    if not isinstance(lake.root, Path):
+    if by_requests(lake.root):
         return
     places = {RELATIONS: lake.relations, ADDED: lake.added, GAPS: lake.gaps}
     for name, required in positions.requires.items():

@@ -6,16 +6,14 @@ VIRTUAL_COLUMNS cannot be read so.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditlake.delta.sql import connect, duckdb_type, no_rows, rows_without_deleted, stored_rows
+from auditlake.delta.sql import connect, duckdb_type, no_rows, open_stores, rows_without_deleted, stored_rows
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.store.objects import filesystem
 from auditlake.values.padding import has_padded_elements, is_padded
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -31,8 +29,7 @@ def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
     """Open an empty DuckDB for statements of strangers: it reads the files of one lake, and its settings are locked."""
     connection = connect()
     connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
-    if not isinstance(lake.root, Path):
-        connection.register_filesystem(filesystem(lake.session))
+    open_stores(connection, lake.root)
     connection.execute(f"set allowed_directories = [{standard_literal(str(lake.root))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")

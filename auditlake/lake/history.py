@@ -79,7 +79,7 @@ from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import AtOnce, is_settled, remove_folder, replace_file
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
 
@@ -598,7 +598,7 @@ class Histories:
 
     def forget(self, names: Collection[TableName]) -> None:
         """Read these tables again the next time: this process has written them."""
-        if isinstance(self._lake.root, Path):
+        if not by_requests(self._lake.root):
             for name in names:
                 self._read.pop(name, None)
         else:  # reading the entries since takes fewer requests than opening the table
@@ -609,7 +609,7 @@ class Histories:
 
         Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
         """
-        is_due = not isinstance(self._lake.root, Path) and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
+        is_due = by_requests(self._lake.root) and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
         if is_due and self._written:
             self.read(lambda _: False)
         marks = {name: read.mark for name, read in self._read.items() if read.mark is not None}

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from auditlake.errors import BadUsage
 from auditlake.relation import TableName
-from auditlake.store.files import AtOnce
-from auditlake.store.place import Place, Remote
+from auditlake.store.files import list_folders
+from auditlake.store.place import Place, begun_session
 from auditlake.store.session import Session
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -80,7 +80,7 @@ class Lake:
 
     def __post_init__(self) -> None:
         place: Place = self.root
-        object.__setattr__(self, "session", place.session if isinstance(place, Remote) else Session())
+        object.__setattr__(self, "session", begun_session(place))
 
     @classmethod
     def at(cls, location: str | Path) -> "Lake":
@@ -202,14 +202,7 @@ class Lake:
 
         In a store, the folders of `schemas` are listed without waiting for the listing that shows them.
         """
-        root: Place = self.histories
-        if isinstance(root, Path):
-            folders = [(folder.parent.name, folder.name) for folder in root.glob("*/*")]
-        else:
-            with AtOnce(root) as at_once:
-                early = {name: at_once.start(_names, root / name) for name in map(path_segment, schemas)}
-                listed = {name: early.get(name) or at_once.start(_names, root / name) for name in _names(root)}
-                folders = [(schema, table) for schema, tables in listed.items() for table in tables.result()]
+        folders = list_folders(self.histories, list(map(path_segment, schemas)))
         return [TableName(*map(source_name, folder)) for folder in sorted(folders)]
 
     def look(self, name: TableName) -> Path:
@@ -256,7 +249,3 @@ class Lake:
 def _names_of(folder: Path) -> list[TableName]:
     stems = sorted(path.stem.partition(".") for path in folder.glob("*.json"))
     return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]
-
-
-def _names(folder: Place) -> list[str]:
-    return [place.name for place in folder.iterdir()]

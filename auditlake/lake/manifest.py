@@ -22,7 +22,7 @@ from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import replace_file
 from auditlake.lsn import Lsn
-from auditlake.store.files import make_root, unfinished_name
+from auditlake.store.files import ensure_folder, unfinished_name
 
 FORMAT_VERSION = 1
 _WITH_OFFSET = 2
@@ -112,7 +112,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     """
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     with _writing(lake):
-        make_root(lake.root)
+        ensure_folder(lake.root)
         ours = (unfinished_name(lake.manifest.name), lock.FOLDER)
         if others := sorted(place.name for place in lake.root.iterdir() if place.name not in ours):
             raise LakeUnusable(

@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from auditlake.errors import LakeConflict, LakeUnusable
@@ -57,8 +56,8 @@ def write_record(lake: Lake, place: Place, content: object, *, durable: bool = F
     Raises LakeUnusable if the folder cannot be written.
     """
     try:
-        if isinstance(place, Path) and place.parent != lake.root:  # the root exists, or this is not a lake
-            place.parent.mkdir(parents=True, exist_ok=True)
+        if place.parent != lake.root:  # the root exists, or this is not a lake
+            files.ensure_folder(place.parent)
         replace_file(place, content, durable=durable)
     except OSError as exc:
         raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
@@ -71,10 +70,9 @@ def change_record(lake: Lake, place: Place, content: object, version: str | None
 
     Raises LakeConflict if another process changed it meanwhile, LakeUnusable if the folder cannot be written.
     """
-    if isinstance(place, Path):
-        write_record(lake, place, content, durable=True)
-        return
     try:
+        if place.parent != lake.root:
+            files.ensure_folder(place.parent)
         files.replace_version(place, json.dumps(content, indent=2) + "\n", version)
     except FileExistsError:
         raise LakeConflict(

@@ -3,12 +3,10 @@
 They are few numbers whatever the size of the lake: tables are counted, never named.
 """
 
-import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -24,7 +22,7 @@ from auditlake.lake.records import read_state
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, answering_within, connect, fetch_one
 from auditlake.source.slot import SlotState, read_slot
-from auditlake.store.place import Place
+from auditlake.store.files import free_bytes
 
 _ANSWER_S = 10.0
 _RATE_OVER_S = 600.0
@@ -77,10 +75,8 @@ class LakeFactsReader:
         tables, parked = read_saved(self._lake, histories_of(self._lake))
         counts = Counter(_state(parked.get(table.name)) for table in tables)
         state = read_state(self._lake)
-        root: Place = self._lake.root
-        free_bytes = shutil.disk_usage(root).free if isinstance(root, Path) else None
-        backlog = self._backlog(positions)
-        return LakeFacts(manifest, positions, counts, state.state if state else None, backlog, free_bytes)
+        backlog, free = self._backlog(positions), free_bytes(self._lake.root)
+        return LakeFacts(manifest, positions, counts, state.state if state else None, backlog, free)
 
     def _backlog(self, positions: Positions | None) -> int | None:
         applied = read_marks().get(Mark.APPLIED_LSN)

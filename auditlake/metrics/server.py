@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError
@@ -25,7 +24,7 @@ from auditlake.metrics.exposition import Sources, exposed, make_registry
 from auditlake.metrics.facts import LakeFactsReader, SlotFactsReader
 from auditlake.metrics.health import Health, alive, ready
 from auditlake.metrics.readings import Readings
-from auditlake.store.place import Place
+from auditlake.store.place import by_requests
 
 _READ_EVERY_S, _READ_EVERY_S_IN_STORE = 5.0, 60.0
 _REQUEST_S = 5.0
@@ -51,8 +50,7 @@ def exporting(address: str, port: int, watched: Watched) -> Iterator[str]:
 
     Raises ConfigError if the address cannot be bound.
     """
-    root: Place = watched.lake.root
-    every_s = _READ_EVERY_S if isinstance(root, Path) else _READ_EVERY_S_IN_STORE
+    every_s = _READ_EVERY_S_IN_STORE if by_requests(watched.lake.root) else _READ_EVERY_S
     of_lake = LakeFactsReader(watched.lake)
     lake = Readings("the lake", of_lake.read, every_s, of_lake.close)
     sources = Sources(watched.stages, lambda: lake.facts)

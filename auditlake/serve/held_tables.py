@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditlake.audit.lake_reader import Reader
@@ -31,6 +30,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import FailureReports
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
+from auditlake.store.place import by_requests
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -154,7 +154,7 @@ class HeldTables:
 
     def _request(self, reader: Reader, rows: Rows) -> None:
         """Have the rows held, unless that is under way, or they are too few or too many."""
-        if rows.hides_numbers or (open_rows(rows.table) < self._least_rows and isinstance(rows.table.path, Path)):
+        if rows.hides_numbers or (open_rows(rows.table) < self._least_rows and not by_requests(rows.table.path)):
             return
         with self._lock:
             if self._closed or rows.key in self._refused or rows.key == self._making:

@@ -47,7 +47,7 @@ from auditlake.snapshot.column_codec import OutOfRange, Selection
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
 from auditlake.source.connection import connect
 from auditlake.source.lock_waits import name_blockers
-from auditlake.store.files import crc32_written, new_file, parquet, size_bytes
+from auditlake.store.files import crc32_written, ensure_folder, new_file, parquet, set_mode, size_bytes
 from auditlake.store.place import Place
 
 _BATCH_BYTES = 8 << 20
@@ -258,8 +258,7 @@ class HistoryFile:
         """Finish the file and fsync it."""
         if self._writer is not None:
             self._writer.close()
-            if isinstance(self._path, Path):
-                self._path.chmod(_MODE)  # workers of a cluster may have another umask
+            set_mode(self._path, _MODE)  # workers of a cluster may have another umask
             self._open_file.close()
 
     def discard(self) -> None:
@@ -275,8 +274,7 @@ class HistoryFile:
         return CopiedFile(name, self._relative, size_bytes(self._path), self.rows, stats, checksum)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        if isinstance(self._path, Path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        ensure_folder(self._path.parent)
         self._sink = self._open_file.enter_context(new_file(self._path))
         with_stats = [
             field.name for field in self._schema if any(is_type(field.type) for is_type in _GROUP_STATS_TYPES)

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from deltalake import DeltaTable
@@ -300,7 +299,7 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
     ]
     positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
     with _written(name):
-        if added and isinstance(path, Path):
+        if added:
             sync(path / f"_part={OPEN_PART}", path)
         try:
             put_commit(path, table.version() + 1, "WRITE", [*added, *moved(positions)])

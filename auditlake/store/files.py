@@ -11,7 +11,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -72,8 +72,8 @@ def unfinished_name(name: str) -> str:
     return f"{name.rpartition('.')[0]}.partial"
 
 
-def make_root(place: Place) -> None:
-    """Create the folder of a lake, if stores have folders."""
+def ensure_folder(place: Place) -> None:
+    """Create a folder that is missing, with its parents, if stores have folders; its name is not fsynced."""
     if isinstance(place, Path):
         place.mkdir(parents=True, exist_ok=True)
 
@@ -112,12 +112,14 @@ def read_versioned(place: Place) -> tuple[bytes, str | None]:
     return place.read_bytes(), None
 
 
-def replace_version(place: Remote, content: str, version: str | None) -> None:
-    """Replace the object if it still has this version; without one, if it is absent.
+def replace_version(place: Place, content: str, version: str | None) -> None:
+    """Replace a file, durable; in a store only if it still has this version, or without one is absent.
 
     Raises FileExistsError if another process changed it.
     """
-    if version is None:
+    if isinstance(place, Path):
+        replace_file(place, content, durable=True)
+    elif version is None:
         objects.put_if_absent(place.bucket, place.key, content.encode())
     else:
         objects.put_if_match(place.bucket, place.key, content.encode(), version)
@@ -295,6 +297,41 @@ def modified_s(folder: Place) -> float:
     if isinstance(folder, Path):
         return folder.stat().st_mtime
     return max((time_s for key, time_s in objects.written_keys(folder.bucket, folder.key)), default=0)
+
+
+def list_folders(folder: Place, expected: Collection[str]) -> list[tuple[str, str]]:
+    """List the folders two levels below a folder; in a store, those `expected` in it at the same time as itself."""
+    if isinstance(folder, Path):
+        return [(found.parent.name, found.name) for found in folder.glob("*/*")]
+    with AtOnce(folder) as at_once:
+        early = {name: at_once.start(_names, folder / name) for name in expected}
+        below = {name: early.get(name) or at_once.start(_names, folder / name) for name in _names(folder)}
+        return [(name, each) for name, found in below.items() for each in found.result()]
+
+
+def _names(folder: Place) -> list[str]:
+    return [child.name for child in folder.iterdir()]
+
+
+def local_folder(place: Place) -> Path | None:
+    """Return a folder for programs that know only disks; None if it is in a store."""
+    return place if isinstance(place, Path) else None
+
+
+def absolute(place: Place) -> str:
+    """Return a name of a place that no other name of it differs from."""
+    return str(place.resolve() if isinstance(place, Path) else place)
+
+
+def free_bytes(place: Place) -> int | None:
+    """Return the free space on a place's disk; None in a store, which has no limit."""
+    return shutil.disk_usage(place).free if isinstance(place, Path) else None
+
+
+def set_mode(place: Place, mode: int) -> None:
+    """Set the permissions of a file, if it has any."""
+    if isinstance(place, Path):
+        place.chmod(mode)
 
 
 def size_bytes(place: Place) -> int:

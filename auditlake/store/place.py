@@ -127,6 +127,16 @@ def session_of(place: Place) -> Session:
     return place.session if isinstance(place, Remote) else _ON_DISKS
 
 
+def begun_session(root: Place) -> Session:
+    """Return the session of a lake's folder: in a store that of the place, on a disk a new one."""
+    return root.session if isinstance(root, Remote) else Session()
+
+
+def by_requests(place: Place) -> bool:
+    """Return whether each look at a place is a request to a store: then few are made, or many at once."""
+    return isinstance(place, Remote)
+
+
 def parse_url(text: str) -> Remote:
     """Parse a URL of an object store.
 

@@ -13,7 +13,6 @@ A moment outside the known range raises NotAnswerable, which names both; it is n
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from pathlib import Path
 from typing import assert_never
 
 from auditlake.delta.sql import TableFiles, read_newest, select
@@ -34,7 +33,7 @@ from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.store.files import AtOnce, read_each
-from auditlake.store.place import Place, Remote
+from auditlake.store.place import Place, by_requests
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -254,7 +253,7 @@ def _read_state(lake: Lake, asked: Asked, *, by_commits: bool) -> tuple[Position
 def _read_rest(lake: Lake, asked: Asked, by_commits: bool) -> _Rest:  # noqa: FBT001 - of a function that is started
     open_transactions = cache(partial(_open_transactions, lake))
     with AtOnce(lake.root) as at_once:
-        if isinstance(lake.root, Remote) and (by_commits or lake.session.part(_Before).by_commits):
+        if by_requests(lake.root) and (by_commits or lake.session.part(_Before).by_commits):
             at_once.start(open_transactions)  # if it fails, it is tried again when it is needed
         histories = at_once.start(_read_asked, lake, asked)
         versions, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
@@ -275,7 +274,7 @@ def _open_transactions(lake: Lake) -> TableFiles | None:
 def _read_asked(lake: Lake, asked: Asked) -> tuple[list[HistoryTable], list[TableName]]:
     """Read the histories; in a store, list the files of those that a question names while others wait for theirs."""
     histories, copying = read_histories(lake, asked)
-    if asked is not ALL and isinstance(lake.root, Remote):
+    if asked is not ALL and by_requests(lake.root):
         read_each(lake.root, find_files, [table for table in histories if asked(table)])
     return histories, copying
 
@@ -410,10 +409,9 @@ def _is_after(when: When | None, parked: Parked) -> bool:
 
 def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
     """Report the erasures of what `table` had in [`first`, `last`], each once in a process."""
-    root: Place = lake.root
-    for each in read_erasures(lake) if isinstance(root, Path) else ():  # in a store there are none
-        if each.name == table.name and each.meets(first, last) and (root, each.number) not in _said:
-            _said.add((root, each.number))
+    for each in () if by_requests(lake.root) else read_erasures(lake):  # which costs a question a request
+        if each.name == table.name and each.meets(first, last) and (lake.root, each.number) not in _said:
+            _said.add((lake.root, each.number))
             when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"
             who = f"by {each.by} at {format_us(each.time_us)}: {each.reason}"
             say(f"erased: {each.what}, as it was {when}, {who}; the answer has NULL there, or lacks the row")

@@ -9,7 +9,6 @@ without which readers only take longer.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from auditlake.capture.partition_watch import read_partitions
 from auditlake.delta.log_check import log_problems
@@ -21,7 +20,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lake.records import read_last_batch, read_recorded, read_shape, read_state
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
-from auditlake.store.files import list_written
 from auditlake.store.place import Place
 from auditlake.verify.report import Finding, TableReport
 
@@ -38,14 +36,10 @@ def tables_of(lake: Lake) -> Iterator[tuple[str, Place]]:
     """Yield the Delta tables of a lake: its own, those of the ledger, and the histories."""
     own = (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps)
     for place in (*own, lake.ledger_entries, lake.ledger_blocks):
-        if _is_folder(place):
+        if place.is_dir():
             yield (place.name if place.parent == lake.root else f"ledger/{place.name}"), place
     for name in lake.history_names():
         yield str(name), lake.history(name)
-
-
-def _is_folder(place: Place) -> bool:
-    return place.is_dir() if isinstance(place, Path) else next(list_written(place), None) is not None
 
 
 def check_records(lake: Lake) -> Iterator[TableReport]:
