@@ -30,8 +30,8 @@ from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from auditlake.api.lake import Lake, Rows, opened
-from auditlake.api.results import Commit
 from auditlake.audit import json_output
+from auditlake.audit.answers import Commit
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.transactions import Transaction

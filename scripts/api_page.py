@@ -10,6 +10,7 @@ import auditlake
 from auditlake import errors
 from auditlake.api import lake as api
 from auditlake.api import results
+from auditlake.audit import answers
 from auditlake.audit.transactions import Transaction
 from auditlake.feed import change
 from auditlake.feed.feed import Feed
@@ -47,12 +48,12 @@ _OBJECTS: tuple[type, ...] = (
     Transaction,
     change.ChangedTransaction,
     change.Change,
-    results.RowEvent,
-    results.BlamedColumn,
-    results.DeletedRow,
-    results.RowDifference,
+    answers.RowEvent,
+    answers.BlamedColumn,
+    answers.DeletedRow,
+    answers.RowDifference,
     results.TableInfo,
-    results.Commit,
+    answers.Commit,
     python_values.ExactText,
 )
 _QUALIFIED = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")

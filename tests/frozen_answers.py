@@ -187,13 +187,30 @@ def tools(lake: Lake) -> str:
     return _written({name: _stable(ask(served)) for name, ask in TOOLS.items()})
 
 
+_MEMBERS = {
+    "Commit": "lsn time xid actor reason db_user",
+    "RowEvent": "commit op key key_before before after changed",
+    "BlamedColumn": "column value commit deleted",
+    "DeletedRow": "commit op key row",
+    "RowDifference": "table kind key before after changed",
+}
+
+
+def _record(each: object) -> str:
+    """Return the documented members of a record."""
+    kind = type(each).__name__
+    if kind not in _MEMBERS:
+        return repr(each)
+    return f"{kind}({', '.join(f'{name}={_record(getattr(each, name))}' for name in _MEMBERS[kind].split())})"
+
+
 def python(lake: Lake) -> str:
     """Return the results of the Python API: their records, and their Arrow tables."""
     api = auditlake.Lake(lake.root)
     parts = []
     for name, ask in PYTHON.items():
         found = ask(api)
-        records = [repr(each) for each in found]  # type: ignore[attr-defined] # all of them can be iterated
+        records = [_record(each) for each in found]  # type: ignore[attr-defined] # all of them can be iterated
         table = found.to_arrow()
         rows = [repr(each) for each in table.to_pylist()]
         parts.append("\n".join([f"# {name}", *records, str(table.schema), *rows, ""]))

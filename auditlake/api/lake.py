@@ -8,9 +8,9 @@
 Each method reads the lake when it is called, so two calls may see different moments; `as_of` pins one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,20 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.api import results
-from auditlake.api.results import (
-    BlamedColumn,
-    Commit,
-    DeletedRow,
-    Exportable,
-    Found,
-    RowDifference,
-    RowEvent,
-    RowHistory,
-    SqlRows,
-    TableInfo,
-    Texts,
-)
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableInfo
+from auditlake.audit.answers import BlamedColumn, DeletedRow, RowDifference, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import (
     DiffQuestion,
@@ -42,10 +30,8 @@ from auditlake.audit.queries import (
     life_of,
     log_of,
 )
-from auditlake.audit.row_history import Event
 from auditlake.audit.state import Page, Reading, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
-from auditlake.audit.versions import Mark, Version
 from auditlake.delta.sql import connect
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
@@ -63,7 +49,6 @@ from auditlake.temporal.moments import read_known
 from auditlake.temporal.table_lookup import mentioned
 from auditlake.temporal.when import written
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.python_values import decoder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -138,9 +123,8 @@ class Lake:
         keys = key_arguments(reader.table(table), key)
         life = life_of(reader, RowQuestion(table, keys, written(since), written(until)))
         entries = list(life.entries())
-        events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
-        gaps = tuple(each for each, _ in entries if isinstance(each, Gap))
-        return RowHistory(tuple(events), results.EVENTS, gaps)
+        gaps = tuple(each for each in entries if isinstance(each, Gap))
+        return RowHistory(tuple(each for each in entries if not isinstance(each, Gap)), results.EVENTS, gaps)
 
     def blame(self, table: str, key: object, *, as_of: When | None = None) -> Found[BlamedColumn]:
         """Return who set each column of a row, in the table's order; for a deleted row, of its last state.
@@ -149,14 +133,7 @@ class Lake:
         """
         reader = self._reader(table)
         blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, written(as_of)))
-        mark, by = blamed.ended
-        deleted = None if mark is None else _commit(mark, by)
-        typed = _Types(reader, blamed.table, mark.lsn if mark else blamed.upto)
-        columns = [
-            BlamedColumn(each.column, typed.value(each.column, each.value), _commit(each.mark, by), deleted, each.value)
-            for each, by in blamed.columns
-        ]
-        return Found(tuple(columns), results.BLAMED)
+        return Found(tuple(blamed.columns), results.BLAMED)
 
     def deleted(self, table: str, *, since: When | None = None, as_of: When | None = None) -> Found[DeletedRow]:
         """Return deleted rows with their last state, newest deletion first.
@@ -164,14 +141,8 @@ class Lake:
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        found, rows = deleted_of(reader, table, written(since), written(as_of))
-        listed = []
-        for each, by in rows:
-            typed = _Types(reader, found, each.mark.lsn, each.last.begin.lsn)
-            row = typed.row(each.last.values)
-            key = {name: row[name] for name in each.key}
-            listed.append(DeletedRow(_commit(each.mark, by), each.mark.op, key, row, each.last.values))
-        return Found(tuple(listed), results.DELETED)
+        _, rows = deleted_of(reader, table, written(since), written(as_of))
+        return Found(tuple(rows), results.DELETED)
 
     def diff(self, before: When, after: When | None = None, *, tables: Iterable[str] = ()) -> Found[RowDifference]:
         """Return the rows that differ between two moments, net, of these tables, all if none is named.
@@ -183,7 +154,7 @@ class Lake:
         reader = self._reader()
         moments = written(before), written(after) or "now"
         compared = DiffQuestion(*moments, tuple(tables), reverse=False).diffs(reader)
-        return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
+        return Found(tuple(each for table in compared for each in differences(table)), results.DIFFERENCES)
 
     def tables(self) -> Found[TableInfo]:
         """Return the tables of now with their columns, without those that were dropped."""
@@ -409,65 +380,3 @@ class Rows(Exportable):
 def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
     outside = type_of(column).may_not_fit and raws.null_count < len(raws)
     return pc.map_lookup(raws, column.stored, "first") if outside else None
-
-
-class _Types:
-    """Decoders of a row's values under the names that its columns had at an LSN; `begun` is its version's first LSN.
-
-    The types are those of the version: a column may have got another one when it ended.
-    """
-
-    def __init__(self, reader: Reader, table: HistoryTable, lsn: Lsn, begun: Lsn | None = None) -> None:
-        own = reader.own_names(table)
-        then = reader.columns_at(table, lsn)
-        typed = then if begun is None else reader.columns_at(table, begun)
-        columns: dict[str, Column] = {column.name: column for column in table.columns}
-        columns |= {own.get(column.stored, column.stored): column for column in typed}
-        shown = {column.name: columns.get(own.get(column.stored, column.stored), column) for column in then}
-        self._columns = columns | shown
-
-    def value(self, name: str, text: str | None) -> Any:  # noqa: ANN401 - of the column's type
-        """Return the value of a text."""
-        column = self._columns[name]
-        return None if text is None else decoder(*column.type)(text)
-
-    def row(self, texts: Mapping[str, str | None]) -> dict[str, Any]:
-        """Return a row's values."""
-        return {name: self.value(name, text) for name, text in texts.items()}
-
-
-def _commit(mark: Mark | None, transaction: Transaction | None) -> Commit:
-    if mark is None:
-        return Commit(None, None, None, None, None, None)
-    context = transaction.context if transaction else None
-    actor, reason, db_user = (context.actor, context.reason, context.db_user) if context else (None, None, None)
-    return Commit(mark.lsn, _EPOCH + timedelta(microseconds=mark.time_us), mark.xid, actor, reason, db_user)
-
-
-def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Transaction | None) -> RowEvent:
-    def typed(version: Version | None, texts: Texts | None) -> dict[str, Any] | None:
-        return None if version is None or texts is None else _Types(reader, table, lsn, version.begin.lsn).row(texts)
-
-    lsn, names = event.mark.lsn, [column.name for column in table.key]
-    texts = [None if version is None else version.values for version in (event.before, event.after)]
-    keys = [None if key is None else dict(zip(names, key, strict=True)) for key in (event.key, event.key_before)]
-    key, key_before = typed(event.after or event.before, keys[0]), typed(event.before, keys[1])
-    sides = typed(event.before, texts[0]), typed(event.after, texts[1])
-    commit = _commit(None if event.mark.op == "snapshot" else event.mark, transaction)
-    return RowEvent(commit, event.mark.op, key or {}, key_before, *sides, tuple(event.changed()), *texts)
-
-
-def _differences(table: Compared) -> Iterator[RowDifference]:
-    keyed = table.named_columns(MODIFIED)
-    for kind in (REMOVED, MODIFIED, ADDED):
-        named = table.named_columns(kind)
-        for each in table.entries(kind):
-            key = _typed(keyed[1 if each.before is None else 0], each.key) or {}
-            sides = (_typed(named[0], each.before), _typed(named[1], each.after))
-            yield RowDifference(str(table.name), kind, key, *sides, tuple(each.changed), each.before, each.after)
-
-
-def _typed(columns: Mapping[str, Column], texts: Texts | None) -> dict[str, Any] | None:
-    if texts is None:
-        return None
-    return {name: None if text is None else decoder(*columns[name].type)(text) for name, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Results of the Python API: frozen objects with Python values, and their conversion to Arrow, pandas, polars, DuckDB.
+"""Results of the Python API: the records of `audit.answers`, and their conversion to Arrow, pandas, polars, DuckDB.
 
 Values of rows are those of `values.python_values`: exact, or `ExactText`. In Arrow, where one column holds values of
 many source columns, they are PostgreSQL's text in maps from column name to text. LSNs are `Lsn`, in Arrow BIGINT as in
@@ -8,13 +8,13 @@ the tables of the lake; times are aware, in UTC.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
 from auditlake.api.preview import SHOWN_ROWS, html_table, text_table
+from auditlake.audit.answers import RowEvent
 from auditlake.errors import Unsupported
 from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 T = TypeVar("T")
-Row = Mapping[str, Any]
-Texts = Mapping[str, str | None]
 
 
 class Exportable(ABC):
@@ -135,81 +133,11 @@ class SqlRows(Exportable):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Who changed something, when and why; without `lsn`, that was before the lake begins.
-
-    `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
-    """
-
-    lsn: Lsn | None
-    time: datetime | None
-    xid: int | None
-    actor: str | None
-    reason: str | None
-    db_user: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RowEvent:
-    """Effect of one transaction on a row.
-
-    `op` is snapshot, insert, update, delete, truncate or resync. `before` and `after` are whole rows, None if the row
-    did not exist; `changed` are the columns that differ.
-    """
-
-    commit: Commit
-    op: str
-    key: Row
-    key_before: Row | None
-    before: Row | None
-    after: Row | None
-    changed: tuple[str, ...]
-    before_texts: Texts | None = field(repr=False, default=None)
-    after_texts: Texts | None = field(repr=False, default=None)
-
-
 @dataclass(frozen=True)
 class RowHistory(Found[RowEvent]):
     """The events of a row, newest first; what happened to it in one of the `gaps` is not known."""
 
     gaps: tuple[Gap, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BlamedColumn:
-    """The commit that set the value of a column; `deleted` is the one that deleted the row, if it is gone."""
-
-    column: str
-    value: Any
-    commit: Commit
-    deleted: Commit | None
-    text: str | None = field(repr=False, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedRow:
-    """A deleted row: its last state, and the commit that deleted it by `op` (delete or truncate)."""
-
-    commit: Commit
-    op: str
-    key: Row
-    row: Row
-    texts: Texts = field(repr=False, default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RowDifference:
-    """A row that differs between two moments; `kind` is added, removed or modified, `changed` the columns."""
-
-    table: str
-    kind: str
-    key: Row
-    before: Row | None
-    after: Row | None
-    changed: tuple[str, ...]
-    before_texts: Texts | None = field(repr=False, default=None)
-    after_texts: Texts | None = field(repr=False, default=None)
 
 
 @dataclass(frozen=True, slots=True)

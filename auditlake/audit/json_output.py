@@ -9,14 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from auditlake.attribution import Context
-from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
-from auditlake.audit.row_history import Blame, Deleted, Event
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, changed_sides, differences
+from auditlake.audit.diff import Compared
 from auditlake.audit.transactions import Message, Shown, Transaction
-from auditlake.audit.versions import Mark
 from auditlake.lake.gaps import Gap
-from auditlake.relation import Column, TableName
+from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
 
 Fields = dict[str, Any]
@@ -31,7 +28,7 @@ def line(fields: Mapping[str, Any]) -> str:
 def transaction(committed: Transaction) -> Fields:
     """Return the fields of a transaction in `auditlake log` and `show`."""
     return {
-        **_commit(committed, committed),
+        **_commit(committed),
         "origin": committed.origin,
         "context": {"app": committed.context.app, "db": committed.context.db},
         "tables": list(committed.tables),
@@ -43,26 +40,15 @@ def transaction(committed: Transaction) -> Fields:
     }
 
 
-def _commit(mark: Mark | Transaction | None, committed: Transaction | None) -> Fields:
+def _commit(commit: Commit | Transaction) -> Fields:
     """Return when, who and why: the fields that every commit has; null if not known."""
-    context = committed.context if committed else Context()
     return {
-        "lsn": None if mark is None else str(mark.lsn),
-        "xid": None if mark is None else mark.xid or None,
-        "time": None if mark is None else format_us(mark.time_us),
-        "actor": context.actor,
-        "reason": context.reason,
+        "lsn": None if commit.lsn is None else str(commit.lsn),
+        "xid": commit.xid or None,
+        "time": None if commit.time_us is None else format_us(commit.time_us),
+        "actor": commit.actor,
+        "reason": commit.reason,
     }
-
-
-def _changed(before: Values | None, after: Values | None) -> Fields:
-    """Return old and new value of every column that differs; a side without a row has no entry."""
-    changed: Fields = {}
-    for name in dict.fromkeys((*(before or {}), *(after or {}))):
-        sides = {side: row[name] for side, row in (("old", before), ("new", after)) if row is not None and name in row}
-        if sides.get("old", "") != sides.get("new", "") or len(sides) == 1:
-            changed[name] = sides
-    return changed
 
 
 def content(each: Shown | Message) -> Fields:
@@ -80,25 +66,23 @@ def content(each: Shown | Message) -> Fields:
         **fields,
         "key_before": before,
         "key": after,
-        "changed": _changed(step.before, step.after),
+        "changed": dict(changed_sides(step.before, step.after)),
         "actor": each.context.actor,
         "reason": each.context.reason,
     }
 
 
-def event(each: Event, committed: Transaction | None, key: tuple[Column, ...], *, full: bool) -> Fields:
+def event(each: RowEvent, *, full: bool) -> Fields:
     """Return the fields of an event in `auditlake row`."""
-    names = [column.name for column in key]
-    before, after = (version.values if version else None for version in (each.before, each.after))
     fields = {
-        **_commit(each.mark, committed),
-        "op": each.mark.op,
-        "before_capture": each.mark.op == "snapshot",
-        "key": dict(zip(names, each.key, strict=True)),
-        "key_before": None if each.key_before is None else dict(zip(names, each.key_before, strict=True)),
-        "changed": _changed(before, after),
+        **_commit(each.at),
+        "op": each.op,
+        "before_capture": each.is_before_capture,
+        "key": each.key_texts,
+        "key_before": each.key_texts_before,
+        "changed": dict(changed_sides(each.before_texts, each.after_texts)),
     }
-    return {**fields, "row": after} if full else fields
+    return {**fields, "row": each.after_texts} if full else fields
 
 
 def gap(gap: Gap) -> Fields:
@@ -106,26 +90,20 @@ def gap(gap: Gap) -> Fields:
     return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
 
 
-def blame(each: Blame, committed: Transaction | None, ended: tuple[Mark | None, Transaction | None]) -> Fields:
-    """Return the fields of a column in `auditlake blame`; `ended` is the commit that deleted the row, if any."""
+def blame(each: BlamedColumn) -> Fields:
+    """Return the fields of a column in `auditlake blame`."""
     return {
         "column": each.column,
-        "value": each.value,
-        "before_capture": each.mark is None,
-        **_commit(each.mark, committed),
-        "deleted": None if ended[0] is None else {**_commit(*ended), "op": ended[0].op},
+        "value": each.text,
+        "before_capture": each.commit.lsn is None,
+        **_commit(each.commit),
+        "deleted": None if each.deleted is None else {**_commit(each.deleted), "op": each.deleted_by},
     }
 
 
-def deleted(each: Deleted, committed: Transaction | None, table: TableName) -> Fields:
+def deleted(each: DeletedRow, table: TableName) -> Fields:
     """Return the fields of a row in `auditlake deleted`."""
-    return {
-        "table": str(table),
-        "key": each.key,
-        **_commit(each.mark, committed),
-        "op": each.mark.op,
-        "row": each.last.values,
-    }
+    return {"table": str(table), "key": each.key_texts, **_commit(each.commit), "op": each.op, "row": each.texts}
 
 
 def diff_lines(tables: Iterable[Compared], *, stat: bool) -> Iterator[str]:
@@ -136,13 +114,6 @@ def diff_lines(tables: Iterable[Compared], *, stat: bool) -> Iterator[str]:
             continue
         for change in table.schema_changes():
             yield line({"table": str(table.name), "diff": "schema", "change": change})
-        for kind in (REMOVED, MODIFIED, ADDED):
-            for each in table.entries(kind):
-                yield line(_entry(each, table.name))
-
-
-def _entry(each: Entry, table: TableName) -> Fields:
-    """Return the fields of a row; of a modified row only the columns that differ."""
-    before = None if each.before is None else {name: each.before[name] for name in each.changed}
-    after = None if each.after is None else {name: each.after[name] for name in each.changed}
-    return {"table": str(table), "diff": each.kind, "key": each.key, "from": before, "to": after}
+        for each in differences(table):
+            sides = {"from": each.changed_before, "to": each.changed_after}
+            yield line({"table": each.table, "diff": each.kind, "key": each.key_texts, **sides})

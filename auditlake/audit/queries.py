@@ -6,12 +6,13 @@ Table, key and moments are checked before the first line of output, and that no 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any, Self
 
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
 from auditlake.audit.diff import Compared
 from auditlake.audit.lake_reader import Reader, Span, split_name
-from auditlake.audit.row_history import Blame, Book, Deleted, Event, blame, deleted_rows, last_version
+from auditlake.audit.row_history import Blame, Book, Event, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import OfTable, Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
 from auditlake.audit.versions import Mark
@@ -24,7 +25,7 @@ from auditlake.messages import say
 from auditlake.relation import Column
 from auditlake.temporal.moments import say_erased
 from auditlake.temporal.table_lookup import find_table
-from auditlake.temporal.when import format_us, is_when
+from auditlake.temporal.when import is_when
 
 _POLL_S = 0.3
 
@@ -147,8 +148,8 @@ class Life:
         """The table's key columns."""
         return self.table.key
 
-    def entries(self) -> Iterator[tuple[Event | Gap, Transaction | None]]:
-        """Yield events and gaps, newest first, each event with its transaction."""
+    def entries(self) -> Iterator[RowEvent | Gap]:
+        """Yield events and gaps, newest first."""
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
         gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
@@ -157,9 +158,9 @@ class Life:
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
             if isinstance(entry, Gap):
-                yield entry, None
+                yield entry
             else:
-                yield self._as_shown(entry), transactions.get(lsn)
+                yield RowEvent.of(self.reader, self.table, self._as_shown(entry), transactions.get(lsn))
 
     def _as_shown(self, event: Event) -> Event:
         sides = (event.before, event.after)
@@ -194,20 +195,12 @@ def never(table: HistoryTable, upto: Lsn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Blamed:
-    """The commit that set each column, and the one that deleted the row, if any."""
+    """The commit that set each column; `is_deleted` if the row does not exist at `upto`."""
 
-    columns: list[tuple[Blame, Transaction | None]]
-    ended: tuple[Mark | None, Transaction | None]
+    columns: list[BlamedColumn]
     table: HistoryTable
     upto: Lsn
-
-    @property
-    def horizon(self) -> Lsn:
-        return self.table.horizon
-
-    def ended_at(self, zone: tzinfo) -> str:
-        """Return when the row was deleted, "" if it exists."""
-        return format_us(self.ended[0].time_us, zone) if self.ended[0] else ""
+    is_deleted: bool = False
 
 
 def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
@@ -217,7 +210,7 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     """
     life = life_of(reader, question)
     if not life.events:
-        return Blamed([], (None, None), life.table, life.span.upto)
+        return Blamed([], life.table, life.span.upto)
     last, mark = last_version(life.events, parse_key(life.table, question.key).key)
     at = mark.lsn if mark else life.span.upto
     shown = reader.shown_at(life.table, at, last.values)
@@ -233,8 +226,13 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
             f"Ask as of {Lsn(changed - 1)}, by the former key.",
         )
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
-    blamed = [(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None) for each in columns]
-    return Blamed(blamed, (mark, transactions.get(mark.lsn) if mark else None), life.table, life.span.upto)
+    ended = None if mark is None else (Commit.of(mark, transactions.get(mark.lsn)), mark.op)
+    types = columns_shown(reader, life.table, at)
+    blamed = [
+        BlamedColumn.of(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None, ended, types)
+        for each in columns
+    ]
+    return Blamed(blamed, life.table, life.span.upto, is_deleted=mark is not None)
 
 
 def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:
@@ -256,7 +254,7 @@ def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) 
 
 def deleted_of(
     reader: Reader, name: str, since: str | None, until: str | None
-) -> tuple[HistoryTable, list[tuple[Deleted, Transaction | None]]]:
+) -> tuple[HistoryTable, list[DeletedRow]]:
     """Return the deleted rows of a table, newest deletion first.
 
     Raises BadUsage, NotAnswerable.
@@ -267,7 +265,7 @@ def deleted_of(
     _say_other(reader, table, name, span)
     rows = deleted_rows(reader, table, _of_one_key(reader, table, span))
     transactions = transactions_at(reader, (row.mark.lsn for row in rows))
-    return table, [(row, transactions.get(row.mark.lsn)) for row in rows]
+    return table, [DeletedRow.of(reader, table, row, transactions.get(row.mark.lsn)) for row in rows]
 
 
 def table_of_both(reader: Reader, name: str, first: Lsn, last: Lsn) -> HistoryTable:

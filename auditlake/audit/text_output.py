@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from auditlake.attribution import Context
-from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry, Stat
-from auditlake.audit.row_history import Blame, Deleted, Event
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -47,16 +46,16 @@ def _lines() -> Console:
     return to
 
 
-def _pairs(values: Values, style: str = "") -> Text:
+def _pairs(values: Texts, style: str = "") -> Text:
     return Text(" ").join(
         Text.assemble(f"{visible(name)}=", value_text(value, style)) for name, value in values.items()
     )
 
 
-def who(context: Context) -> str:
+def who(commit: Commit | Context) -> str:
     """Format the actor, with the role that the server observed."""
-    observed = f" ({context.db_user})" if context.db_user else ""
-    return visible((context.actor or "unknown") + observed)
+    observed = f" ({commit.db_user})" if commit.db_user else ""
+    return visible((commit.actor or "unknown") + observed)
 
 
 def _counts(transaction: Transaction) -> str:
@@ -117,7 +116,7 @@ def _entries(member: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in member.items())
 
 
-def show_change(op: str, table: str, key: Values, sides: tuple[Values | None, Values | None]) -> None:
+def show_change(op: str, table: str, key: Texts, sides: tuple[Texts | None, Texts | None]) -> None:
     """Print one change of the feed: its key, and what was sent of the row before and after it."""
     console = _lines()
     console.print(Text(f"    {op} {visible(table)} ").append_text(_pairs(key)))
@@ -149,7 +148,7 @@ def _show_content(console: Console, each: Shown | Message) -> None:
     _show_changed(console, step.before, step.after, indent=8)
 
 
-def _show_changed(console: Console, before: Values | None, after: Values | None, indent: int) -> None:
+def _show_changed(console: Console, before: Texts | None, after: Texts | None, indent: int) -> None:
     for name in dict.fromkeys((*(before or {}), *(after or {}))):
         line = Text(" " * indent + f"{visible(name)}: ")
         if before is None or after is None:
@@ -165,32 +164,30 @@ def _arrow(line: Text, old: str | None, new: str | None) -> Text:
     return line.append_text(value_text(old, _OLD)).append(" → ").append_text(value_text(new, _NEW))
 
 
-def show_event(
-    event: Event, transaction: Transaction | None, shown: tuple[tuple[Column, ...], datetime], *, full: bool
-) -> None:
-    """Print one event of a row; `shown` are the key's columns, and now."""
-    console, (key, now) = _lines(), shown
-    if event.mark.op == "snapshot":
-        console.print(Text(f"{BEFORE_CAPTURE} (≤ {event.mark.lsn})", "bold"))
-    elif event.mark.op == "resync":
-        head = f"{_time(event.mark.time_us, now, console)}  {event.mark.lsn}  found by a new snapshot"
-        console.print(Text(head, "bold"))
-    else:
-        by = "unknown" if transaction is None else who(transaction.context)
-        reason = transaction.context.reason if transaction else None
-        why = f": {visible(reason)}" if reason else ""
-        head = f"{_time(event.mark.time_us, now, console)}  {event.mark.lsn}  xid {event.mark.xid}  {by}{why}"
-        console.print(Text(head, "bold"))
-    names = [column.name for column in key]
-    line = Text(f"  {event.mark.op} ").append_text(_pairs(dict(zip(names, event.key_before or event.key, strict=True))))
-    if event.key_before is not None:
-        line.append(" → ").append_text(_pairs(dict(zip(names, event.key, strict=True))))
+def show_event(event: RowEvent, now: datetime, *, full: bool) -> None:
+    """Print one event of a row."""
+    console = _lines()
+    console.print(Text(_head(event, now, console), "bold"))
+    line = Text(f"  {event.op} ").append_text(_pairs(event.key_texts_before or event.key_texts))
+    if event.key_texts_before is not None:
+        line.append(" → ").append_text(_pairs(event.key_texts))
     console.print(line)
-    before, after = (version.values if version else None for version in (event.before, event.after))
+    before, after = event.before_texts, event.after_texts
     _show_changed(console, before, after, indent=4)
     if full and before is not None and after is not None:
-        same = {name: after[name] for name in after if name not in event.changed()}
+        same = {name: after[name] for name in after if name not in event.changed}
         console.print(Text("    ").append_text(_pairs(same, _DIM)))
+
+
+def _head(event: RowEvent, now: datetime, to: Console) -> str:
+    """Format when an event was, who did it and why."""
+    if event.is_before_capture:
+        return f"{BEFORE_CAPTURE} (≤ {event.at.lsn})"
+    when = f"{_time(event.at.time_us or 0, now, to)}  {event.at.lsn}"
+    if event.op == "resync":
+        return f"{when}  found by a new snapshot"
+    why = f": {visible(event.at.reason)}" if event.at.reason else ""
+    return f"{when}  xid {event.at.xid}  {who(event.at)}{why}"
 
 
 def show_gap(line: str) -> None:
@@ -198,34 +195,29 @@ def show_gap(line: str) -> None:
     _lines().print(Text(line, "bold red"))
 
 
-def show_blame(columns: Iterable[tuple[Blame, Transaction | None]], horizon: Lsn, now: datetime) -> None:
+def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> None:
     """Print who set each column."""
     to = console_for()
     table = plain_table("column", "value", "who", "time", "lsn", "why")
-    for blame, transaction in columns:
-        cells = (Text(visible(blame.column)), value_text(blame.value))
-        if blame.mark is None:
+    for each in columns:
+        cells, commit = (Text(visible(each.column)), value_text(each.text)), each.commit
+        if commit.time_us is None:
             table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
             continue
-        context = transaction.context if transaction else Context()
-        when = (_time(blame.mark.time_us, now, to), str(blame.mark.lsn))
-        table.add_row(*cells, who(context), *when, visible(context.reason or ""))
+        when = (_time(commit.time_us, now, to), str(commit.lsn))
+        table.add_row(*cells, who(commit), *when, visible(commit.reason or ""))
     show(table, to)
 
 
-def show_deleted(
-    rows: Iterable[tuple[Deleted, Transaction | None]], columns: tuple[Column, ...], now: datetime
-) -> None:
+def show_deleted(rows: Iterable[DeletedRow], columns: tuple[Column, ...], now: datetime) -> None:
     """Print deleted rows, each with its last state: in `columns`, and in those that it had besides."""
     to, rows = console_for(), list(rows)
     names = dict.fromkeys(column.name for column in columns)
-    names |= dict.fromkeys(name for row, _ in rows for name in row.last.values)
+    names |= dict.fromkeys(name for row in rows for name in row.texts)
     table = plain_table("deleted", "lsn", "who", "by", *map(visible, names))
-    for row, transaction in rows:
-        context = transaction.context if transaction else Context()
-        cells = (_time(row.mark.time_us, now, to), str(row.mark.lsn), who(context), row.mark.op)
-        values = row.last.values
-        table.add_row(*cells, *(value_text(values[name]) if name in values else "" for name in names))
+    for row in rows:
+        cells = (_time(row.commit.time_us or 0, now, to), str(row.commit.lsn), who(row.commit), row.op)
+        table.add_row(*cells, *(value_text(row.texts[name]) if name in row.texts else "" for name in names))
     show(table, to)
 
 
@@ -235,24 +227,23 @@ def show_diff(table: Compared) -> None:
     heading = Text(visible(str(table.name)), "bold")
     for line in (visible(each) for each in table.schema_changes()):
         console.print(heading + Text(f": {line}"))
-    for kind in (REMOVED, MODIFIED, ADDED):
-        for entry in table.entries(kind):
-            if heading:
-                console.print(heading)
-                heading = Text()
-            _show_entry(console, entry)
+    for each in differences(table):
+        if heading:
+            console.print(heading)
+            heading = Text()
+        _show_difference(console, each)
 
 
-def _show_entry(console: Console, entry: Entry) -> None:
-    sign, style = _SIGNS[entry.kind]
+def _show_difference(console: Console, found: RowDifference) -> None:
+    sign, style = _SIGNS[found.kind]
     line = Text(f"  {sign} ", style)
-    if entry.kind != MODIFIED:
-        console.print(line.append_text(_pairs(entry.after or entry.before or {})))
+    if found.kind != MODIFIED:
+        console.print(line.append_text(_pairs(found.after_texts or found.before_texts or {})))
         return
-    line.append_text(_pairs(entry.key))
-    for name in entry.changed:
+    line.append_text(_pairs(found.key_texts))
+    for name in found.changed:
         line.append(f"  {visible(name)}: ", "")
-        line = _arrow(line, (entry.before or {})[name], (entry.after or {})[name])
+        line = _arrow(line, (found.before_texts or {})[name], (found.after_texts or {})[name])
     console.print(line)
 
 

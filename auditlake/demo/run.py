@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, LiteralString
 
+from auditlake.audit.answers import RowEvent
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
-from auditlake.audit.row_history import Event
 from auditlake.audit.text_output import show_event, show_transaction
 from auditlake.audit.transactions import Transaction, Wanted, contents, find
 from auditlake.audit.undo_script import patch
@@ -222,9 +222,9 @@ class _Demo:
         reader = self._reader()
         self._report(f"who changed order {_ORDER}, when and why: auditlake row orders {_ORDER}")
         life = life_of(reader, RowQuestion("orders", (str(_ORDER),), None, None))
-        for entry, committed in life.entries():
-            if isinstance(entry, Event):
-                show_event(entry, committed, (life.key, reader.now), full=False)
+        for entry in life.entries():
+            if isinstance(entry, RowEvent):
+                show_event(entry, reader.now, full=False)
         cancelled = self._cancelled(reader)
         self._report(f"the transaction that cancelled it: auditlake show {cancelled.lsn}")
         show_transaction(cancelled, contents(reader, cancelled), reader.now)

@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import overload
 
 from pydantic import Field
 
-from auditlake.attribution import Context
+from auditlake.audit.answers import BlamedColumn, RowDifference, RowEvent, Texts, changed_sides, differences
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
-from auditlake.audit.diff import Entry as DiffEntry
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import Life, LogQuestion, RowQuestion, blame_of, life_of, table_of_both
-from auditlake.audit.row_history import Blame, Event
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
     Message,
@@ -25,7 +24,6 @@ from auditlake.audit.transactions import (
     lsns_of_table,
 )
 from auditlake.audit.undo_script import patch
-from auditlake.audit.versions import Version
 from auditlake.delta.sql import select
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.gaps import Gap
@@ -166,30 +164,38 @@ def _change(each: Shown | Message) -> models.Change:
         ordinal=step.change.ordinal,
         kind=step.change.op,  # type: ignore[arg-type] # one of the row operations
         table=str(each.table),
-        key=_texts(step.key_after or step.key_before) if keyed else None,
-        key_before=_texts(step.key_before) if keyed and step.key_after and step.key_before != step.key_after else None,
+        key=_listed(step.key_after or step.key_before) if keyed else None,
+        key_before=_listed(step.key_before) if keyed and step.key_after and step.key_before != step.key_after else None,
         values=values,
         unchanged=_unchanged(step.before, step.after, values),
         rows=step.removed,
     )
 
 
-def _texts(key: Iterable[str] | None) -> list[str] | None:
+def _listed(key: Iterable[str] | None) -> list[str] | None:
     return None if key is None else list(key)
 
 
-def changed_values(before: Values | None, after: Values | None) -> list[models.ChangedValue]:
+@overload
+def _texts(key: Texts) -> list[str]: ...
+@overload
+def _texts(key: None) -> None: ...
+@overload
+def _texts(key: Texts | None) -> list[str] | None: ...
+def _texts(key: Texts | None) -> list[str] | None:
+    """Return the values of a key, of which none is NULL."""
+    return None if key is None else [str(value) for value in key.values()]
+
+
+def changed_values(before: Texts | None, after: Texts | None) -> list[models.ChangedValue]:
     """Return old and new value of each column that differs; of all columns if a side is absent."""
-    found = []
-    for name in dict.fromkeys((*(before or {}), *(after or {}))):
-        has_old, has_new = before is not None and name in before, after is not None and name in after
-        old, new = (before or {}).get(name), (after or {}).get(name)
-        if has_old != has_new or old != new:
-            found.append(models.ChangedValue(column=name, old=old, new=new, has_old=has_old, has_new=has_new))
-    return found
+    return [
+        models.ChangedValue(column=name, **sides, has_old="old" in sides, has_new="new" in sides)
+        for name, sides in changed_sides(before, after)
+    ]
 
 
-def _unchanged(before: Values | None, after: Values | None, changed: Iterable[models.ChangedValue]) -> int:
+def _unchanged(before: Texts | None, after: Texts | None, changed: Iterable[models.ChangedValue]) -> int:
     """Return how many columns have the same value on both sides."""
     return len(set(before or ()) & set(after or ())) - sum(each.has_old and each.has_new for each in changed)
 
@@ -270,23 +276,23 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistory:
     life = life_of(reader, question)
     blamed = blame_of(reader, question)
     room = Room()
-    blame = room.fitting(_blame(each, committed) for each, committed in blamed.columns)
+    blame = room.fitting(map(_blame, blamed.columns))
     entries = list(life.entries())
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
-    chosen = ((entry, by) for entry, by in entries if isinstance(entry, Event))
-    listed = [(entry, by) for entry, by in chosen if only is None or only.is_changed(entry)]
-    events = room.fitting(_event(entry, by, only) for entry, by in listed)
+    chosen = (entry for entry in entries if isinstance(entry, RowEvent))
+    listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
+    events = room.fitting(_event(entry, only) for entry in listed)
     room.require(events, "the row", "auditlake row shows it.")
     return models.RowHistory(
         at=at,
         table=str(table.name_at(lsn)),
         key_columns=[column.name for column in table.key],
         key=list(parse_key(table, question.key).key),
-        exists=bool(life.events) and blamed.ended[0] is None,
+        exists=bool(life.events) and not blamed.is_deleted,
         events=events,
-        gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry, _ in entries if isinstance(entry, Gap))],
+        gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry in entries if isinstance(entry, Gap))],
         blame=blame,
-        before=str(listed[len(events)][0].mark.lsn) if len(events) < len(listed) else None,
+        before=str(listed[len(events)].at.lsn) if len(events) < len(listed) else None,
         difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),
     )
 
@@ -309,14 +315,12 @@ class _Column:
         stored = reader.physical_columns(table, name, lsn)
         return cls(reader, table, frozenset(names.get(each, each) for each in stored))
 
-    def is_changed(self, event: Event) -> bool:
+    def is_changed(self, event: RowEvent) -> bool:
         """Return whether an event gave it another value, or began or ended the row."""
-        return event.before is None or event.after is None or not self.own.isdisjoint(self._changed(event))
-
-    def _changed(self, event: Event) -> Iterator[str]:
-        before, after = _values(event.before) or {}, _values(event.after) or {}
-        shown = {self._name(own, event.mark.lsn): own for own in self.own}
-        yield from (own for name, own in shown.items() if before.get(name) != after.get(name))
+        before, after = event.before_texts, event.after_texts
+        if before is None or after is None:
+            return True
+        return any(before.get(name) != after.get(name) for name in self.names(event.at.lsn or 0))
 
     def _name(self, own: str, lsn: int) -> str:
         names = self.reader.own_names(self.table)
@@ -362,38 +366,34 @@ def _state(life: Life, lsn: Lsn) -> Values | None:
     return None if version is None else life.reader.shown_at(life.table, lsn, version.values)
 
 
-def _blame(each: Blame, committed: Transaction | None) -> models.Blame:
+def _blame(each: BlamedColumn) -> models.Blame:
+    commit = each.commit
     return models.Blame(
         column=each.column,
-        value=each.value,
-        lsn=None if each.mark is None else str(each.mark.lsn),
-        time=None if each.mark is None else format_us(each.mark.time_us),
-        actor=None if committed is None else committed.context.actor,
-        reason=None if committed is None else committed.context.reason,
+        value=each.text,
+        lsn=None if commit.lsn is None else str(commit.lsn),
+        time=None if commit.time_us is None else format_us(commit.time_us),
+        actor=commit.actor,
+        reason=commit.reason,
     )
 
 
-def _event(event: Event, committed: Transaction | None, only: _Column | None) -> models.Event:
+def _event(event: RowEvent, only: _Column | None) -> models.Event:
     """Describe an event; `only` is the column whose values are shown, of all by default."""
-    names = None if only is None else only.names(event.mark.lsn)
-    context = committed.context if committed else Context()
-    before, after = _values(event.before), _values(event.after)
+    at, before, after = event.at, event.before_texts, event.after_texts
+    names = None if only is None else only.names(at.lsn or 0)
     return models.Event(
-        lsn=str(event.mark.lsn),
-        time=format_us(event.mark.time_us),
-        op=event.mark.op,
-        xid=event.mark.xid,
-        actor=context.actor,
-        reason=context.reason,
-        key=list(event.key),
-        key_before=None if event.key_before is None else list(event.key_before),
+        lsn=str(at.lsn),
+        time=format_us(at.time_us or 0),
+        op=event.op,
+        xid=at.xid,
+        actor=at.actor,
+        reason=at.reason,
+        key=_texts(event.key_texts),
+        key_before=_texts(event.key_texts_before),
         values=[each for each in changed_values(before, after) if names is None or each.column in names],
         row=None if after is None else {k: v for k, v in after.items() if names is None or k in names},
     )
-
-
-def _values(version: Version | None) -> Values | None:
-    return None if version is None else version.values
 
 
 def _gap(gap: Gap) -> models.Gap:
@@ -463,7 +463,7 @@ def _table_diff(
     stat = found.stat()
     entries: list[models.Entry] = []
     for kind in (ADDED, REMOVED, MODIFIED):
-        entries += room.fitting(_diff_entry(each) for each in islice(found.entries(kind), asked.limit))
+        entries += room.fitting(map(_diff_entry, islice(differences(found, (kind,)), asked.limit)))
     changes = found.schema_changes()
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None
@@ -491,11 +491,12 @@ def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) ->
     return models.TableDiff(table=name, begins=begins, rows_after=rows)
 
 
-def _diff_entry(each: DiffEntry) -> models.Entry:
-    before = None if each.before is None else {name: each.before[name] for name in each.changed}
-    after = None if each.after is None else {name: each.after[name] for name in each.changed}
-    key = [str(value) for value in each.key.values()] or None
-    return models.Entry(kind=each.kind, key=key, values=changed_values(before, after))  # type: ignore[arg-type]
+def _diff_entry(each: RowDifference) -> models.Entry:
+    return models.Entry(
+        kind=each.kind,  # type: ignore[arg-type] # one of the three
+        key=_texts(each.key_texts) or None,
+        values=changed_values(each.changed_before, each.changed_after),
+    )
 
 
 def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:

@@ -19,11 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 import auditlake
 from auditlake.apply.apply import Reached, apply_pending
+from auditlake.audit.answers import DeletedRow, RowEvent
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
 from auditlake.audit.json_output import content, deleted, event
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
-from auditlake.audit.row_history import Event, deleted_rows
+from auditlake.audit.row_history import deleted_rows
 from auditlake.audit.transactions import Wanted, contents, find, lsns_of_table
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
@@ -225,12 +226,14 @@ def _audit(walk: Walk) -> list[object]:
     for table in (reader.table("keyed"), reader.table("parts")):
         names = {column.name for column in reader.columns_at(table, end)}
         said += [lsns_of_table(reader, table, span, None, name) for name in sorted(names)]
-        said += [deleted(row, None, table.name) for row in deleted_rows(reader, table, span)]
+        said += [
+            deleted(DeletedRow.of(reader, table, row, None), table.name) for row in deleted_rows(reader, table, span)
+        ]
         keys = _KEYS[table.name.table]
         for life in (life_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys):
-            said += [event(each, who, table.key, full=True) for each, who in life.entries() if isinstance(each, Event)]
+            said += [event(each, full=True) for each in life.entries() if isinstance(each, RowEvent)]
         blames = (blame_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys)
-        said += [(each.column, each.value, each.mark) for found in blames for each, _ in found.columns]
+        said += [(each.column, each.text, each.commit) for found in blames for each in found.columns]
     for (one, was), (other, now) in (*pairwise(walk.moments), (walk.moments[0], walk.moments[-1])):
         for name in _TABLES:
             _check_diff(reader, Span(one, other), was[name], now[name], reader.table(name))

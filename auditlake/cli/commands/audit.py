@@ -163,16 +163,16 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
     life = life_of(reader, question)
     if not life.events:
         say(never(life.table, life.span.upto))
-    for each, transaction in life.entries():
+    for each in life.entries():
         if isinstance(each, Gap):
             fields = objects.gap(each)
             click.echo(objects.line(fields)) if as_json else show_gap(
                 f"gap {fields['lsn']} to {fields['to_lsn']}: {fields['reason']}"
             )
         elif as_json:
-            click.echo(objects.line(objects.event(each, transaction, life.key, full=full)))
+            click.echo(objects.line(objects.event(each, full=full)))
         else:
-            show_event(each, transaction, (life.key, reader.now), full=full)
+            show_event(each, reader.now, full=full)
 
 
 @click.command(cls=DashedCommand)
@@ -246,6 +246,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     from auditlake.audit import json_output as objects
     from auditlake.audit.queries import RowQuestion, blame_of, never
     from auditlake.audit.text_output import show_blame, who
+    from auditlake.temporal.when import format_us
 
     question = RowQuestion.read(asked)
     reader = _reader(settings, question.table)
@@ -254,14 +255,14 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
         say(never(found.table, found.upto))
         return
     if as_json:
-        for each, transaction in found.columns:
-            click.echo(objects.line(objects.blame(each, transaction, found.ended)))
+        for each in found.columns:
+            click.echo(objects.line(objects.blame(each)))
         return
-    mark, by = found.ended
-    if mark is not None:
-        actor = who(by.context) if by else "unknown"
-        say(f"the row is gone: {mark.op} by {actor} at {found.ended_at(reader.zone)}; its last state is")
-    show_blame(found.columns, found.horizon, reader.now)
+    deleted, op = found.columns[0].deleted, found.columns[0].deleted_by
+    if deleted is not None:
+        at = format_us(deleted.time_us or 0, reader.zone)
+        say(f"the row is gone: {op} by {who(deleted)} at {at}; its last state is")
+    show_blame(found.columns, found.table.horizon, reader.now)
 
 
 @click.command()
@@ -289,8 +290,8 @@ def deleted(settings: Settings, table: str, since: str | None, until: str | None
     if not as_json:
         show_deleted(rows, reader.columns_at(named, reader.span(None, until).upto), reader.now)
         return
-    for each, transaction in rows:
-        click.echo(objects.line(objects.deleted(each, transaction, named.name)))
+    for each in rows:
+        click.echo(objects.line(objects.deleted(each, named.name)))
 
 
 COMMANDS = (log, show, row, diff, blame, deleted)

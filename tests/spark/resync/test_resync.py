@@ -97,7 +97,7 @@ def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
     assert {gap.table.table for gap in read_gaps(site.lake) if gap.table} == set(TABLES)
     reader = Reader(site.lake, datetime.now(UTC))
     life = list(life_of(reader, RowQuestion("other", ("id=2",), None, None)).entries())
-    shown = [entry.reason if isinstance(entry, Gap) else entry.mark.op for entry, _ in life]
+    shown = [entry.reason if isinstance(entry, Gap) else entry.op for entry in life]
     assert shown == ["resync", renewal.problem, "update", "snapshot"]
 
 

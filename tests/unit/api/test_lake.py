@@ -1,5 +1,6 @@
 """The Python API on the small lake; expected values are those of its docstring."""
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,17 @@ def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
     assert (first.commit.xid, first.key) == (10, {"id": 1})
     assert (snapshot.op, snapshot.commit.lsn, snapshot.before) == ("snapshot", None, None)
     assert len(lake.row("orders", 9)) == 0
+
+
+def test_a_record_can_be_pickled(lake: auditlake.Lake) -> None:
+    """Its values are decoded when they are asked for, also in another process, which has no reader of the lake."""
+    for found in (lake.row("orders", 1), lake.deleted("orders"), lake.blame("orders", 1), lake.diff("0/180")):
+        (copied, *_), (first, *_) = pickle.loads(pickle.dumps(list(found))), found  # noqa: S301 - our own
+        assert copied == first
+        names = (
+            ("value",) if hasattr(first, "value") else ("key", "row") if hasattr(first, "row") else ("key", "before")
+        )
+        assert [getattr(copied, name) for name in names] == [getattr(first, name) for name in names]
 
 
 def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:
