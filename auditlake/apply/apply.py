@@ -1,5 +1,9 @@
 """Stage apply: fold captured changes into the histories, one commit per table.
 
+    positions of histories ─┐                      ┌─▶ embedded_fold, DuckDB ─▶ files, deletion vectors ─┐ one commit:
+                            ├─▶ find_tails ─▶ Tail ┤                                                     ├▶ versions and
+    watermark of `changes` ─┘                      └─▶ tail_fold, Spark ─────▶ MERGE or REPLACE ON ──────┘ the position
+
 Order of effects, for every table with a tail (others get no commit):
   1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
      transaction is never folded.

@@ -1,7 +1,7 @@
 """The columns of a table over time, for the audit commands: one name for each column, and the names of every moment.
 
-A row that the commands read has all columns that the table ever had, each under its *own name*: the one that it has
-now, or had last; with a number if a column of the past and another one share it. So a row is the same whether it is
+Audit rows have every column the table ever had. A column has one *own name* at all moments: its current or last name.
+If a dropped column and another one share a name, one gets a number. So a row is the same whether it is
 read from before or after a change of the table, from the history or from the tail. A column that was added later shows
 its missing value in older rows. Output as of a moment has the columns of that moment, under their names of that moment
 (`TableShapes.columns_at`).

@@ -1,5 +1,9 @@
 """Capture: follow the slot and make every committed change durable in `changes`. No JVM.
 
+    walsender ──▶ ReplicationStream ──▶ FrameBuffer ──▶ ChangeDecoder ──▶ CaptureLog ──▶ added, relations,
+        ▲           (own thread: status)   (Capture)      (Writer's thread, one buffer a job)   transactions, changes
+        └──────────────────── acknowledged: the end of the last commit in `changes` ◀───────────────────┘
+
 Order of effects, for each batch of whole transactions:
 
 1. Receive them, up to a Commit.

@@ -1,8 +1,8 @@
 """Rows of `changes` as transactions: in commit order, complete, in memory that does not grow with a transaction.
 
 `ChangeReader.read` returns the changes of the transactions in a range of LSNs, of all of them together, because one
-read of a file serves many small transactions. A transaction that is too large for this is a `StreamedChanges`, which
-reads the row groups of its files, one at a time, whenever it is iterated; a row group has at most 16 MB or one row.
+read of a file serves many small transactions. A transaction that does not fit in memory is a `StreamedChanges`:
+iterating it reads its files again, one row group at a time; a row group has at most 16 MB or one row.
 
 Every transaction's changes are counted and compared with the counts that capture recorded in `transactions`. If some
 are missing, the transaction is refused: a feed never delivers part of one.

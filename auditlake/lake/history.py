@@ -28,9 +28,9 @@ that was modified just before it was read has no mark, and is read again the nex
 being copied, and is opened every time. Apply saves the tables to `histories.json` for processes that start later. That
 file is only a cache: a table whose mark differs is opened, and readers never write the file.
 
-In a store, one request per table would make ten thousand for a question about one. So a table that the question does
-not name is used as it was last read: at an earlier version, which together with the changes since its position gives
-the same rows. Only a new snapshot has rows that the stream does not contain. While one is due, and after it, the table
+In a store, one request per table would make ten thousand for a question about one. So a question opens only the tables
+that it names. The others may stay at an older Delta version: an older history plus a longer tail gives the same rows.
+Only a new snapshot has rows that the stream does not contain. While one is due, and after it, the table
 has a record (`lake.parking`), which makes a reader open the table (`temporal.moments.read_known`).
 
 No JVM.
@@ -134,12 +134,12 @@ class HistoryTable:
     `columns` are all physical columns, those of the past too. `as_made`: it requires no more of its readers and writers
     than when it was created. `name` is that of its folder: the name under which it was copied, with the table's OID if
     another history had that name already (`lake.records`). `oid` is the OID of the source's table, None in a lake of an
-    earlier release. `names` are the names that the table had later, each with the commit LSN from which on; the first
-    one is from 0 on if `name` is none of the table's. `resynced` is the LSN of the last snapshot that it was compared
-    with after its first one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake,
-    each with the LSN up to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if
-    recorded. `copied` is the LSN of the first snapshot if versions have expired since, which moves the horizon; else 0.
-    `etag` is that of the version's log entry in a store.
+    earlier release. `names`: the table's later names, each with the commit LSN at which it took effect. If the folder
+    has an invented name (`name` with an OID), the list starts with the real first name, at LSN 0. `resynced`: the LSN
+    of the last snapshot after the first one that the table was compared with; 0 without one. `former_oids`: the table's
+    OIDs in earlier sources of the lake, each with the last LSN at which it was valid. `snapshot_us` is the time of its
+    first snapshot in microseconds since 1970, if recorded. `copied` is the LSN of the first snapshot if versions have
+    expired since, which moves the horizon; else 0. `etag` is that of the version's log entry in a store.
     """
 
     name: TableName
@@ -236,7 +236,7 @@ class HistoryTable:
 
     @property
     def _named(self) -> tuple[tuple[Lsn, TableName], ...]:
-        """Return the names, each with the commit LSN from which on; the first one begins with the history."""
+        """Return the names, each with the commit LSN at which it took effect; the first begins with the history."""
         first = self.first_snapshot_lsn
         return self.names if self.names and self.names[0][0] <= first else ((first, self.name), *self.names)
 

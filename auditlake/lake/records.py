@@ -120,9 +120,9 @@ def replace_file(
 class CaptureState:
     """State of capture from `since` (ISO, UTC) on: running, trying again or ended, with the `problem` that caused it.
 
-    `state` is None if only bootstrap has captured so far. `publication_seen` is the LSN, and `publication_seen_us` the
-    time in microseconds since 1970, up to which the publication is known to have published all that was recorded;
-    `publication_schemas` are the OIDs of the entries of its schemas then.
+    `state` is None if only bootstrap has captured so far. At the LSN `publication_seen` (time:
+    `publication_seen_us`, in microseconds since 1970) the publication was last checked, and still published everything
+    that lake.json records; `publication_schemas` are the OIDs of the entries of its schemas then.
     """
 
     state: str | None
@@ -149,7 +149,7 @@ def captures_now(lake: Lake) -> bool:
 
 
 def write_seen(lake: Lake, lsn: Lsn, time_us: int, schemas: Collection[int]) -> None:
-    """Record LSN and time up to which the publication is known to have published all that was recorded.
+    """Record the LSN and the time of a check that found the publication to publish everything that lake.json records.
 
     `schemas` are the OIDs of the entries of its schemas. Raises LakeUnusable if the folder cannot be written.
     """

@@ -159,9 +159,10 @@ def views_at(engine: Engine, tables: Named, lsn: Lsn) -> Iterator[str]:
 
 
 def names_of_views(known: Known) -> dict[TableName, HistoryTable]:
-    """Return the tables by their names of now; one that is not called so any more has its OID in the name of its view.
+    """Map the names of views to tables.
 
-    That is a dropped table, whose view shows its last rows, if another one has its name since.
+    A view has its table's current name. If another table has taken the name of a dropped one, the dropped one's view,
+    which shows its last rows, gets its OID as a suffix.
     """
     names = {}
     for table in known.tables.values():

@@ -1,5 +1,9 @@
 """Prepare a statement, or a script of several, for an engine: names, moments and tails. No JVM.
 
+    script ─▶ split ─▶ parse ─▶ resolve each WHEN ─▶ check names, types ─▶ PreparedQuery ─┬─▶ embedded, DuckDB ─┐
+                                    ▲                                                     │ NotEmbedded         ├─▶ Rows
+              read_state ───────────┘ one state of the lake                               └─▶ spark_engine ─────┘
+
 1. `split` divides a script at semicolons outside of strings, quoted names and comments. A statement keeps its position:
    everything before it is blanked, so that an error names the script's line.
 2. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is

@@ -12,8 +12,8 @@ Order of effects, between steps 2 and 4 of `resync`, after the operator has conf
 A kill between any two of these leaves a lake whose stream still cannot be continued, and all tables held: the same
 command starts again. After 5 capture can continue, and the same command, or `follow`, finishes the held tables.
 
-The order of a lake is that of its LSNs. A source whose log does not end after everything that the lake knows gets an
-offset (`lake.manifest`): the least one with which it does.
+LSNs must only grow. If the new source's log ends before the last LSN of the lake, every LSN of it is stored plus an
+offset (`lake.manifest`): the smallest that puts the end of its log after the lake's last LSN.
 """
 
 from collections.abc import Iterable, Mapping

@@ -20,10 +20,10 @@ have been renamed or dropped, so it is refused.
 A column exists *since* the commit of the first change that has it, and *until* the commit of the first that lacks it.
 If one transaction changes the table in both shapes, all of it counts as after the change.
 
-All changes of a tail are folded in one batch, in the columns of all its versions (`Followed.folded`; without a key, in
-those of its end). In two cases rows
-before and after a change are not comparable, so that the tail is cut there (`cut_at`): if the key changes, and if a
-column of a table without a key is dropped, because whole rows are compared in it.
+A tail is folded at once although its columns change inside it. The fold uses the union of the columns of all relation
+versions (`Followed.folded`). A table without a key compares whole rows, so its fold uses the columns at the end of the
+tail. In two cases rows before and after a change are not comparable, and the tail is cut there (`cut_at`): the key
+changes, or a table without a key loses a column.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -187,7 +187,11 @@ def follow_versions(  # noqa: PLR0913 - what is known of one tail
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A version, the column of each of its places by stored name, the columns it adds, and its key by stored name."""
+    """One relation version mapped to the history.
+
+    `stored[i]` is the stored name of the relation's column i; `added` are columns that first appear here; `key` are the
+    stored names of the key.
+    """
 
     version: RelationVersion
     stored: tuple[str, ...]
