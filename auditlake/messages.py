@@ -44,6 +44,7 @@ class Event(StrEnum):
     TABLE_MAINTAINED = "table_maintained"
     VERSIONS_EXPIRED = "versions_expired"
     VERSIONS_KEPT = "versions_kept"
+    ROW_RETURNED = "row_returned"
     ATTEMPT_FAILED = "attempt_failed"
     DELIVERY_FAILED = "delivery_failed"
     METRICS_SERVED = "metrics_served"

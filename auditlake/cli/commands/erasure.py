@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.options import DashedCommand, lake_of, with_settings
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -91,6 +91,8 @@ def _list(lake: Lake, *, as_json: bool) -> None:
 @click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be erased.")
 @click.option("--resume", "finishes", is_flag=True, help="Finish an erasure that was killed.")
+@click.option("--returned", is_flag=True, help="Only list rows that were erased and are in the lake again.")
+@click.option("--json", "as_json", is_flag=True, help="With --returned: one JSON object a line.")
 @click.option(
     "--delete-versions", is_flag=True, help="In a bucket that keeps older versions of objects, delete those concerned."
 )
@@ -104,10 +106,14 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
       auditlake forget customers 42 --columns name,email --reason 'request of 2026-11-24'
       auditlake forget orders 7 --reason 'request of 2026-11-24' --dry-run
       auditlake forget --resume
+      auditlake forget --returned
     """
     from auditlake.erasure import forget as erasing
 
     lake = lake_of(settings)
+    if given["returned"]:
+        _show_returned(settings, lake, as_json=bool(given["as_json"]))
+        return
     if finishes:
         if table is not None:
             raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")
@@ -120,6 +126,26 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
     if table is None or not key or not isinstance(given["reason"], str):
         raise BadUsage("forget needs a table, a key and --reason", "See auditlake forget --help.")
     _forget(settings, lake, (table, key), given)
+
+
+def _show_returned(settings: Settings, lake: Lake, *, as_json: bool) -> None:
+    from datetime import datetime
+
+    from auditlake.erasure import returned
+    from auditlake.lake.manifest import require_manifest
+
+    require_manifest(lake)
+    found = returned.find_returned(lake, datetime.now(settings.zone))
+    for each in found:
+        shown = returned.as_json(each)
+        key = " ".join(each.key)
+        click.echo(json.dumps(shown, ensure_ascii=False) if as_json else f"{shown['table']} {key}  since {each.lsn}")
+    if found:
+        raise ConfigError(
+            f"{len(found)} erased rows are in the lake again",
+            "Delete them in PostgreSQL, let auditlake follow apply that, then run auditlake forget TABLE KEY.",
+        )
+    say("no erased row is in the lake again")
 
 
 def _forget(settings: Settings, lake: Lake, row: tuple[str, tuple[str, ...]], given: dict[str, object]) -> None:

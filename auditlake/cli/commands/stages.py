@@ -157,7 +157,10 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
       auditlake maintain --dry-run
       auditlake maintain
     """
+    from datetime import datetime
+
     from auditlake.erasure import retention
+    from auditlake.erasure.returned import report_returned
     from auditlake.lake.manifest import require_manifest
 
     lake, rules = lake_of(settings), settings.retention.versions
@@ -172,6 +175,7 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
             retention.confirm_restored(lake)
         retention.expire_versions(lake, rules, "maintain", say)
         stage.maintain(spark_of(settings), lake, say)
+        report_returned(lake, datetime.now(settings.zone), say)
 
 
 def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:

@@ -1,0 +1,133 @@
+"""Rows that were erased and are in the lake again: from a restored backup of the source, a late writer, or a new row.
+
+An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). This looks for these keys in what came
+later: in versions that began, and changes that committed, after the position at which the row was erased. It reports;
+to erase again is for who knows why the row came back, because PostgreSQL must not have it any more.
+
+Only whole rows are recognized. Of erased columns no value is known, and a row keeps its key. Memory is bounded by the
+keys in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.delta.sql import TableFiles, read_newest, select
+from auditlake.erasure.matching import keys_of
+from auditlake.erasure.scope import places_of
+from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
+from auditlake.lake.erasures import Erasure, read_erasures
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.key_tokens import read_secret, token
+from auditlake.lake.layout import Lake
+from auditlake.ledger.copies import text_column
+from auditlake.lsn import Lsn
+from auditlake.messages import Event, FailureReports, Notice
+from auditlake.relation import TableName
+from auditlake.sql_names import standard_identifier
+from auditlake.temporal.when import format_us
+
+_Found = tuple[int, tuple[str, ...]]
+"""An LSN, and the key of a row that was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A row with a key that an erased row had, and the first commit after the erasure that has it."""
+
+    erasure: Erasure
+    key: tuple[str, ...]
+    lsn: Lsn
+
+    @property
+    def what(self) -> str:
+        """Return what has come back, in words without the key."""
+        when = format_us(self.erasure.time_us)
+        return f"{self.erasure.name} has a row again, since {self.lsn}, with a key that was erased at {when}"
+
+
+def find_returned(lake: Lake, now: datetime) -> list[Returned]:
+    """Find the erased rows that have come back, in the order of tables, then of commits.
+
+    Raises LakeUnusable if the secret of tokens is missing, Unsupported if the key columns of such a table changed.
+    """
+    of_table: dict[TableName, list[Erasure]] = {}
+    for each in read_erasures(lake):
+        if not each.columns and each.done_us is not None:
+            of_table.setdefault(each.name, []).append(each)
+    if not of_table:
+        return []
+    secret, reader = read_secret(lake), Reader(lake, now)
+    if secret is None:
+        raise LakeUnusable(f"{lake.token_key} is missing, so erased rows are not recognized", "Restore it.")
+    return [found for name in sorted(of_table) for found in _in_table(reader, name, of_table[name], secret)]
+
+
+def report_returned(lake: Lake, now: datetime, report: Callable[[str], None]) -> None:
+    """Report the erased rows that have come back, without their keys; or why that cannot be known."""
+    try:
+        for each in find_returned(lake, now):
+            report(Notice(Event.ROW_RETURNED, f"{each.what}: auditlake forget --returned shows it"))
+    except AuditlakeError as exc:
+        FailureReports(report).report("erased rows are not looked for", exc)
+
+
+def _in_table(reader: Reader, name: TableName, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:
+    table = (reader.known.as_read or {}).get(name)
+    if table is None:  # it was copied again under another name
+        return []
+    known = reader.known.tables[name]
+    if (changed := reader.rekeyed_at(known, reader.known.last_lsn)) is not None:
+        raise Unsupported(
+            f"the columns that identify a row of {table.label} changed at {changed}, so erased rows are not recognized",
+            "auditlake row shows what is known of a row.",
+        )
+    by_token = {each: erasure for erasure in erasures for each in erasure.tokens}
+    since = min(erasure.upto_lsn for erasure in erasures)
+    first: dict[tuple[str, ...], int] = {}
+    for lsn, key in (*_begun(table, since), *_changed(reader, known, erasures[0], since)):
+        erasure = by_token.get(token(secret, name, key))
+        if erasure is not None and lsn > erasure.upto_lsn:
+            first[key] = min(lsn, first.get(key, lsn))
+    pairs = sorted((lsn, key) for key, lsn in first.items())
+    return [Returned(by_token[token(secret, name, key)], key, Lsn(lsn)) for lsn, key in pairs]
+
+
+def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
+    """Yield the key of each row of which a version began after an LSN, with the first one in a file."""
+    shown = ", ".join(standard_identifier(column.stored) for column in table.key)
+    sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
+    for file in _each_file(read_newest(table.path), "_from_lsn", since):
+        rows = select(sql, t=file)
+        keys = zip(*(text_column(rows, column).to_pylist() for column in table.key), strict=True)
+        yield from ((lsn, key) for lsn, key in zip(rows["lsn"].to_pylist(), keys, strict=True) if None not in key)
+
+
+def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) -> Iterator[_Found]:
+    """Yield the keys of the rows that changed after an LSN."""
+    places = places_of(reader, reader.keyed_at(table, reader.known.last_lsn), erasure)
+    numbers = ", ".join(map(str, places))
+    condition = f"lsn > {since:d} and lsn <= {reader.known.last_lsn:d} and relation in ({numbers})"
+    for file in _each_file(reader.changes if places else None, "lsn", since):
+        rows = select(f"select lsn, relation, old, new, unchanged from t where {condition}", t=file)
+        for row in rows.to_pylist():
+            for key in keys_of(places[row["relation"]], row):
+                texts = tuple(text for text in key if text is not None)
+                if len(texts) == len(key):
+                    yield row["lsn"], texts
+
+
+def _each_file(table: TableFiles | None, column: str, since: int) -> Iterator[TableFiles]:
+    """Yield the files that may have a greater value, one by one."""
+    newer = None if table is None else table.within(**{column: (since + 1, None)})
+    for file in () if newer is None else newer.files:
+        yield newer.which(lambda each, name=file.name: each.name == name)  # type: ignore[union-attr, misc]
+
+
+def as_json(found: Returned) -> Mapping[str, object]:
+    """Return a row that has come back as plain values."""
+    erasure = found.erasure
+    when = format_us(erasure.time_us)
+    about = {"erased": when, "by": erasure.by, "reason": erasure.reason}
+    return {"table": str(erasure.name), "key": list(found.key), "since": str(found.lsn), **about}

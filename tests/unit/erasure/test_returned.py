@@ -1,0 +1,82 @@
+"""Rows that were erased and come back, in `changes`, in a history, or in both."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auditlake.erasure import returned
+from auditlake.lake.layout import Lake
+from tests.command import Done, run_here
+from tests.erasure_lake import OF_ONE, OF_TWO, append_change, apply, write_lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake in which person 2 was erased, and values of person 1."""
+    lake = write_lake(tmp_path / "lake")
+    for erasure in (OF_TWO, OF_ONE):
+        assert run_here(["forget", *erasure, "--lake", lake.root]).code == 0
+    return lake
+
+
+def _returned(lake: Lake, *options: str) -> Done:
+    return run_here(["forget", "--returned", *options, "--lake", lake.root])
+
+
+def _come_back(lake: Lake, lsn: int, key: str = "2") -> None:
+    row = {"op": "insert", "relation": 1, "new": [key, "Zacharias Beispiel", *[None] * 4]}
+    append_change(lake, lsn, row)
+
+
+def test_nothing_has_come_back_after_an_erasure(lake: Lake) -> None:
+    """Nor is another row, or one whose columns were erased, taken for it."""
+    _come_back(lake, 0x700, "22")
+    row = {"op": "update", "relation": 1, "new": ["11", "(gone)", None, None, None, "Gera"]}
+    append_change(lake, 0x800, row)
+    apply(lake)
+    done = _returned(lake)
+    assert (done.code, done.stdout) == (0, "")
+    assert "no erased row is in the lake again" in done.stderr
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_row_that_comes_back_is_shown(lake: Lake, *, is_applied: bool) -> None:
+    """Once, with its key, on stdout only, whether its change is applied or not."""
+    _come_back(lake, 0x700)
+    if is_applied:
+        apply(lake)
+    done = _returned(lake, "--json")
+    assert done.code == 3
+    (shown,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (shown["table"], shown["key"], shown["since"], shown["by"]) == ("public.people", ["2"], "0/700", "dpo")
+    assert "1 erased rows are in the lake again" in done.stderr
+
+
+def test_a_version_without_a_change_is_shown(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new snapshot writes it."""
+    _come_back(lake, 0x700)
+    apply(lake)
+    monkeypatch.setattr(returned, "_changed", lambda *_: ())
+    assert _returned(lake).stdout == "public.people 2  since 0/700\n"
+
+
+def test_a_row_that_came_and_went_is_shown_until_it_is_erased_again(lake: Lake) -> None:
+    """Its versions and changes have the values; `maintain` reports it without the key."""
+    _come_back(lake, 0x700)
+    append_change(lake, 0x800, {"op": "delete", "relation": 1, "old": ["2", *[None] * 5]})
+    apply(lake)
+    said = run_here(["maintain", "--engine", "duckdb", "--lake", lake.root]).stderr
+    assert "public.people has a row again, since 0/700, with a key that was erased at" in said
+    assert "Zacharias" not in said
+    assert _returned(lake).stdout == "public.people 2  since 0/700\n"
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
+    assert _returned(lake).code == 0
+
+
+def test_without_the_secret_of_tokens_nothing_is_recognized(lake: Lake) -> None:
+    """That is an error, not an empty list."""
+    lake.token_key.unlink()
+    assert _returned(lake).code == 6
+    maintained = run_here(["maintain", "--engine", "duckdb", "--lake", lake.root])
+    assert (maintained.code, "erased rows are not looked for" in maintained.stderr) == (0, True)
