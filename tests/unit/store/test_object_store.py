@@ -112,27 +112,26 @@ def test_a_change_whose_connection_is_reset_is_repeated(remote_folder: Remote, m
         assert (objects.head(bucket, key), store.made[RESET]) == (None, 6)
 
 
-@pytest.mark.parametrize("what", ["read", "write", "open"])
-def test_a_throttled_request_is_repeated_for_seconds(
-    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_throttled_requests_are_repeated_for_seconds(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten retries, the default, are over within five seconds in nine of ten cases."""
     AppendLog(_path(remote_folder / "log"), SCHEMA).append(_rows(1, 2), {"app": 2})
     place = remote_folder / "entry"
     files.put_if_absent(place, b"first")
-    requests: dict[str, Callable[[], object]] = {
-        "read": place.read_bytes,
-        "write": lambda: files.put_if_absent(remote_folder / "other", b"second"),
-        "open": lambda: open_table(remote_folder / "log"),
-    }
-    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store, ThreadPoolExecutor(1) as pool:
+    requests: tuple[Callable[[], object], ...] = (
+        place.read_bytes,
+        lambda: files.put_if_absent(remote_folder / "other", b"second"),
+        lambda: open_table(remote_folder / "log"),
+    )
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store, ThreadPoolExecutor(len(requests)) as pool:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
         monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
         with store.refusing("SlowDown"):
-            made = pool.submit(requests[what])
+            made = [pool.submit(request) for request in requests]
             time.sleep(_THROTTLED_S)
-        made.result()
-    assert store.made["SlowDown"] > 1
+            assert not any(each.done() for each in made)
+        for each in made:
+            each.result()
+    assert store.made["SlowDown"] > len(requests)
 
 
 def test_a_folder_is_what_its_objects_begin_with(remote_folder: Remote) -> None:
