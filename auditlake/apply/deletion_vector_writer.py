@@ -29,19 +29,19 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from auditlake.apply import keys
-from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_failure
+from auditlake.apply.errors import cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import Folded
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import Overtaken
-from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, RowKind
+from auditlake.fold.open_versions import BEGIN, TooLarge, contradiction, key_of, may_have_key_of
 from auditlake.jvm_trace import raised_by
-from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
+from auditlake.lake.history import HistoryTable, write_rows
 from auditlake.lake.history_files import Files, marked
 from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
@@ -56,10 +56,6 @@ HELD_BYTES = WINDOW_BYTES
 """Limit for the uncompressed size of changes and of closed versions; both are in memory several times."""
 _CHECKPOINT_EVERY = 10
 _RESULT_LIMIT = "spark.driver.maxResultSize"
-
-
-class TooLarge(Exception):
-    """The rows to write exceed the memory limit; nothing was written."""
 
 
 FindOpen = Callable[[Files, pa.Table], pa.Table]
@@ -126,7 +122,7 @@ def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
     edges = rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
     kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
-    met = open_versions(files, edges, computed.columns, computed.find_open)
+    met = _open_versions(files, edges, computed.columns, computed.find_open)
     if met is None:
         _require_agreement(files.table, kinds, kinds.slice(0, 0))
         return shape.empty_table(), {}
@@ -142,12 +138,12 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     return rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
 
 
-def open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
+def _open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
     """Return the open versions with the key of an edge, as `find_open` but without deleted ones; None if there is none.
 
     Raises TooLarge.
     """
-    opened = _not_skipped(files, edges, columns)
+    opened = files.which(may_have_key_of(edges, columns))
     if not opened.by_name:
         return None
     if edges.num_rows * held_bytes(opened.paths) / opened.rows > HELD_BYTES:
@@ -156,28 +152,11 @@ def open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find
     return met.filter(_not_deleted(opened, met["_part"]))
 
 
-def _not_skipped(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:
-    """Return the files that statistics do not rule out for every key."""
-    names = [column.stored for column in whole_number_keys(columns)] if keys.key_of(columns) else ["_from_lsn"]
-    key_values = {name: np.unique(edges[name].to_numpy()) for name in names}
-    return files.which(
-        lambda file: edges.num_rows > 0 and all(_reaches(file, name, values) for name, values in key_values.items())
-    )
-
-
-def _reaches(file: DataFile, column: str, values: np.ndarray) -> bool:
-    bounds = file.bounds(column)
-    if bounds is None:
-        return True
-    low, high = bounds
-    return bool(np.searchsorted(values, low, "left") < np.searchsorted(values, high, "right"))
-
-
 def _find_open_versions(files: Files, edges: pa.Table, folded: Folded) -> DataFrame:
     """Return the rows of these files with the key of an edge; `_part` contains file, row number and edge."""
     spark, columns = folded.rows.sparkSession, folded.columns
-    key = [column.stored for column in keys.key_of(columns)]
-    wanted = edges.select([*key, "_raw"] if key else keys.BEGIN)
+    key = [column.stored for column in key_of(columns)]
+    wanted = edges.select([*key, "_raw"] if key else BEGIN)
     wanted = wanted.append_column("_part", pa.array(np.arange(edges.num_rows, dtype=np.int32)))
     places = [f"c{place}" for place in range(wanted.num_columns)]
     sought = spark.createDataFrame(wanted.rename_columns(places)).toDF(

@@ -1,10 +1,6 @@
 """Failures of the apply stage as auditlake errors, without values of rows."""
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from auditlake.errors import InvariantBroken, LakeConflict
-from auditlake.fold.net import RowKind
 from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable
 
@@ -17,21 +13,6 @@ _INVALID_VALUE = (
     "SparkRuntimeException",
 )
 """Classes of pyspark.errors."""
-_CONTRADICTION = "they contradict the history: "
-OPENED_TWICE = f"{_CONTRADICTION}a key is opened that has an open version"
-CLOSED_WITHOUT_OPEN = f"{_CONTRADICTION}a key is closed that has no open version"
-
-
-def contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
-    """Return how a fold contradicts the history, or None.
-
-    `expected` are the kinds of the fold's edges (closes and births), `met` those whose key has an open version.
-    """
-    if pc.any(pc.equal(met, RowKind.BIRTH)).as_py():
-        return OPENED_TWICE
-    if len(met) != (pc.sum(pc.equal(expected, RowKind.CLOSE)).as_py() or 0):
-        return f"{CLOSED_WITHOUT_OPEN}, or several"
-    return None
 
 
 class CannotFold(InvariantBroken):

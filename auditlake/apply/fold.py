@@ -22,6 +22,7 @@ from auditlake.apply.tails import TailShape
 from auditlake.errors import InvariantBroken
 from auditlake.fold.chains import ROOTS_DDL, roots
 from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Dialect, FoldColumns, RowKind
+from auditlake.fold.open_versions import BEGIN, key_of
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
@@ -53,9 +54,9 @@ class Folded:
     def closes(self) -> DataFrame:
         """Return key columns, `_raw` (of the key only), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`.
 
-        A table without a key has the columns that identify a version (`keys.BEGIN`) in its place.
+        A table without a key has the columns that identify a version (`open_versions.BEGIN`) in its place.
         """
-        key = [keys.source(column.stored) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
+        key = [keys.source(column.stored) for column in key_of(self.columns)] or [F.col(n) for n in BEGIN]
         return self.rows.where(keys.source(KIND) == RowKind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
@@ -68,7 +69,7 @@ def needs_open_versions(columns: Sequence[Column], shape: TailShape) -> bool:
     """Return whether `fold` needs the open versions; most tails do not."""
     if shape.inserts_only:
         return False
-    return shape.has_truncate or not keys.key_of(columns) or _lacks_values(shape)
+    return shape.has_truncate or not key_of(columns) or _lacks_values(shape)
 
 
 def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> Folded:
@@ -113,7 +114,7 @@ def _run(sql: str, **relations: DataFrame) -> DataFrame:
 
 def _omitted(columns: Sequence[Column], shape: TailShape) -> list[int]:
     """Return the columns that some change omits; whole rows without a key are completed before (`_whole_new`)."""
-    return sorted(shape.unchanged) if keys.key_of(columns) else []
+    return sorted(shape.unchanged) if key_of(columns) else []
 
 
 def _lacks_values(shape: TailShape) -> bool:
@@ -152,7 +153,7 @@ def _truncates(changes: DataFrame) -> DataFrame:
 def _changed(changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """Return every change except TRUNCATE as `fold.net` takes it."""
     rows = changes.where(F.col("op") != "truncate") if shape.has_truncate else changes
-    if not keys.key_of(columns):
+    if not key_of(columns):
         rows = rows.withColumn("new", F.when(F.col("op") != "delete", _whole_new(columns, shape)))
     epoch = ["epoch"] if shape.has_truncate else []
     return rows.select(
@@ -171,7 +172,7 @@ def _identities(columns: Sequence[Column], shape: TailShape) -> list[Expression]
     op, old, new = F.col("op"), F.col("old"), F.col("new")
     is_delete = op == "delete"
     had_before = (is_delete | ((op == "update") & old.isNotNull())) if shape.has_key_change else is_delete
-    if not keys.key_of(columns):
+    if not key_of(columns):
         if shape.inserts_only:
             return []
         after, before = _digest_of_texts(columns, "new"), _digest_of_texts(columns, "old")

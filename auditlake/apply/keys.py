@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from auditlake.apply import typed_values
+from auditlake.fold.open_versions import BEGIN, key_of
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.spark import functions as F  # noqa: N812 - the usual name
@@ -22,18 +23,10 @@ from auditlake.sql_names import spark_identifier, spark_literal
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
 
-BEGIN = ("_from_lsn", "_ordinal")
-"""Columns that identify a version in a table without a key."""
-
 
 def source(name: str, alias: str | None = None) -> Expression:
     """Return the column of that exact name, quoted."""
     return F.col(f"{alias}.{spark_identifier(name)}" if alias else spark_identifier(name))
-
-
-def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the key columns, in column order."""
-    return tuple(column for column in columns if column.key)
 
 
 def names(columns: Sequence[Column]) -> list[str]:

@@ -51,8 +51,8 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.apply import keys, typed_values
-from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
-from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, contradiction, fold_failure
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, computed_by_spark, mark
+from auditlake.apply.errors import cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import BROADCAST_ROWS, Folded
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
@@ -63,6 +63,7 @@ from auditlake.delta.table import open_table
 from auditlake.engine import Engine
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, RowKind
+from auditlake.fold.open_versions import CLOSED_WITHOUT_OPEN, OPENED_TWICE, TooLarge, contradiction, key_of
 from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.history import (
     OPEN_PART,
@@ -205,7 +206,7 @@ def _merge(
     is_edge = f"s.{spark_identifier(KIND)} != '{RowKind.VERSION}'"
     added = [each for each in filled if each.column.key]  # NULL in every open version until this commit fills them
     others = [column for column in folded.columns if column.stored not in {each.column.stored for each in added}]
-    same = keys.same(others, "t", "s") if keys.key_of(others) or not added else "true"
+    same = keys.same(others, "t", "s") if key_of(others) or not added else "true"
     from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
 
     condition = F.expr(f"t._part = '{OPEN_PART}' and {is_edge} and {same}")

@@ -8,7 +8,7 @@ Only `op`, the presence of tuples and flags are read here, never values. The fol
 (`TailShape`): a flag that is true without need makes the fold slower, never different.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -252,13 +252,8 @@ def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str,
 def _tail(
     table: HistoryTable, groups: list[dict[str, Any]], shapes: Shapes, relations: Mapping[int, Relation], at: _Place
 ) -> Tail:
-    versions = _with_first(groups, shapes, relations)
-    first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
-    used = {row["relation"] for row in groups}
-    followed = follow_versions(table, versions, at.answers, shapes.oid, first_change, used=used)
-    followed = _without_mixed(table, followed, groups, relations)
-    stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
-    end = Lsn(min(stops) - 1) if stops else at.upto
+    followed = follow_changes(table, groups, shapes, relations, at.answers)
+    end = followed.last_lsn(at.upto)
     foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
     fills = any(added.missing is not None for added in followed.added)
     shape = _shape(foldable, relations, followed) if foldable or fills else None
@@ -266,8 +261,26 @@ def _tail(
     return Tail(table, end, files, shape, followed, shapes.numbers, at.upto)
 
 
+def follow_changes(
+    table: HistoryTable,
+    groups: Sequence[Mapping[str, Any]],
+    shapes: Shapes,
+    relations: Mapping[int, Relation],
+    answers: Answers,
+) -> Followed:
+    """Follow the columns of a table along its changes after its position.
+
+    A group is `relation`, a number in `relations`, and `first_lsn` and `last_lsn` of its changes.
+    """
+    versions = _with_first(groups, shapes, relations)
+    first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
+    used = {row["relation"] for row in groups}
+    followed = follow_versions(table, versions, answers, shapes.oid, first_change, used=used)
+    return _without_mixed(table, followed, groups, relations)
+
+
 def _with_first(
-    groups: Iterable[dict[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
+    groups: Iterable[Mapping[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
 ) -> list[RelationVersion]:
     """Return the versions after the table's position, and before them those of its first changes.
 
@@ -280,7 +293,7 @@ def _with_first(
 
 
 def _without_mixed(
-    table: HistoryTable, followed: Followed, groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]
+    table: HistoryTable, followed: Followed, groups: Iterable[Mapping[str, Any]], relations: Mapping[int, Relation]
 ) -> Followed:
     """Refuse a transaction that changes rows before it changes the key: its old rows do not have the key at its end.
 

@@ -12,7 +12,7 @@ that values from before and after are compared: `versions.history_texts` reads e
 `inner` is the history with columns of their own names, and `relations` are the relation versions, with the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
@@ -20,7 +20,7 @@ from itertools import chain, count
 from auditlake.lake.column_identity import source_columns
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
-from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, Shapes, follow_versions
 from auditlake.schema.missing_values import Added, Answers, Existing
@@ -79,16 +79,20 @@ class TableShapes:
         return replace(self.table, columns=tuple(self._own(column) for column in self.table.columns))
 
     def _own(self, column: Column) -> Column:
-        own, now = self.own_names[column.stored], self._types.get(column.stored, column)
+        own, key = self.own_names[column.stored], column.at(self.table.position).key
         stored_as = None if column.stored == own else column.stored
-        key, typmod = column.at(self.table.position).key, now.typmod
-        return replace(column, type_oid=now.type_oid, typmod=typmod, name=own, stored_as=stored_as, former=(), key=key)
+        return replace(self.widened(column), name=own, stored_as=stored_as, former=(), key=key)
+
+    def widened(self, column: Column) -> Column:
+        """Return a column with its type after the tail, which may be wider than in the history."""
+        now = self._types.get(column.stored, column)
+        return replace(column, type_oid=now.type_oid, typmod=now.typmod)
 
     @cached_property
     def _types(self) -> Mapping[str, Column]:
-        """The columns that have a wider type after the tail, by the names under which the history stores them."""
-        last = {column.stored: column for column in self.columns_at(LAST_LSN)}
-        pairs = ((column, last[column.stored]) for column in self.table.columns if column.stored in last)
+        """The columns that get a wider type in the tail, by the names under which the history stores them."""
+        later = {c.stored: c for each in self.shapes.following for c in self.columns_at(each.lsn)}
+        pairs = ((column, later[column.stored]) for column in self.followed.physical if column.stored in later)
         return {was.stored: now for was, now in pairs if is_widened(was.type, now.type)}
 
     def keyed_at(self, lsn: Lsn) -> HistoryTable:
@@ -96,11 +100,12 @@ class TableShapes:
         keys = {column.stored for column in self.table.columns if column.exists_at(lsn) and column.at(lsn).key}
         if keys == {column.stored for column in self.inner.key}:
             return self.inner
-        columns = (
-            replace(c, key=True, since=None, until=None) if c.stored in keys else replace(c, key=False)
-            for c in self.inner.columns
-        )
-        return replace(self.inner, columns=tuple(columns))
+        return replace(self.inner, columns=_with_key(self.inner.columns, keys))
+
+    def advanced(self, followed: Followed, position: Lsn, key: Collection[str]) -> HistoryTable:
+        """Return `inner` at a later position, in the columns there, with these as its key, by stored name."""
+        columns = _with_key([self._own(column) for column in followed.physical], key)
+        return replace(self.table, columns=columns, names=followed.names, position=position)
 
     @cached_property
     def rekeyed(self) -> tuple[Lsn, ...]:
@@ -222,3 +227,9 @@ class TableShapes:
     def _answer(self, name: str, lsn: Lsn) -> Existing | None:
         oids = {version.relation.oid for version in self.shapes.versions}
         return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)
+
+
+def _with_key(columns: Iterable[Column], key: Collection[str]) -> tuple[Column, ...]:
+    return tuple(
+        replace(c, key=True, since=None, until=None) if c.stored in key else replace(c, key=False) for c in columns
+    )

@@ -331,6 +331,10 @@ class Reader:
         """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
         return self._shapes[table.name].rekeyed_at(lsn)
 
+    def shapes_of(self, table: HistoryTable) -> TableShapes:
+        """Return the shapes of a table."""
+        return self._shapes[table.name]
+
     @property
     def shapes(self) -> Collection[TableShapes]:
         """The shapes of every table."""

@@ -21,17 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Values, change_of, fetch, key_places
+from auditlake.audit.history_conditions import HERE, bounds_of, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
-from auditlake.audit.versions import (
-    HERE,
-    bounds_of,
-    history_texts,
-    record,
-    row_values,
-    types_over_time,
-    value_column,
-)
+from auditlake.audit.versions import history_texts, record, row_values, value_column
 from auditlake.delta.sql import Bound
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable, type_of

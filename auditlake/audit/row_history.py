@@ -22,20 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Values, changes_of
+from auditlake.audit.history_conditions import HERE, THERE, same_in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import (
-    HERE,
-    THERE,
     Fold,
     KeyReads,
     Mark,
     Version,
     history_texts,
     row_values,
-    same_in_history,
-    types_over_time,
     value_column,
     versions_from,
 )

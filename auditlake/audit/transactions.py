@@ -24,9 +24,10 @@ from itertools import chain, groupby, islice
 from auditlake.attribution import Context, ContextInForce, context_text, read_context
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
+from auditlake.audit.history_conditions import HERE, THERE, same_in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.row_key import Key
-from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
+from auditlake.audit.versions import row_values, versions_of
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable

@@ -5,10 +5,8 @@ keys alone, with the same result as apply. A version that ends after the moment 
 reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -16,19 +14,17 @@ import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Step, Values, changes_of, in_changes
 from auditlake.audit.columns_over_time import Later
+from auditlake.audit.history_conditions import HERE, bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
+from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
-from auditlake.delta.sql import Bound, TableFiles, select
+from auditlake.delta.sql import Queried, select
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.sql_names import duckdb_literal, standard_identifier, standard_literal
-from auditlake.temporal.when import to_us
+from auditlake.sql_names import standard_identifier
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import Conversion
 
-HERE, THERE = '"`a"', '"`b"'
-"""Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
 _PERIOD = (
     "_from_lsn, _to_lsn, epoch_us(_from_time) as _from_us, epoch_us(_to_time) as _to_us, _op, _end_op, _xid, _end_xid"
 )
@@ -74,7 +70,7 @@ def history_texts(
     table: HistoryTable,
     condition: str,
     columns: Sequence[str] | None = None,
-    files: TableFiles | None = None,
+    files: Queried | None = None,
     **beside: pa.Table,
 ) -> pa.Table:
     """Read the history rows that match `condition`: texts of the source's columns, or those named, and PERIOD.
@@ -128,87 +124,17 @@ def _texts(column: Column, values: pa.ChunkedArray, raw: pa.ChunkedArray) -> pa.
     return pa.chunked_array([exact_texts(values.combine_chunks(), type_of(column), entries)])
 
 
-def types_over_time(table: HistoryTable, column: Column) -> list[Column]:
-    """Return the physical columns that a column of a table has under its own name: one for each type."""
-    return [each for each in table.columns if each.name == column.name]
-
-
-def in_history(table: HistoryTable, key: Key) -> str:
-    """Return a condition that every history row with this key fulfils; values in `_raw` alone make it wider."""
-    return " and ".join(
-        f"({' or '.join(_equals(each, value) for each in types_over_time(table, column))})"
-        for column, value in zip(table.key, key, strict=True)
-    )
-
-
-def bounds_of(table: HistoryTable, keys: Sequence[Key]) -> dict[str, Bound]:
-    """Return bounds of the typed columns of these keys, for those in which every value fits."""
-    found: dict[str, Bound] = {}
-    for place, column in enumerate(table.key):
-        if type_of(column).kind is Conversion.INTEGER and len(types_over_time(table, column)) == 1:
-            values = [int(key[place]) for key in keys]
-            found[column.stored] = (min(values), max(values))
-    return found
-
-
-def _equals(column: Column, value: str) -> str:
-    name, typed = standard_identifier(column.stored), type_of(column)
-    if typed.kind is Conversion.DECIMAL:  # NULL if it does not fit: then the typed column is NULL, too
-        return f"{name} is not distinct from try_cast({standard_literal(value)} as {typed.delta})"
-    literal = _LITERALS.get(typed.kind)
-    if literal is None:
-        return "true"
-    try:
-        return f"{name} = {literal(value)}"
-    except ValueError:  # BC, a year past 9999, infinity, or not of this type: NULL in the typed column
-        return f"{name} is null"
-
-
-def _integer_literal(value: str) -> str:
-    if not -(1 << 63) <= int(value) < 1 << 63:
-        raise ValueError("not a bigint")
-    return f"{int(value):d}"
-
-
-def _us(value: str) -> int:
-    return to_us(datetime.fromisoformat(value.removesuffix("+00")).replace(tzinfo=UTC))
-
-
-_LITERALS: dict[Conversion, Callable[[str], str]] = {
-    Conversion.TEXT: duckdb_literal,
-    Conversion.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
-    Conversion.INTEGER: _integer_literal,
-    Conversion.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
-    Conversion.TIMESTAMP: lambda value: f"make_timestamp({_us(value)})",
-    Conversion.TIMESTAMPTZ: lambda value: f"make_timestamptz({_us(value)})",
-}
-
-
-def same_in_history(table: HistoryTable, name: str) -> str:
-    """Return the condition that the history rows HERE and THERE, of one type of a column, are equal in the column."""
-    return " and ".join(_same(column) for column in table.columns if column.name == name)
-
-
-def _same(column: Column) -> str:
-    quoted = standard_identifier(column.stored)
-    same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
-    entry = f"_raw[{standard_literal(column.stored)}]"
-    if not type_of(column).may_not_fit:
-        return same
-    return f"({same} and ({HERE}.{entry} is not distinct from {THERE}.{entry}))"
-
-
 def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:
     """Return every version of these keys that began up to `upto`, ordered by its beginning."""
     wanted = list(keys)
-    past = [v for key in wanted for v in _in_history(reader, table, key, upto)]
-    if upto > table.position:
-        past = list(_with_tail(reader, table, wanted, past, upto))
-    return sorted(past, key=lambda version: version.begin.lsn)
+    overlay = overlaid(reader, table, upto, wanted)
+    found = [version for key in wanted for version in _of_key(reader, overlay, key, upto)]
+    return sorted(found, key=lambda version: version.begin.lsn)
 
 
-def _in_history(reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> Iterator[Version]:
-    files = reader.history(table).within(_from_lsn=(None, upto), **bounds_of(table, [key]))
+def _of_key(reader: Reader, overlay: Overlay, key: Key, upto: Lsn) -> Iterator[Version]:
+    table = overlay.table
+    files = overlay.within(_from_lsn=(None, upto), **bounds_of(table, [key]))
     rows = history_texts(reader, table, f"({in_history(table, key)}) and _from_lsn <= {upto:d}", files=files)
     for version in versions_from(table, rows):
         if version.key == key:
@@ -226,36 +152,6 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
             else Mark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
         )
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
-
-
-def _with_tail(
-    reader: Reader, table: HistoryTable, wanted: list[Key], past: list[Version], upto: Lsn
-) -> Iterator[Version]:
-    tail = Span(table.position, upto)
-    keys, changes = linked_changes(reader, table, wanted, tail)
-    others = [key for key in keys if key not in wanted]
-    before = [*past, *(v for key in others for v in _in_history(reader, table, key, table.position))]
-    now = {version.key: version for version in before if version.end is None}
-    folded = Fold(States(tuple(c.name for c in table.key), {key: v.values for key, v in now.items()}), now)
-    for _, transaction in groupby(changes, key=lambda change: change.lsn):
-        folded.commit(list(transaction))
-    done = [version for version in before if version.end is not None]
-    yield from (version for version in (*done, *folded.closed, *folded.open.values()) if version.key in wanted)
-
-
-def linked_changes(reader: Reader, table: HistoryTable, keys: list[Key], span: Span) -> tuple[set[Key], list[Change]]:
-    """Return all keys that some rows had in a span, and the changes under those keys."""
-    names = tuple(column.name for column in table.key)
-    known: set[Key] = set()
-    changes: list[Change] = []
-    linked = set(keys)
-    while linked - known:
-        known |= linked
-        condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
-        changes = list(changes_of(reader, table.name, span, condition))
-        moves = (change for change in changes if change.op == "update")
-        linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
-    return known, changes
 
 
 class Fold:

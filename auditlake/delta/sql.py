@@ -21,7 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import uuid4
 
 import numpy as np
@@ -203,7 +203,26 @@ def duckdb_type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
     return str(kind) if str(kind).startswith("decimal") else _TYPES[kind]
 
 
-def select(sql: str, **tables: TableFiles | pa.Table | None) -> pa.Table:
+class Queried(Protocol):
+    """Rows of which SQL is made in a connection, as of `TableFiles`."""
+
+    @property
+    def place(self) -> Place:
+        """The table."""
+
+    def fetch(self) -> None:
+        """Read small files in a store at the same time."""
+
+    def sql(self, connection: "DuckDBPyConnection") -> str:
+        """Return a query of the rows."""
+
+
+def shared_cursor(place: Place) -> "DuckDBPyConnection":
+    """Open a cursor of the one database of a place's session."""
+    return session_of(place).part(_Database).connection.cursor()
+
+
+def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
     """Run SQL over these tables, each under its name; None is left out. Other threads run meanwhile.
 
     Raises OSError for a file that cannot be read, LakeUnusable for another failure: DuckDB's texts may quote values.
@@ -223,9 +242,9 @@ def select(sql: str, **tables: TableFiles | pa.Table | None) -> pa.Table:
         ) from exc
 
 
-def _select(sql: str, tables: Mapping[str, TableFiles | pa.Table | None]) -> pa.Table:
-    place = next((table.place for table in tables.values() if isinstance(table, TableFiles)), Path())
-    with closing(session_of(place).part(_Database).connection.cursor()) as cursor:
+def _select(sql: str, tables: Mapping[str, Queried | pa.Table | None]) -> pa.Table:
+    places = (table.place for table in tables.values() if table is not None and not isinstance(table, pa.Table))
+    with closing(shared_cursor(next(places, Path()))) as cursor:
         named = [
             f"{name} as not materialized ({_rows(cursor, table)})"
             for name, table in tables.items()
@@ -234,8 +253,8 @@ def _select(sql: str, tables: Mapping[str, TableFiles | pa.Table | None]) -> pa.
         return cursor.execute(f"with {', '.join(named)} {sql}").to_arrow_table()
 
 
-def _rows(cursor: "DuckDBPyConnection", table: TableFiles | pa.Table) -> str:
-    if not isinstance(table, TableFiles):
+def _rows(cursor: "DuckDBPyConnection", table: Queried | pa.Table) -> str:
+    if isinstance(table, pa.Table):
         return f"from {register(cursor, table)}"
     table.fetch()
     return table.sql(cursor)

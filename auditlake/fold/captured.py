@@ -109,15 +109,15 @@ def sql_of_tuples(
 ) -> dict[str, str]:
     """Return DuckDB's expressions of `old`, `new` and `unchanged` in the columns of the tail, by name.
 
-    A change in an older shape counts as one that sets the missing value of each column that it lacks. An old tuple that
-    has only the key lacks them, too.
+    A change in an older shape counts as one that sets the missing value of each column that it lacks; one after the
+    column was dropped again sets none. An old tuple that has only the key lacks them, too.
     """
-    missing = {addition.column.stored: addition.missing for addition in added}
-    texts = [missing.get(column.stored) for column in columns]
+    missing = {addition.column.stored: _missing(addition) for addition in added}
+    texts = [missing.get(column.stored, "null") for column in columns]
     others = {n: layout for n, layout in layouts.items() if not layout.is_plain or layout.width != len(columns)}
     if not others:
         return {name: f'"{name}"' for name in ("old", "new", "unchanged")}
-    no_texts = [None] * len(texts)
+    no_texts = ["null"] * len(texts)
     return {
         "old": _by_relation(
             "old", {n: _arranged("old", o, texts if o.whole_old else no_texts) for n, o in others.items()}
@@ -127,15 +127,19 @@ def sql_of_tuples(
     }
 
 
+def _missing(added: AddedColumn) -> str:
+    text = "null" if added.missing is None else standard_literal(added.missing)
+    return text if added.column.until is None else f"case when lsn <= {added.since:d} then {text} end"
+
+
 def _by_relation(name: str, arranged: Mapping[int, str]) -> str:
     cases = " ".join(f"when {number} then {sql}" for number, sql in arranged.items())
     return f'case when "{name}" is not null then case relation {cases} else "{name}" end end as "{name}"'
 
 
-def _arranged(name: str, layout: Layout, texts: Sequence[str | None]) -> str:
+def _arranged(name: str, layout: Layout, texts: Sequence[str]) -> str:
     values = [
-        f'"{name}"[{place + 1}]' if place is not None else "null" if text is None else standard_literal(text)
-        for place, text in zip(layout.places, texts, strict=True)
+        text if place is None else f'"{name}"[{place + 1}]' for place, text in zip(layout.places, texts, strict=True)
     ]
     whole = f"""case when len("{name}") = {layout.width} then [{", ".join(values)}]::varchar[]"""
     return f"{whole} else error('a tuple has more or fewer values than its relation has columns') end"

@@ -64,7 +64,7 @@ which depend on the table (`FoldColumns`). An executor nests the stages that its
     inserted, alone, if all changes are inserts
 
 The given `changes` have place, `op`, `had_old`, the key after (`a_k0`, …) and before (`b_k0`, …), and the payload.
-Executors: `apply.embedded_fold` (DuckDB), `apply.fold` (Spark).
+Executors: `fold.in_duckdb`, `apply.fold` (Spark).
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Update", "Delete", "TupleData";
 logical-replication-publication.html, "Replica Identity"

@@ -108,6 +108,11 @@ class Followed:
         """Return the columns at the end of the tail, in the order of the source's table."""
         return in_order([column for column in self.folded if column.until is None])
 
+    def last_lsn(self, upto: Lsn) -> Lsn:
+        """Return the last commit up to `upto` whose changes can be folded together."""
+        stops = [lsn for lsn in (self.refused_at, self.cut_at) if lsn is not None]
+        return Lsn(min([upto, *(lsn - 1 for lsn in stops)]))
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:

@@ -26,9 +26,10 @@ from auditlake.audit.filters import (
     signed,
     sort_column,
 )
+from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
-from auditlake.audit.versions import texts_by_own_name, types_over_time
+from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of

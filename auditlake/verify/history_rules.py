@@ -35,6 +35,7 @@ from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added, without_raw
 from auditlake.apply.tails import Log, Tail, find_tails
 from auditlake.fold.net import ENDS
+from auditlake.fold.open_versions import key_of
 from auditlake.lake.erasures import ERASED_KEY
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -101,7 +102,7 @@ def _broken_in(era: KeyEra, history: History, limit: int) -> list[Finding]:
 
 def _following(columns: Sequence[Column]) -> Expression:
     """Return the begin of the key's next version; NULL in a table without a key."""
-    if not keys.key_of(columns):
+    if not key_of(columns):
         return F.lit(None).cast("bigint")
     in_order = Window.partitionBy(*_key_names(columns)).orderBy("_from_lsn", F.col("_to_lsn").asc_nulls_last())
     return F.lead("_from_lsn").over(in_order)
@@ -179,7 +180,7 @@ def _identified_since(table: HistoryTable, base: Lsn, columns: Sequence[Column])
     At any moment, these columns identify a row at least as well as the key of that moment.
     """
     eras = [era for era in key_eras(table) if era.end is None or era.end > base]
-    ever = {column.stored for era in eras for column in keys.key_of(era.columns)}
+    ever = {column.stored for era in eras for column in key_of(era.columns)}
     return tuple(replace(column, key=column.stored in ever) for column in columns)
 
 
@@ -207,7 +208,7 @@ def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column])
     identity = ["_from_lsn", *(_key_names(columns) or ["_ordinal"])]
 
     def side(rows: DataFrame, name: str) -> DataFrame:
-        order = [F.col("_from_lsn")] + ([] if keys.key_of(columns) else [F.col("_ordinal")])
+        order = [F.col("_from_lsn")] + ([] if key_of(columns) else [F.col("_ordinal")])
         return rows.select(*order, *_named_key(columns), F.lit(name).alias("side"), hashes.alias("hashes"))
 
     here, there = F.col("side") == "history", F.col("side") == "changes"
@@ -255,16 +256,16 @@ def _replay_findings(listed: pa.Table, columns: Sequence[Column]) -> list[Findin
 
 def _key_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the key's columns; empty for a table without a key."""
-    return keys.names(columns) if keys.key_of(columns) else []
+    return keys.names(columns) if key_of(columns) else []
 
 
 def _named_key(columns: Sequence[Column]) -> list[Expression]:
-    return keys.from_history(columns) if keys.key_of(columns) else []
+    return keys.from_history(columns) if key_of(columns) else []
 
 
 def _keys_of(listed: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[tuple[str, str | None], ...]]:
     """Yield the key of each row: pairs of column name and PostgreSQL's text."""
-    key = keys.key_of(columns)
+    key = key_of(columns)
     texts = []
     for place, column in enumerate(key):
         values = listed[f"k{place}"].combine_chunks()

@@ -259,7 +259,7 @@ MUTATIONS = (
     _apply(
         "without Spark: read unchanged TOAST values as NULL",
         "notes",
-        (f"{_EMBEDDED}:_Fold._filled", "", "return rows"),
+        ("fold.in_duckdb:Fold._filled", "", "return rows"),
     ),
     _reshaped(
         "shift no LSN inside of the messages of another source",

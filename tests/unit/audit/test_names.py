@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from auditlake.audit.history_conditions import in_history
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.versions import history_texts, in_history, row_values
+from auditlake.audit.versions import history_texts, row_values
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.request import FeedRequest
 from auditlake.lake.column_names import as_stored

@@ -1,0 +1,254 @@
+"""Overlay: the versions of a table up to an LSN as one relation, of its history and of the changes not applied yet.
+
+    overlay = overlaid(reader, table, upto)
+    select("select count(*) from history where _to_lsn is null", history=overlay)
+
+It is the history that apply would leave at `upto`, in its columns: `overlay.table` is that table, at that position. So
+a question is written once, about a history, and is the same wherever the position of the table is.
+
+    closed versions                                           as they are
+    open versions    those that the fold closes               with their end
+                     the others                               with the missing values of added columns
+    fold (`fold.in_duckdb`)                                   the versions that begin in the tail
+
+Of some `keys`, only the changes of these keys are read and folded, and of all keys that their rows had in the tail: a
+change of the key links two. Then the relation may have versions of other keys, which may be wrong.
+
+A schema change that the history cannot follow ends it (`schema.evolution`); `Reader.check` tells whether a moment is
+known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.apply.tails import FOLDED_OPS, follow_changes
+from auditlake.audit.changes import change_of, in_changes
+from auditlake.audit.history_conditions import bounds_of, in_history
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_key import Key
+from auditlake.delta.data_files import DataFile
+from auditlake.delta.sql import Bound, TableFiles, may_have, register, select, shared_cursor
+from auditlake.errors import InvariantBroken, Unsupported
+from auditlake.fold.in_duckdb import Fold, ToFold, in_shape
+from auditlake.fold.net import ENDS, KIND, RowKind
+from auditlake.fold.open_versions import BEGIN, contradiction, key_of, may_have_key_of
+from auditlake.lake.duckdb_rows import same_key
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.history_files import is_open
+from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.schema.evolution import Followed
+from auditlake.sql_names import standard_literal
+from auditlake.store.place import Place
+from auditlake.temporal.as_of_predicate import some_as_of
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+_COLUMNS = 'lsn, ordinal, xid, "time", epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
+_PART = "_part"
+
+
+class _Folded:
+    """The fold of a tail, and the columns at its end."""
+
+    def __init__(self, fold: Fold, followed: Followed) -> None:
+        self._fold, self.followed = fold, followed
+        self.key = key_of(followed.folded)
+
+    @cached_property
+    def closes(self) -> pa.Table:
+        """The keys and ends of the open versions that end: `k0`, `r0`, …, or BEGIN without a key."""
+        net = self._fold.net.filter(pc.equal(self._fold.net["kind"], RowKind.CLOSE))
+        return net.select([*self._key_names, *(name for name in ENDS if name != _PART)])
+
+    @cached_property
+    def edges(self) -> pa.Table:
+        """The keys of all versions that end or are born, with `kind`."""
+        net = self._fold.net
+        return net.filter(pc.not_equal(net["kind"], RowKind.VERSION)).select([*self._key_names, "kind"])
+
+    @property
+    def _key_names(self) -> Sequence[str]:
+        return [name for n in range(len(self.key)) for name in (f"k{n}", f"r{n}")] or BEGIN
+
+    def same(self, other: str) -> str:
+        """Return SQL that compares the key of the rows `h` with that of `closes` or `edges`."""
+        return same_key(self.key, other) or " and ".join(f"h.{name} = {other}.{name}" for name in BEGIN)
+
+    @cached_property
+    def may_end(self) -> Callable[[DataFile], bool]:
+        """A condition: the file may have versions that end."""
+        return may_have_key_of(self._stored_keys(self.closes), self.key)
+
+    def _stored_keys(self, keys: pa.Table) -> pa.Table:
+        places = {column.stored: f"k{n}" for n, column in enumerate(self.key)} or {name: name for name in BEGIN}
+        return pa.table({stored: keys[name] for stored, name in places.items()})
+
+    def ended(self, connection: "DuckDBPyConnection", files: TableFiles) -> str:
+        """Return a query of the open versions in some files, with their ends."""
+        ends = ", ".join(f"g.{name} as {name}" for name in ENDS if name != _PART)
+        rows, gone = in_shape(connection, files, self.followed), register(connection, self.closes)
+        return f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
+
+    def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
+        """Check that the versions that end are open, once each, and that none is open of a key that is born.
+
+        Raises InvariantBroken.
+        """
+        files = opened.which(may_have_key_of(self._stored_keys(self.edges), self.key))
+        rows, edges = in_shape(connection, files, self.followed), register(connection, self.edges)
+        met = connection.sql(f"select g.kind from ({rows}) h join {edges} g on {self.same('g')}").to_arrow_table()
+        if reason := contradiction(self.edges["kind"], met["kind"]):
+            raise InvariantBroken(f"the changes of {table.label} after {table.position} cannot be folded: {reason}")
+
+    def begun(self, wanted: Callable[[pa.Table], pa.Array] | None) -> pa.Table:
+        """Return the versions that begin in the tail, all or those that a mask of their periods chooses."""
+        net = self._fold.net
+        begins = pc.not_equal(net["kind"], RowKind.CLOSE)
+        mask = begins if wanted is None else pc.and_(begins, wanted(net))
+        return self._fold.rows(mask).drop_columns([KIND, _PART])
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """The versions of `table` up to its position, in `files` of its history and in a folded tail if there is one.
+
+    `wanted` chooses versions that begin in the tail by their periods.
+    """
+
+    table: HistoryTable
+    files: TableFiles
+    folded: _Folded | None = None
+    wanted: Callable[[pa.Table], pa.Array] | None = None
+
+    @property
+    def place(self) -> Place:
+        """The folder of the history."""
+        return self.files.place
+
+    def which(self, condition: Callable[[DataFile], bool]) -> Self:
+        """Return the same of the files that meet a condition; all versions that begin in the tail stay."""
+        return replace(self, files=self.files.which(condition))
+
+    def within(self, **bounds: Bound) -> Self:
+        """Return the same of the files that may have versions with a value within each of these bounds."""
+        now = {name: bound for name, bound in bounds.items() if self.folded is None or name not in ENDS}
+        return self.which(lambda file: may_have(file, now if is_open(file) else bounds))
+
+    def valid_at(self, *lsns: Lsn) -> Self:
+        """Return the same of the files that may have versions valid at one of these moments."""
+        found = self.which(lambda file: any(some_as_of(file, lsn) for lsn in lsns))
+        return replace(found, wanted=lambda net: _valid_at(net, lsns))
+
+    def fetch(self) -> None:
+        """Read small files in a store at the same time, as far as they are kept in memory."""
+        self.files.fetch()
+
+    def sql(self, connection: "DuckDBPyConnection") -> str:
+        """Return a query of the versions, in all columns."""
+        if self.folded is None:
+            return self.files.sql(connection)
+        followed, may_end = self.folded.followed, self.folded.may_end
+        closed, opened = self.files.which(lambda file: not is_open(file)), self.files.which(is_open)
+        stay, end = opened.which(lambda file: not may_end(file)), opened.which(may_end)
+        parts = [f"from {register(connection, self.folded.begun(self.wanted))}"]
+        parts += [in_shape(connection, closed, followed, is_open=False)] if closed.files else []
+        parts += [in_shape(connection, stay, followed)] if stay.files else []
+        parts += [self.folded.ended(connection, end)] if end.files else []
+        return " union all by name ".join(parts)
+
+
+def _valid_at(net: pa.Table, lsns: Collection[Lsn]) -> pa.Array:
+    begins, ends = net["_from_lsn"], pc.fill_null(net["_to_lsn"], int(LAST_LSN))
+    valid = (pc.and_(pc.less_equal(begins, int(lsn)), pc.greater(ends, int(lsn))) for lsn in lsns)
+    return reduce(pc.or_, valid)
+
+
+def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Key] | None = None) -> Overlay:
+    """Return the versions of a table up to an LSN, or up to its position if that is higher; of all keys, or of some.
+
+    Raises InvariantBroken if changes of these keys contradict the history, Unsupported if a value cannot be read.
+    """
+    span, history = Span(table.position, Lsn(min(upto, reader.watermark))), reader.history(table)
+    if span.upto <= span.after:
+        return Overlay(table, history)
+    linked, changes = _read(reader, table, span, keys)
+    followed = _follow(reader, table, span.upto, changes)
+    last = followed.last_lsn(span.upto)
+    changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
+    if not changes.num_rows:
+        return Overlay(table, history)
+    later = reader.shapes_of(table).advanced(followed, last, [column.stored for column in table.key])
+    opened, condition = history.which(is_open), "true"
+    if linked is not None:
+        opened = opened.within(**bounds_of(table, linked))
+        condition = " or ".join(f"({in_history(table, key)})" for key in linked)
+    connection = shared_cursor(history.place)
+    tail = ToFold(f"from {register(connection, changes)}", followed, opened, condition)
+    with _readable(table):
+        folded = _Folded(Fold(connection, tail), followed)
+    if linked is not None:
+        folded.require_agreement(table, connection, opened)
+    return Overlay(later, history, folded)
+
+
+def _read(
+    reader: Reader, table: HistoryTable, span: Span, keys: Collection[Key] | None
+) -> tuple[Sequence[Key] | None, pa.Table]:
+    """Return the changes of a span, of all keys or of all that the rows of some had in it, and these keys."""
+    if keys is None:
+        return None, _changes(reader, table, span, "true")
+    names, known, linked = tuple(column.name for column in table.key), set[Key](), set(keys)
+    changes = _changes(reader, table, span, "false")
+    while linked - known:
+        known |= linked
+        condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
+        changes = _changes(reader, table, span, condition)
+        is_move = pc.and_(pc.equal(changes["op"], "update"), pc.is_valid(changes["old"]))
+        moves = [change_of(row, reader) for row in changes.filter(is_move).to_pylist()]
+        linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
+    return sorted(known), changes
+
+
+def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) -> pa.Table:
+    ops = ", ".join(map(standard_literal, FOLDED_OPS))
+    sql = (
+        f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({ops})"
+        f" and lsn > {span.after:d} and lsn <= {span.upto:d} and ({condition})"
+    )
+    return select(sql, changes=reader.changes_in(span))
+
+
+def _follow(reader: Reader, table: HistoryTable, upto: Lsn, changes: pa.Table) -> Followed:
+    """Follow the columns of a table along changes, and its schema changes up to an LSN.
+
+    They have their types after the tail: apply does not widen the history, and parks the table at a value too large.
+    """
+    of_table = reader.shapes_of(table)
+    shapes = of_table.shapes
+    known = replace(shapes, following=tuple(version for version in shapes.following if version.lsn <= upto))
+    groups = changes.group_by("relation").aggregate([("lsn", "min"), ("lsn", "max")])
+    rows = groups.rename_columns(["relation", "first_lsn", "last_lsn"]).to_pylist()
+    relations = {row["relation"]: reader.known.versions.relation(row["relation"]) for row in rows}
+    followed = follow_changes(of_table.table, rows, known, relations, of_table.answers)
+    folded, physical = (tuple(map(of_table.widened, each)) for each in (followed.folded, followed.physical))
+    return replace(followed, folded=folded, physical=physical)
+
+
+@contextmanager
+def _readable(table: HistoryTable) -> Iterator[None]:
+    import duckdb  # noqa: PLC0415 - it takes a tenth of a second to import
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid, ValueError) as exc:  # whose text may quote a value
+        raise Unsupported(
+            f"the changes of {table.label} that are not applied yet cannot be folded: {type(exc).__name__}",
+            "auditlake apply tells why.",
+        ) from exc

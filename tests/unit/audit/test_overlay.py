@@ -1,0 +1,74 @@
+"""Versions of few keys from the history and the tail: which changes are read for them, and what contradicts them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.versions import Version, versions_of
+from auditlake.errors import InvariantBroken
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from tests.small_lake import ORDERS, T0, T0_US, write_log, write_small_lake
+
+_AT = "2026-01-01 12:00:00.25+00"
+
+
+def _extended(root: Path, changes: Mapping[int, list[dict[str, Any]]]) -> Reader:
+    """Return a reader of the small lake with later transactions."""
+    lake = write_small_lake(root)
+    rows = [
+        {"lsn": lsn, "ordinal": n, "xid": 90, "time": T0, "schema": ORDERS.schema, "table": ORDERS.table, "relation": 1}
+        | change
+        for lsn, each in changes.items()
+        for n, change in enumerate(each)
+    ]
+    log = [{"lsn": lsn, "end_lsn": lsn + 8, "xid": 90, "time": T0, "time_mono": T0, "tables": []} for lsn in changes]
+    write_log(lake, log, rows, acknowledged_lsn=max(changes) + 8, current_us=T0_US + 100_000_000)
+    return Reader(Lake(lake.root), datetime(2026, 11, 21, 10, tzinfo=UTC))
+
+
+def _moved(old: str, new: str, note: str) -> dict[str, Any]:
+    return {"op": "update", "old": [old, None, None, None], "new": [new, note, None, _AT]}
+
+
+def _periods(found: list[Version]) -> list[tuple[str, str | None, int, int | None]]:
+    return [(v.key[0], v.values["note"], v.begin.lsn, v.end.lsn if v.end else None) for v in found]
+
+
+def test_the_changes_of_keys_that_a_row_had_in_the_tail_are_read(tmp_path: Path) -> None:
+    """The value of note is not sent with the last change, and was set under the first key."""
+    last = _moved("8", "9", "") | {"unchanged": [1]}
+    reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")], 0x600: [last]})
+    found = versions_of(reader, reader.table("orders"), [("9",)], Lsn(0x600))
+    assert _periods(found) == [("9", "moved", 0x600, None)]
+
+
+def test_a_truncate_ends_the_versions_of_a_key(tmp_path: Path) -> None:
+    """Those that were open in the history, and those of the tail."""
+    truncate = {"op": "truncate"}
+    reader = _extended(tmp_path / "lake", {0x500: [truncate], 0x600: [{"op": "insert", "new": ["1", "x", None, _AT]}]})
+    found = versions_of(reader, reader.table("orders"), [("1",)], Lsn(0x600))
+    expected = [("1", "a", 0x100, 0x150), ("1", "b", 0x150, 0x250), ("1", "c", 0x250, 0x500), ("1", "x", 0x600, None)]
+    assert _periods(found) == expected
+    assert [version.end.op for version in found if version.end] == ["update", "update", "truncate"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "delete", "old": ["77", None, None, None]},
+        {"op": "update", "new": ["77", "x", None, _AT]},
+    ],
+    ids=["delete", "update"],
+)
+def test_changes_of_a_key_that_contradict_its_history_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """A row that does not exist is deleted or updated; other keys are answered."""
+    reader = _extended(tmp_path / "lake", {0x500: [change]})
+    table = reader.table("orders")
+    with pytest.raises(InvariantBroken, match="contradict the history"):
+        versions_of(reader, table, [("77",)], Lsn(0x500))
+    assert len(versions_of(reader, table, [("4",)], Lsn(0x500))) == 1
