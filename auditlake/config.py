@@ -35,11 +35,11 @@ from pydantic import (
 
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
-from auditlake.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
-from auditlake.retention_rules import Rules, parse_period
+from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
+from auditlake.settings.retention_rules import Rules, parse_period
+from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import SCHEMES, parse_url
-from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
 _DOTS = 2

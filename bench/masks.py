@@ -19,9 +19,9 @@ import pyarrow as pa
 from auditlake.capture.masking import ChangeMasker
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks, settle
-from auditlake.mask_rules import Masking, parse_rule
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.settings.mask_rules import Masking, parse_rule
 
 ROUNDS = 5
 NAME = TableName("public", "people")

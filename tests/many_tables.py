@@ -17,8 +17,8 @@ from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, 
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
-from auditlake.publication_membership import Member, Membership
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.source.publication_membership import Member, Membership
 from tests.damage import summed
 
 _SNAPSHOT, _WATERMARK = Lsn(1_000), Lsn(50_000)

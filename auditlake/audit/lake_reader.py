@@ -21,9 +21,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow_versions
+from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (

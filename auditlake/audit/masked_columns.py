@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.lake.history import HistoryTable
-from auditlake.mask_rules import matches_column
+from auditlake.settings.mask_rules import matches_column
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.text import Text
 
-from auditlake.attribution import Context
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column
 from auditlake.temporal.when import format_age, format_us
 from auditlake.terminal import console_for, plain_table, show

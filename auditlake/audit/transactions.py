@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, groupby, islice
 
-from auditlake.attribution import Context, ContextInForce, context_text, read_context
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history
@@ -34,9 +33,10 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
 from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.pgoutput.attribution import Context, ContextInForce, context_text, read_context
+from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.table_shape import IDENTITY, definition_differences
 from auditlake.temporal.moments import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when

@@ -26,9 +26,9 @@ from auditlake.lake.masks import Masks, TableMasks, check_effect, is_changed, se
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import MaskForm, Masking
 from auditlake.pgoutput.ddl_message import PREFIX, without_missing_values
 from auditlake.relation import Relation, TableName
+from auditlake.settings.mask_rules import MaskForm, Masking
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import Row, connect, fetch
 from auditlake.values.masks import ColumnMask

@@ -39,8 +39,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Masking
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import (
     Row,
     answering_within,
@@ -53,7 +54,6 @@ from auditlake.source.connection import (
 )
 from auditlake.source.server import identify
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
-from auditlake.streaming_mode import Streaming
 
 _RESYNC = (
     "Run auditlake resync --all: it creates the slot anew, takes a new snapshot of all tables and keeps their history."

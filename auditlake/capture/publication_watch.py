@@ -7,7 +7,7 @@
    transaction that waits for a synchronous standby is in the log already, but not yet visible in the catalog.
 4. A loss is compared a second time, after the end of the log was read, up to which the table is parked. A resync that
    publishes and records the table in between takes its snapshot later than that, so that the snapshot ends the record.
-   A table that is published with its schema has no entry of its own (`auditlake.publication_membership`). If its loss
+   A table that is published with its schema has no entry of its own (`publication_membership`). If its loss
    was undone between the two comparisons and the record has not changed, only the first comparison shows it.
 5. A digest of the publication and its entries is compared before every batch and every idle stretch becomes durable. So
    no question about a later moment is answered in between.
@@ -26,10 +26,10 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice
-from auditlake.publication_membership import Loss, Membership, find_losses
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
 from auditlake.source.publication import find_existing, read_membership, read_publication_digest
+from auditlake.source.publication_membership import Loss, Membership, find_losses
 from auditlake.source.server import wal_end
 
 _INTERVAL_S = 30.0

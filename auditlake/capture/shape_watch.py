@@ -12,7 +12,7 @@ A message may be sent again after a crash; its versions and records then exist a
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
 
 `ShapeWatch` compares shapes with their record before the watermark moves. Without messages, a schema change is in the
-stream with the table's next row, or never, and some change rows without row messages (`auditlake.table_shape`). So the
+stream with the table's next row, or never, and some change rows without row messages (`pgoutput.table_shape`). So the
 catalog is compared before every batch and every idle stretch becomes durable:
 
 1. A new difference came after the last durable commit: the comparison before that commit found none. The table is
@@ -55,6 +55,7 @@ from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Event, Notice
 from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
+from auditlake.pgoutput.table_shape import Shape, ShapeDifference, compare_shapes, hides_key, visible_differences
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
@@ -64,7 +65,6 @@ from auditlake.source.ddl_trigger import are_sealed, read_ddl_trigger
 from auditlake.source.publication import Entries, read_publication_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.store.files import file_versions, fingerprint, read_each
-from auditlake.table_shape import Shape, ShapeDifference, compare_shapes, hides_key, visible_differences
 from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8

@@ -32,12 +32,12 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Masking
 from auditlake.messages import Event, Notice
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_slot
-from auditlake.streaming_mode import Streaming
 
 if TYPE_CHECKING:  # imported late by `open_capture`
     from auditlake.capture.capture import Capture

@@ -46,9 +46,9 @@ from auditlake.lake.records import write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import matches_table
 from auditlake.messages import Event, FailureReports, Notice
-from auditlake.retention_rules import Period, Rules
+from auditlake.settings.mask_rules import matches_table
+from auditlake.settings.retention_rules import Period, Rules
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
 from auditlake.temporal.when import format_us

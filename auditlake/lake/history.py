@@ -75,8 +75,8 @@ from auditlake.lake.layout import (
     source_name,
 )
 from auditlake.lsn import Lsn
-from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
+from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import AtOnce, is_settled, remove_folder, replace_file
 from auditlake.store.place import Place, by_requests

@@ -22,8 +22,8 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import numbered_records, write_numbered
-from auditlake.mask_rules import matches_table
 from auditlake.relation import TableName
+from auditlake.settings.mask_rules import matches_table
 from auditlake.store.files import read_each
 from auditlake.store.place import Place
 

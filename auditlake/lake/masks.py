@@ -34,8 +34,8 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import MaskForm, Masking, Rule, parse_rule
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.settings.mask_rules import MaskForm, Masking, Rule, parse_rule
 from auditlake.store.place import Place
 from auditlake.values.masks import WITHHELD, ColumnMask, secret_fingerprint
 

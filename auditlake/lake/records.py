@@ -38,11 +38,11 @@ from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.lsn import Lsn
-from auditlake.publication_membership import Member, Membership
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.source.publication_membership import Member, Membership
 from auditlake.store import files
 from auditlake.store.place import Place
-from auditlake.table_shape import Shape
 
 _RUNNING = frozenset({"running", "trying again"})
 _DIGITS = 6

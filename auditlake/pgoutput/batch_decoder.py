@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditlake.attribution import ContextInForce
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.attribution import ContextInForce
 from auditlake.pgoutput.batch_layout import (
     NO_TABLE,
     Bools,

@@ -28,9 +28,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from auditlake.attribution import ContextInForce
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.attribution import ContextInForce
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.pgoutput.ddl_message import DdlMessage, Prove, joined, parse_ddl_message
 from auditlake.pgoutput.decoder import (
@@ -44,8 +44,8 @@ from auditlake.pgoutput.decoder import (
     Type,
     decode,
 )
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Relation
-from auditlake.table_shape import Shape
 from auditlake.values.types import base_type
 
 Ints: TypeAlias = npt.NDArray[np.int64]

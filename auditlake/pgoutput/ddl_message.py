@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.table_shape import Shape
 from auditlake.values.types import base_type
 
 PREFIX = "auditlake:ddl"

@@ -32,6 +32,7 @@ from auditlake.lake.history import ALL, PERIOD_COLUMNS, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.comparisons import Checked, Columns, Followed, Origin, check_comparisons, columns_shown_of
 from auditlake.query.dialect import parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
@@ -41,7 +42,6 @@ from auditlake.query.system_time import Reading, Selection, State, last_lsn, sel
 from auditlake.query.unknown_columns import check_columns
 from auditlake.relation import Column, TableName
 from auditlake.store.files import read_each
-from auditlake.table_shape import compared_key
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, mentioned
 from auditlake.temporal.when import AtTime, AtXid, When, parse_when

@@ -20,8 +20,8 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import Row, fetch_one, unreachable
-from auditlake.streaming_mode import Streaming
 
 UNDECODABLE = ("42704", "55000")
 """undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""

@@ -56,8 +56,8 @@ from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication.spool import Segment, Spool
 from auditlake.replication.start import ENDED, stream_failure
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import translated_errors, unreachable
-from auditlake.streaming_mode import Streaming
 
 _COMMIT, _MESSAGE, _NOT_TRANSACTIONAL = b"C", b"M", b"\0"
 _NONE: "array[int]" = array("q")

@@ -54,13 +54,14 @@ from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Masking
 from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.hold import Hold, held_tables, hold_tables, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.schema.evolution import reshaped
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
@@ -76,7 +77,6 @@ from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_fail
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
-from auditlake.streaming_mode import Streaming
 from auditlake.temporal.table_lookup import find_table
 from auditlake.values.masks import ColumnMask
 

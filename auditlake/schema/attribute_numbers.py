@@ -36,10 +36,10 @@ from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
-from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
 from auditlake.source.connection import Row, answering_within, connect, fetch
+from auditlake.source.publication_membership import Membership
 
 _ATTRIBUTES = """
 select a.attnum::int, case when not a.attisdropped then a.attname::text end

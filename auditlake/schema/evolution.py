@@ -35,9 +35,9 @@ from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
 from auditlake.lake.parking import RENEWED_BY_FOLLOW
 from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
-from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
+from auditlake.source.publication_membership import Membership
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import is_widened
 

@@ -40,9 +40,10 @@ from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
@@ -56,7 +57,6 @@ from auditlake.source.publication import read_membership
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import read_each
-from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
 # Between copies that gave way to other sessions; without a table copied in all of them, bootstrap ends.

@@ -36,7 +36,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded
 from auditlake.messages import Event, FailureReports, Notice, report_bug
-from auditlake.publication_membership import Membership
 from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
@@ -44,6 +43,7 @@ from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import find_existing
+from auditlake.source.publication_membership import Membership
 from auditlake.spark.on_demand import SparkOnDemand
 
 _INTERVAL_S = 3.0

@@ -35,10 +35,10 @@ from typing import Any, cast
 import psycopg
 
 from auditlake.pgoutput.ddl_message import parse_shape
+from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.publication import Publication, PublishedTable
-from auditlake.table_shape import Shape, compared_key
 from auditlake.values.types import base_type
 
 _TABLES = """
@@ -479,7 +479,7 @@ def read_types(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, 
 
 
 def _read_compared(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, dict[str, list[str]]]:
-    """Read what comparisons of these tables' columns depend on, as `table_shape.Shape` has it, by OID."""
+    """Read what comparisons of these tables' columns depend on, as `pgoutput.table_shape.Shape` has it, by OID."""
     compared: dict[int, dict[str, list[str]]] = {}
     for oid, attnum, type_oid, schema, base, name, parts in fetch(conn, _COMPARED, list(oids)):
         decisive = base_type(cast("int", type_oid), str(schema), str(base))

@@ -4,7 +4,7 @@
    advances.
 2. A publication that we create lists its tables by name. FOR ALL TABLES would include tables without a replica
    identity, and make the application's UPDATE and DELETE on them fail.
-3. `read_membership` includes the OIDs of publication, tables and entries, by which `auditlake.publication_membership`
+3. `read_membership` includes the OIDs of publication, tables and entries, by which `publication_membership`
    detects that the publication was changed. `read_publication_digest` shows cheaply that it was not.
 
 Authority: postgresql.org/docs/current/sql-createpublication.html; catalog-pg-publication.html;
@@ -19,9 +19,9 @@ import psycopg
 from psycopg import sql
 
 from auditlake.errors import SourceUnready
-from auditlake.publication_membership import Member, Membership
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch, fetch_in_savepoint, fetch_one
+from auditlake.source.publication_membership import Member, Membership
 
 _MEMBERSHIP = """
 select oid::bigint, array_remove(array[

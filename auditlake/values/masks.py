@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken
-from auditlake.mask_rules import BYTEA_OID, CHAR_OID, NULL, UUID_OID, MaskForm, Rule
+from auditlake.settings.mask_rules import BYTEA_OID, CHAR_OID, NULL, UUID_OID, MaskForm, Rule
 
 _BLOCK_BYTES = 64
 _INNER, _OUTER = 0x36, 0x5C

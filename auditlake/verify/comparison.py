@@ -34,14 +34,14 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Masking
 from auditlake.relation import Column, TableName
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.snapshot.worker_pool import run_in_task
 from auditlake.source.catalog import FollowedTable
 from auditlake.source.server import WalEnd
 from auditlake.spark.planning import interpreted_if_wide
-from auditlake.streaming_mode import Streaming
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Conversion

@@ -35,12 +35,12 @@ from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.masks import Masks
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
+from auditlake.settings.mask_rules import Masking
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
-from auditlake.streaming_mode import Streaming
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from auditlake.config import load_settings
-from auditlake.mask_rules import parse_rule
 from auditlake.relation import TableName
+from auditlake.settings.mask_rules import parse_rule
 from auditlake.values.masks import ColumnMask
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "masking.md").read_text()

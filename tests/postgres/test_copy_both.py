@@ -11,8 +11,8 @@ from auditlake.errors import SourceUnreachable
 from auditlake.lsn import Lsn
 from auditlake.replication.start import start_stream
 from auditlake.replication.stream import BufferLimits, CopyBoth, FrameBuffer, Intake
+from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import connect_replication
-from auditlake.streaming_mode import Streaming
 
 pytestmark = pytest.mark.pg
 

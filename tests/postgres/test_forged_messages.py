@@ -11,10 +11,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import auditlake
-from auditlake.attribution import PREFIXES
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lake.relations import ShapeSource, read_versions
+from auditlake.pgoutput.attribution import PREFIXES
 from auditlake.pgoutput.ddl_message import PREFIX
 from auditlake.pgoutput.decoder import LogicalMessage, decode
 from auditlake.source.connection import connect

@@ -14,10 +14,10 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, require_manifest
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
+from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.source.connection import connect
 from auditlake.source.slot import read_resent
 from auditlake.status import read_status
-from auditlake.streaming_mode import Streaming, StreamingMode
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture

@@ -12,7 +12,7 @@ from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.retention_rules import Period
+from auditlake.settings.retention_rules import Period
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import await_true

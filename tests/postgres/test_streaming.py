@@ -19,9 +19,9 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.replication.stream import BufferLimits
+from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
-from auditlake.streaming_mode import Streaming, StreamingMode
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at

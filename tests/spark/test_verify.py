@@ -29,7 +29,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.retention_rules import Period
+from auditlake.settings.retention_rules import Period
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end

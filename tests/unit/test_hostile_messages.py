@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from auditlake.attribution import PREFIXES
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.feed.request import FeedRequest
 from auditlake.feed.webhook import messages as requests_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.attribution import PREFIXES
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
 from auditlake.pgoutput.ddl_message import FORM, PREFIX, parse_ddl_message
 from auditlake.pgoutput.decoder import Begin, Commit, Insert, LogicalMessage, Message

@@ -11,9 +11,9 @@ import pytest
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks, settle
-from auditlake.mask_rules import Masking, parse_rule
 from auditlake.pgoutput.ddl_message import without_missing_values
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.settings.mask_rules import Masking, parse_rule
 from auditlake.values.masks import WITHHELD, ColumnMask, hmac_sha256, secret_fingerprint
 from tests.s3_server import chosen_lake
 

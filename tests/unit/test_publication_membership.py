@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from auditlake.publication_membership import Loss, Member, Membership, find_losses
 from auditlake.relation import TableName
+from auditlake.source.publication_membership import Loss, Member, Membership, find_losses
 
 ORDERS, ITEMS, NEW = (TableName("public", name) for name in ("orders", "items", "new"))
 ALL = frozenset({"insert", "update", "delete", "truncate"})

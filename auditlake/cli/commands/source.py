@@ -217,7 +217,7 @@ def drop(settings: Settings, *, yes: bool) -> None:
     Example:
       auditlake drop
     """
-    from auditlake.drop import drop_source_objects
+    from auditlake.capture.drop import drop_source_objects
     from auditlake.lake.manifest import require_manifest
 
     lake = lake_of(with_recorded_names(settings))

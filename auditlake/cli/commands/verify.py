@@ -10,8 +10,8 @@ import click
 
 from auditlake.cli.options import lake_of, with_recorded_names, with_settings
 from auditlake.errors import BadUsage
-from auditlake.mask_rules import Masking
 from auditlake.messages import say
+from auditlake.settings.mask_rules import Masking
 from auditlake.values.escapes import visible_lines
 
 if TYPE_CHECKING:  # imports Spark

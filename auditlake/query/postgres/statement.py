@@ -13,6 +13,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
+from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import check_unmasked, columns_of, log_table, masked_by
 from auditlake.query.embedded.queries import Field
@@ -44,7 +45,6 @@ from auditlake.query.room import TooLong
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
-from auditlake.table_shape import compared_key
 from auditlake.temporal.table_lookup import check_copied, find_table
 from auditlake.values.types import is_built_in
 

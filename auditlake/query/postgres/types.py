@@ -141,7 +141,7 @@ def is_groupable(of: Type) -> bool:
 
 
 def enum_type(recorded: Sequence[str] | None, entries: Mapping[str, str]) -> Type | None:
-    """Return an enum as the lake recorded it (`table_shape.Shape`); None if the type of the column is none.
+    """Return an enum as the lake recorded it (`pgoutput.table_shape.Shape`); None if the type of the column is none.
 
     PostgreSQL compares labels by their OIDs if these are even; a label that was added later, and not as the last one,
     has an odd OID, and its place is not recorded.

@@ -31,7 +31,7 @@ from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.retention_rules import Rules, parse_period
+from auditlake.settings.retention_rules import Rules, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import remove_files
 from auditlake.store.place import Place

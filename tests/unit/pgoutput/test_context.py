@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from auditlake.attribution import ContextInForce, read_context
+from auditlake.pgoutput.attribution import ContextInForce, read_context
 from tests.attacks import NOT_STRICT
 
 Messages = list[tuple[str, str] | None]

@@ -17,9 +17,9 @@ from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lake.records import record_tables, write_shape, write_state
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.publication_membership import Member, Membership
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Relation, ReplicaIdentity
-from auditlake.table_shape import Shape
+from auditlake.source.publication_membership import Member, Membership
 from auditlake.verify.lake_files import check_logs, check_records
 from auditlake.verify.verify import VerifyRequest, check_data_files
 from tests.command import run_here
