@@ -10,6 +10,7 @@ What is done to a row twice is done once: an erased row has no token any more, o
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,25 +119,44 @@ class Contexts:
 
     def cleaned(self, lsn: int, text: str) -> str:
         """Return a context, or another message, of a commit without the values; unchanged if it has none."""
-        if lsn not in self.lsns or not (self._has(text) or "\\u" in text):
+        if lsn not in self.lsns or not (self._has(text) or self._has(_unescaped(text))):
             return text
         try:
-            content = json.loads(text)
-        except ValueError:
+            number = self._number
+            content = json.loads(text, object_pairs_hook=self._members, parse_int=number, parse_float=number)
+            return json.dumps(self._of(content), ensure_ascii=False)
+        except (ValueError, RecursionError):  # no JSON, or nested as nobody reads it
             return REPLACED
-        cleaned = self._of(content)
-        return text if cleaned == content else json.dumps(cleaned, ensure_ascii=False)
+
+    def _members(self, pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        """Clean an object; of members with one name, only the last stays."""
+        return {REPLACED if self._has(name) else name: self._of(value) for name, value in pairs}
+
+    def _number(self, text: str) -> object:
+        if self._has(text):
+            return REPLACED
+        return float(text) if {*".eE"} & {*text} else int(text)
 
     def _of(self, content: object) -> object:
-        if isinstance(content, dict):
-            return {REPLACED if self._has(name) else name: self._of(value) for name, value in content.items()}
         if isinstance(content, list):
             return [self._of(each) for each in content]
+        if isinstance(content, dict):  # cleaned when it was read
+            return content
         text = content if isinstance(content, str) else json.dumps(content)
         return REPLACED if self._has(text) else content
 
     def _has(self, text: str) -> bool:
         return any(value in text for value in self.values)
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with its escapes of JSON read, whatever form it has."""
+    read = _ESCAPE.sub(lambda match: chr(int(match["hex"], 16)) if match["hex"] else _ESCAPES[match["one"]], text)
+    return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", **{each: each for each in '"\\/'}}
+_ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import auditlake
+from auditlake.erasure.matching import Contexts
 from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -85,6 +86,34 @@ def test_contexts_lose_the_value_and_keep_the_rest(lake: Lake) -> None:
     assert _forget(lake, *OF_ONE).code == 0
     (found,) = [each for each in auditlake.Lake(lake.root).log() if each.lsn == 0x200]
     assert (found.actor, found.reason) == ("[erased]", "my address")
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        (r'{"a": "5 Main St\nOslo", "b": 1.50}', '{"a": "[erased]", "b": 1.5}'),
+        (r'{"a": "so \"Eve\" it is", "b": [true, null, "x"]}', '{"a": "[erased]", "b": [true, null, "x"]}'),
+        (r'{"a": "C:\\Eve", "b": "C:\\Ann"}', r'{"a": "[erased]", "b": "C:\\Ann"}'),
+        (r'{"a": "https:\/\/eve.no\/me"}', '{"a": "[erased]"}'),
+        (r'{"a": "\u0022Eve\u0022", "b": "\ud83d\ude00"}', '{"a": "[erased]", "b": "😀"}'),
+        (r'{"a": "\u0022Eve\u0022", "a": "later"}', '{"a": "later"}'),
+        (r'{"\"Eve\"": {"a": "\"Eve\""}}', '{"[erased]": {"a": "[erased]"}}'),
+        ('{"a": 12345.60, "b": 7}', '{"a": "[erased]", "b": 7}'),
+        ("[12345.60]", '["[erased]"]'),
+        (r'no JSON, but "Eve"', "[erased]"),
+        (r"no JSON, but \"Eve\"", "[erased]"),
+        ("[" * 100_000 + r'"\"Eve\""', "[erased]"),
+        (r'{"a": "another \n\u0041"}', r'{"a": "another \n\u0041"}'),
+        (r"no JSON, and C:\nothing", r"no JSON, and C:\nothing"),
+    ],
+)
+def test_values_are_found_in_a_context_however_they_are_written(text: str, cleaned: str) -> None:
+    """With every escape of JSON, as a number with zeros, twice under one name; other texts stay as they are."""
+    values = frozenset({"5 Main St\nOslo", '"Eve"', r"C:\Eve", "https://eve.no/me", "12345.60"})
+    contexts = Contexts(frozenset({7}), values)
+    assert contexts.cleaned(7, text) == cleaned
+    assert contexts.cleaned(7, cleaned) == cleaned
+    assert contexts.cleaned(8, text) == text
 
 
 def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
