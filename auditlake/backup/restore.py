@@ -80,7 +80,7 @@ def _restore_table(folder: Folder, backup: Backup, table: str, root: Place) -> N
     present = existing_files(target)
     for name, stated in sorted(folder.named(backup, table).items()):
         make_folder((target / name).parent)
-        copied = _copied(files / name, target / name, present, name)
+        copied = _copied(folder.own(files / name), target / name, present, name)
         if stated is not None and copied != stated:
             raise LakeUnusable(
                 f"{files / name} has {copied:,} bytes, need {stated:,}", "Restore it, or restore an earlier backup."
@@ -89,7 +89,7 @@ def _restore_table(folder: Folder, backup: Backup, table: str, root: Place) -> N
     log = folder.logs(backup.tables[table].log).root / table / "_delta_log"
     make_folder(target / "_delta_log")
     for name in sorted(place.name for place in log.iterdir() if not place.name.endswith(UNFINISHED)):
-        _copied(log / name, target / "_delta_log" / name, present, f"_delta_log/{name}")
+        _copied(folder.own(log / name), target / "_delta_log" / name, present, f"_delta_log/{name}")
 
 
 def _copied(source: Place, target: Place, present: set[str], name: str) -> int:
@@ -111,6 +111,6 @@ def _restore_records(folder: Folder, backup: Backup, lake: Lake) -> None:
         place: Place = lake.root / name
         make_folder(place.parent)
         try:
-            copy_file(folder.record(backup.number, name), place)
+            copy_file(folder.own(folder.record(backup.number, name)), place)
         except FileNotFoundError as exc:
             raise LakeUnusable(f"{folder.record(backup.number, name)} is missing", "Restore it.") from exc

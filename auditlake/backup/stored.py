@@ -6,14 +6,16 @@
     <folder>/<number>/backup.json               written last: without it there is no such backup
 
 `backup.json` has the number of the backup with each table's log. The disk of a backup may have been in other hands, so
-every name in it, and in a log, is required to stay in the folder that it belongs to.
+every name in it, and in a log, is required to stay in the folder that it belongs to, and so is every file: no link
+leads out of the folder of backups.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from auditlake.backup.pinned import MANIFEST
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_reader import Add, live_files
 from auditlake.errors import LakeUnusable
@@ -118,8 +120,19 @@ class Folder:
             backup = Backup(tables=tables, records=records, **content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
             raise LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", _ANOTHER) from exc
+        _require_sound(place, number, backup)
         _require_inside(place, (*backup.tables, *backup.records))
         return backup
+
+    def own(self, file: Place) -> Place:
+        """Return a file of a backup, which may be missing.
+
+        Raises LakeUnusable if a link leads out of the folder of backups.
+        """
+        root: Place = self.root
+        if isinstance(file, Path) and isinstance(root, Path) and not file.resolve().is_relative_to(root.resolve()):
+            raise LakeUnusable(f"{file} is a link out of the folder of backups", "It was not written by auditlake.")
+        return file
 
     def live(self, backup: Backup, table: str) -> list[Add]:
         """List the `add` actions of a table's version in a backup.
@@ -155,6 +168,20 @@ def names_of(table: Place, live: Iterable[Add]) -> dict[str, int | None]:
         found |= dict.fromkeys(names[1:]) | {names[0]: add["size"]}
     _require_inside(table, found)
     return found
+
+
+def _require_sound(place: Place, number: int, backup: Backup) -> None:
+    """Require what `encoded` writes: types, a log of this backup or an earlier one, and the manifest of a lake.
+
+    Raises LakeUnusable.
+    """
+    tables = backup.tables.values()
+    numbers = [backup.number, *(each.log for each in tables), *(each.version for each in tables)]
+    sound = all(type(each) is int and each >= 0 for each in numbers) and backup.number == number
+    sound = sound and all(1 <= each.log <= number for each in tables)
+    sound = sound and all(isinstance(each, str) for each in (backup.lake, backup.taken, *backup.records))
+    if not (sound and MANIFEST in backup.records):
+        raise LakeUnusable(f"{place} is not as auditlake writes it", _ANOTHER)
 
 
 def _require_inside(place: Place, names: Iterable[str]) -> None:

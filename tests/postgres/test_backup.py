@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -282,6 +283,46 @@ def test_a_folder_of_backups_is_of_one_lake_and_of_nothing_else(lake: Lake, tmp_
         restore(Folder(tmp_path / "none"), Lake(tmp_path / "restored"), None, _say)
 
 
+def test_a_forged_record_of_a_backup_is_refused(lake: Lake, tmp_path: Path) -> None:
+    """A number or a log that is a path leads elsewhere; without the manifest there would be no lake."""
+    folder = Folder(tmp_path / "backups")
+    back_up(lake, folder, _say)
+    place = Path(folder.manifest(1))  # type: ignore[arg-type]
+    content = json.loads(place.read_text())
+    forged: list[dict[str, object]] = [{"number": each} for each in ("../../x", 2, True, None)]
+    forged += [{"records": each} for each in ([5, "lake.json"], "lake.json", ["apply.json"])]
+    forged += [{"lake": [1]}, {"taken": None}]
+    stored = content["tables"]["changes"]
+    tables = [stored | each for each in ({"log": "../../x"}, {"log": 2}, {"log": 0}, {"version": "1"}, {"version": -1})]
+    forged += [{"tables": content["tables"] | {"changes": each}} for each in tables]
+    for each in forged:
+        place.write_text(json.dumps(content | each))
+        with pytest.raises(LakeUnusable, match=r"backup\.json is not as auditlake writes it"):
+            restore(folder, Lake(tmp_path / "restored"), None, _say)
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_link_in_a_backup_does_not_lead_out_of_it(lake: Lake, tmp_path: Path) -> None:
+    """A restored lake has no file of the machine on which it is restored."""
+    (tmp_path / "private").write_text("private")
+    back_up(lake, Folder(tmp_path / "first"), _say)
+    number = "00000001"
+    for n, linked in enumerate(("records/lake.json", "logs/changes/_delta_log/0.json", "files/changes")):
+        folder = Folder(tmp_path / f"forged{n}")
+        shutil.copytree(tmp_path / "first", tmp_path / f"forged{n}")
+        place = Path(folder.root, *([] if linked.startswith("files") else [number]), linked)  # type: ignore[arg-type]
+        if place.is_dir():
+            place.rename(tmp_path / "elsewhere")
+            place.symlink_to(tmp_path / "elsewhere")
+        else:
+            place.unlink(missing_ok=True)
+            place.symlink_to(tmp_path / "private")
+        with pytest.raises(LakeUnusable, match="is a link out of the folder of backups"):
+            restore(folder, Lake(tmp_path / f"restored{n}"), None, _say)
+        copied = [path for path in (tmp_path / f"restored{n}").rglob("*") if path.is_file()]
+        assert not any(path.read_bytes() == b"private" for path in copied)
+
+
 @pytest.mark.parametrize("name", ["../outside", "/etc/outside", "a/../../outside"])
 def test_a_forged_backup_writes_nothing_outside_the_lake(lake: Lake, tmp_path: Path, name: str) -> None:
     """Its disk may have been in other hands: small files, tables and data files are required to stay inside."""
@@ -292,7 +333,7 @@ def test_a_forged_backup_writes_nothing_outside_the_lake(lake: Lake, tmp_path: P
     log = Path(folder.logs(1).root) / "history" / "public" / "t" / "_delta_log"
     entry = max(log.glob("*.json"))
     forgeries: list[Callable[[], object]] = [
-        functools.partial(place.write_text, json.dumps({**content, "records": [name]})),
+        functools.partial(place.write_text, json.dumps({**content, "records": [name, "lake.json"]})),
         functools.partial(place.write_text, json.dumps({**content, "tables": {name: content["tables"]["changes"]}})),
         lambda: place.write_text(json.dumps(content)) + entry.write_bytes(_with_path(entry, name)),
     ]
