@@ -105,6 +105,12 @@ _SYNTAX_ERROR = "42601"
 _LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
+
+
+class NotGranted(SourceUnready):
+    """The role lacks a privilege for a query: on a function that PUBLIC may execute by default, or on a table."""
+
+
 _PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
 
 
@@ -419,6 +425,8 @@ def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) ->
 
     Functions such as pg_get_publication_tables open each relation of the catalog's snapshot, and fail with an internal
     error if one does not exist any more. A transaction cannot go on after that: there `fetch_in_savepoint` is needed.
+
+    Raises NotGranted, SourceUnreachable.
     """
     return _repeated(conn, lambda: conn.execute(query, args or None).fetchall())
 
@@ -441,6 +449,11 @@ def _repeated(conn: psycopg.Connection[Row], attempt: Callable[[], list[Row]]) -
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
+            except psycopg.errors.InsufficientPrivilege as exc:
+                raise NotGranted(
+                    f"role {conn.info.user}: {exc.diag.message_primary}",
+                    "auditlake check --print-grants, run as a superuser, prints the GRANT.",
+                ) from exc
             except psycopg.errors.InternalError_:
                 if not left or conn.info.transaction_status not in repeatable:
                     raise

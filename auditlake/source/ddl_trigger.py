@@ -37,7 +37,7 @@ import psycopg
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import FORM, PREFIX, Seal
 from auditlake.source.catalog import SHAPE
-from auditlake.source.connection import PINNED, Row, fetch, fetch_one
+from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one
 from auditlake.sql_names import display_identifier
 
 # The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
@@ -222,7 +222,7 @@ _VANISHED = (
     psycopg.errors.UndefinedFunction,
     psycopg.errors.UndefinedTable,
     psycopg.errors.InvalidSchemaName,
-    psycopg.errors.InsufficientPrivilege,
+    NotGranted,
     psycopg.errors.ObjectNotInPrerequisiteState,
 )
 _RIGHTS = """

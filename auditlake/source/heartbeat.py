@@ -15,7 +15,7 @@ import time
 import psycopg
 
 from auditlake.errors import SourceUnready
-from auditlake.source.connection import Row, fetch
+from auditlake.source.connection import NotGranted, Row, fetch
 
 PREFIX = "auditlake.heartbeat"
 
@@ -44,7 +44,7 @@ class Heartbeat:
         """
         try:
             fetch(conn, _BEAT)
-        except psycopg.errors.InsufficientPrivilege as exc:
+        except NotGranted as exc:
             raise SourceUnready(
                 f"role {conn.info.user} cannot send heartbeats: no EXECUTE privilege on pg_logical_emit_message",
                 "Run GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean) TO that role"

@@ -18,7 +18,7 @@ import psycopg
 
 from auditlake.errors import SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
-from auditlake.source.connection import Row, fetch_one, for_other_machines, identify_system, lsn_in_lake
+from auditlake.source.connection import NotGranted, Row, fetch_one, for_other_machines, identify_system, lsn_in_lake
 
 _LONG_PAGE_HEADER_BYTES = 40
 _XID_BITS = 0xFFFF_FFFF
@@ -41,7 +41,7 @@ select pg_catalog.current_database()::text,
        pg_catalog.pg_is_in_recovery()
 """
 _NOT_OFFERED = (
-    psycopg.errors.InsufficientPrivilege,
+    NotGranted,
     psycopg.errors.FeatureNotSupported,
     psycopg.errors.UndefinedFunction,
 )
@@ -92,14 +92,14 @@ def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
     )
 
 
-def _identify_by_walsender(conn: psycopg.Connection[Row], refused: psycopg.Error) -> tuple[str, int]:
+def _identify_by_walsender(conn: psycopg.Connection[Row], refused: Exception) -> tuple[str, int]:
     try:
         return identify_system(for_other_machines("", conn))
     except (SourceUnready, SourceUnreachable) as exc:
         if isinstance(exc, SourceUnreachable) and exc.retryable:
             raise
         raise SourceUnready(
-            f"role {conn.info.user} can read the server's identity neither by SQL ({refused.diag.message_primary})"
+            f"role {conn.info.user} can read the server's identity neither by SQL ({refused})"
             f" nor by a replication connection: {exc.message}",
             f"Run GRANT EXECUTE ON FUNCTION pg_control_system(), pg_walfile_name(pg_lsn) TO {conn.info.user}, or give"
             " the role REPLICATION.",

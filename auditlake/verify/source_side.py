@@ -73,6 +73,7 @@ _CAST_IS_OUTPUT = frozenset(
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _LOST = ("08", "57P")
 _REASONS = {
+    "42501": "the role lacks SELECT or USAGE (auditlake check --print-grants verify), or row security hides rows of it",
     "55P03": "a session holds or awaits ACCESS EXCLUSIVE on it",
     "57014": "a range took longer than the statement timeout",
     "42P01": "it was dropped or renamed while it was being verified",
