@@ -269,10 +269,14 @@ def open_stores(connection: "DuckDBPyConnection", place: Place) -> None:
 
 
 def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
-    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
+    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have.
+
+    The statistics of a file may leave out NaN, which PostgreSQL and DuckDB take for the greatest number.
+    """
     open_stores(connection, paths[0])
     listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+    options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}, can_have_nan = true"
+    return f"read_parquet([{listed}], {options})"
 
 
 def rows_without_deleted(  # noqa: PLR0913 - which rows, and how they are shown
@@ -283,28 +287,39 @@ def rows_without_deleted(  # noqa: PLR0913 - which rows, and how they are shown
     condition: str | None = None,
     *,
     added: Mapping[str, str],
+    unscanned: Sequence[str] = (),
 ) -> str:
     """Return a query of the rows of data files, one or more, without those that deletion vectors mark.
 
     `shown` and `condition` are SQL over the columns. Of those in `added`, which have these types in DuckDB, a file may
-    lack any: its rows have NULL in them.
+    lack any: its rows have NULL in them. A scan does not filter by those in `unscanned`.
     """
     sources = []
     if plain := [file for file in files if not file.is_marked]:
-        sources.append(stored_rows(connection, place, plain, "*", added))
+        sources.append(stored_rows(connection, place, plain, "*", added, unscanned=unscanned))
     if marked := [file for file in files if file.is_marked]:
-        sources += _unmarked(connection, place, marked, added)
+        sources += _unmarked(connection, place, marked, added, unscanned)
     where = "" if condition is None else f" where {condition}"
     return " union all ".join(f"select {', '.join(shown)} from {source}{where}" for source in sources)
 
 
-def stored_rows(
-    connection: "DuckDBPyConnection", place: Place, files: Sequence[DataFile], shown: str, added: Mapping[str, str]
+def stored_rows(  # noqa: PLR0913 - as above
+    connection: "DuckDBPyConnection",
+    place: Place,
+    files: Sequence[DataFile],
+    shown: str,
+    added: Mapping[str, str],
+    *,
+    unscanned: Sequence[str] = (),
 ) -> str:
-    """Return SQL, in parentheses, for all rows of data files, deleted ones included; `added` as above."""
+    """Return SQL, in parentheses, for all rows of data files, deleted ones included; the rest is as above."""
     paths = [file_path(place, file.add) for file in files]
     rows = f"select {shown} from {parquet_files(connection, paths, by_name=bool(added))}"
-    return f"({rows} union all by name {no_rows(added)})" if added else f"({rows})"
+    rows = f"({rows} union all by name {no_rows(added)})" if added else f"({rows})"
+    if not unscanned:
+        return rows
+    same = ", ".join(f"coalesce({name}, {name}) as {name}" for name in map(standard_identifier, unscanned))
+    return f"(select * replace ({same}) from {rows})"
 
 
 def no_rows(types: Mapping[str, str]) -> str:
@@ -314,13 +329,17 @@ def no_rows(types: Mapping[str, str]) -> str:
 
 
 def _unmarked(
-    connection: "DuckDBPyConnection", place: Place, marked: Sequence[DataFile], added: Mapping[str, str]
+    connection: "DuckDBPyConnection",
+    place: Place,
+    marked: Sequence[DataFile],
+    added: Mapping[str, str],
+    unscanned: Sequence[str],
 ) -> list[str]:
     if VIRTUAL_COLUMNS.intersection(name.casefold() for name in added):
         kept = [register(connection, _kept(place, file)) for file in marked]
         return [f"(from {name} union all by name {no_rows(added)})" for name in kept]
     gone = register(connection, deleted_rows(place, marked))
-    rows = stored_rows(connection, place, marked, "*, file_index, file_row_number", added)
+    rows = stored_rows(connection, place, marked, "*, file_index, file_row_number", added, unscanned=unscanned)
     return [f"{rows} f anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"]
 
 
