@@ -265,7 +265,7 @@ class Settings(BaseModel):
     metrics_port: Annotated[tuple[str, int] | None, PlainValidator(parse_address)] = None
     log_format: Literal["text", "json"] = "text"
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
-    dialect: Literal["spark", "postgres"] = "spark"
+    dialect: Literal["spark", "postgres"] = "postgres"
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     retention: Annotated[RetentionSettings, BeforeValidator(_table)] = RetentionSettings()

@@ -39,7 +39,7 @@ from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerabl
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
-from auditlake.query.languages import SPARK, Dialect
+from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
@@ -106,7 +106,7 @@ def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
 class Tools:
     """The tools, with the lake and the limits of the server; `dialect` is that of statements that name none."""
 
-    def __init__(self, lake: Lake, limits: AnswerLimits, dialect: Dialect = SPARK) -> None:
+    def __init__(self, lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> None:
         self._lake = lake
         self._limits = limits
         self._dialect = dialect
@@ -349,7 +349,7 @@ def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
     return answer
 
 
-def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = SPARK) -> FastMCP:
+def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> FastMCP:
     """Return the server; `run("stdio")` serves until its input ends.
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.

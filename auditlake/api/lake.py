@@ -185,7 +185,7 @@ class Lake:
         reader, text = self._reader(), written(when)
         return Moment(reader, reader.moment(text), text)
 
-    def sql(self, statement: str, *, as_of: When | None = None, dialect: Dialect = "spark") -> SqlRows:
+    def sql(self, statement: str, *, as_of: When | None = None, dialect: Dialect = "postgres") -> SqlRows:
         """Return the rows of a statement of `auditlake sql`: its tables as of one moment, with FOR SYSTEM_TIME.
 
         DuckDB answers; all rows are held in memory. `dialect` is `spark` or `postgres`; settings are not read. In

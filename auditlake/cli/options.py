@@ -119,7 +119,7 @@ def with_zone(command: Callable[..., R]) -> Callable[..., R]:
 def with_dialect(command: Callable[..., R]) -> Callable[..., R]:
     """Add the option of the SQL dialect to a command; use it below `with_settings`."""
     choices = click.Choice(["spark", "postgres"])
-    text = "Whose SQL it is: Spark's, or PostgreSQL's, which DuckDB answers without Spark [spark]."
+    text = "Whose SQL it is [postgres, or spark if Spark is demanded]."
     return click.option("--dialect", type=choices, help=text)(command)
 
 

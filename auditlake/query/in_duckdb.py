@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
 from auditlake.query.languages import SPARK, Dialect
 from auditlake.query.postgres.engine import PostgresEngines, PostgresRows
+from auditlake.query.postgres.parser import describes
 from auditlake.query.postgres.statement import PostgresQuery
 from auditlake.query.postgres.statement import prepare_statement as prepare_postgres
 from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement
@@ -38,7 +39,7 @@ class InDuckDb:
 
         Raises BadUsage, NotAnswerable.
         """
-        if dialect == SPARK:
+        if dialect == SPARK or describes(sql):
             return prepare_statement(state, sql, {})
         return prepare_postgres(state, sql, None, self._masks)
 

@@ -13,6 +13,8 @@ from auditlake.query.statement import Answer, Defined, LakeState
 SPARK: Literal["spark"] = "spark"
 POSTGRES: Literal["postgres"] = "postgres"
 Dialect = Literal["spark", "postgres"]
+DEFAULT = POSTGRES
+"""What everyone who follows a PostgreSQL types first."""
 TITLES: dict[Dialect, str] = {POSTGRES: "PostgreSQL", SPARK: "Spark SQL"}
 
 
@@ -92,4 +94,7 @@ def language(name: str) -> Language:
     from auditlake.query.postgres import parser  # noqa: PLC0415 - a statement in the other dialect does without
     from auditlake.query.postgres.statement import prepare_statement  # noqa: PLC0415 - the same
 
-    return Language(POSTGRES, parser.split, parser.is_complete, prepare_statement)
+    def prepare(state: LakeState, sql: str, defined: Defined) -> Prepared:
+        return (statement.prepare_statement if parser.describes(sql) else prepare_statement)(state, sql, defined)
+
+    return Language(POSTGRES, parser.split, parser.is_complete, prepare)

@@ -31,7 +31,7 @@ from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.query.languages import SPARK, Dialect
+from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import LakeState
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
@@ -147,7 +147,7 @@ class Resources:
     zone: tzinfo
     limits: Limits = field(default_factory=Limits)
     source: str | None = None
-    dialect: Dialect = SPARK
+    dialect: Dialect = DEFAULT
     grant: Grant = WHOLE
 
     def __post_init__(self) -> None:

@@ -35,7 +35,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, Any, None]], **settings: str) -> None:
     """Start `auditlake mcp` and run a script of a client."""
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "AUDITLAKE_LAKE": str(lake.root), **settings}
+    of_lake = {"AUDITLAKE_LAKE": str(lake.root), "AUDITLAKE_DIALECT": "spark"}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), **of_lake, **settings}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "auditlake", "mcp", "--rows", "2"], env=environment, cwd="/"
     )

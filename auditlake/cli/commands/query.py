@@ -76,18 +76,29 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--remote", metavar="sc://HOST:PORT", help=where)
     @functools.wraps(command)
     def wrapped(settings: Settings, remote: str | None, engine: str, **given: object) -> None:
-        if settings.dialect == "postgres" and (remote is not None or engine == "spark"):
-            raise BadUsage("Spark does not answer statements in PostgreSQL's dialect", "Leave out the engine.")
         if remote is not None and engine == "duckdb":
             raise BadUsage("--remote and --engine duckdb exclude each other", "Use one of them.")
         chosen = (
             settings if remote is None else settings.model_copy(update={"spark": {**settings.spark, _REMOTE: remote}})
         )
+        demanded = remote is not None or engine == "spark"
         if (_REMOTE in chosen.spark or os.environ.get("SPARK_REMOTE")) and engine == "auto":
             engine = "spark"
-        command(settings=chosen, engine=engine, **given)
+        command(settings=_with_dialect_of(engine, chosen, demanded=demanded), engine=engine, **given)
 
     return wrapped
+
+
+def _with_dialect_of(engine: str, settings: Settings, *, demanded: bool) -> Settings:
+    """Return settings whose dialect is Spark's if Spark is to answer and no dialect is set; say so."""
+    if engine != "spark" or settings.dialect == "spark":
+        return settings
+    if "dialect" not in settings.model_fields_set:
+        say("the SQL is Spark's, because Spark is to answer it")
+        return settings.model_copy(update={"dialect": "spark"})
+    if demanded:
+        raise BadUsage("Spark does not answer statements in PostgreSQL's dialect", "Leave out the engine.")
+    return settings
 
 
 @click.command()
@@ -108,7 +119,8 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: Form, script: 
       auditlake sql "select * from public.orders for system_time all where id = 7"
       auditlake sql --tz Europe/Paris < questions.sql
       auditlake sql --as-of -1d --format parquet -o orders.parquet 'select * from orders'
-      auditlake sql --dialect postgres "select date_trunc('day', placed)::date, count(*) from orders group by 1"
+      auditlake sql "select date_trunc('day', placed)::date, count(*) from orders group by 1"
+      auditlake sql --dialect spark 'select product_id, exact_text(price) from products'
     """
     from auditlake.lake.manifest import require_manifest
     from auditlake.query.languages import language

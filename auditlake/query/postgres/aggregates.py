@@ -120,7 +120,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
 
     Raises Refused.
     """
-    name = AGGREGATES["every"] if isinstance(node, exp.Anonymous) else AGGREGATES.get(type(node), "")
+    name = AGGREGATES.get(node.name.lower() if isinstance(node, exp.Anonymous) else type(node), "")
     tail = "" if where is None else f" filter (where {where})"
     tail += "" if frame is None else f" over {frame.sql}"
     shown = "every" if isinstance(node, exp.Anonymous) else spelled(node, name) if name in _DEVIATIONS else name

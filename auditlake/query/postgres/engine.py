@@ -24,6 +24,7 @@ from auditlake.messages import say
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import (
     NAME,
+    Embedded,
     check_row_length,
     closing,
     columns_of,
@@ -39,7 +40,7 @@ from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
 from auditlake.query.postgres.texts import at_zone, double_text, interval_text, real_text
 from auditlake.query.postgres.types import TEXT, UNKNOWN
-from auditlake.query.statement import LSN, Answer, LakeState, Log
+from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import exact_texts, held_in
@@ -153,12 +154,20 @@ class PostgresEngines:
         self._root: DuckDBPyConnection | None = None  # kept open: its end frees the functions that it registered
         self._said = False
 
-    def answer(self, state: LakeState, queries: Sequence[PostgresQuery]) -> list[Answer]:
-        """Run the statements of a script.
+    def answer(self, state: LakeState, queries: Sequence[PostgresQuery | PreparedQuery]) -> list[Answer]:
+        """Run the statements of a script, also DESCRIBE and SHOW TABLES.
 
         Raises BadUsage if an expression fails on a row, NotAnswerable if DuckDB cannot run one.
         """
-        return [Answer(self.rows(state, query), lambda _: iter(())) for query in queries]
+        return [Answer(self._rows(state, query), lambda _: iter(())) for query in queries]
+
+    def _rows(self, state: LakeState, query: PostgresQuery | PreparedQuery) -> Rows:
+        if isinstance(query, PostgresQuery):
+            return self.rows(state, query)
+        try:
+            return Embedded({}, self._open_cursor).answer(state, query)
+        except NotEmbedded as reason:
+            raise BadUsage(f"{reason} is not described in this dialect", IN_SPARK) from reason
 
     def rows(self, state: LakeState, query: PostgresQuery) -> PostgresRows:
         """Run a statement; raises as `answer` does."""

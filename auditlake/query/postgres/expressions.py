@@ -605,8 +605,6 @@ class Expressions:
 
     def _filtered(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
-        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() not in AGGREGATES:
-            raise Refused(node, construct(node.this))
         if isinstance(node.this, exp.WithinGroup):
             return self._within_group(node.this, node.expression.this)
         return self._aggregated(node.this, node.expression.this, None)

@@ -17,8 +17,8 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 
 _POSTGRES = Postgres()
-HINT = "The SQL is PostgreSQL's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
-_READ_ONLY = "Write a query: SELECT, WITH or VALUES. Nothing here changes a lake."
+HINT = "The SQL is PostgreSQL's; the dialect spark reads Spark's. FOR SYSTEM_TIME follows a table's name or alias."
+_READ_ONLY = "Write a query (SELECT, WITH, VALUES), or DESCRIBE or SHOW TABLES. Nothing here changes a lake."
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _DEEPEST = 300
@@ -59,6 +59,15 @@ def is_complete(text: str) -> bool:
     except TokenError:
         return False
     return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def describes(sql: str) -> bool:
+    """Return whether a statement is DESCRIBE or SHOW TABLES, which are the same in both dialects.
+
+    Raises BadUsage as `tokenize` does.
+    """
+    words = " ".join(token.text for token in tokenize(sql)[:2]).upper().split()  # after SHOW, a token is the rest
+    return words[:1] in (["DESCRIBE"], ["DESC"]) or words[:2] == ["SHOW", "TABLES"]
 
 
 def parse(sql: str) -> exp.Query:

@@ -405,3 +405,4 @@ select sum(x::numeric) from (values ('1'), ('-Infinity')) v(x)
 select string_agg(distinct email::text, ',' order by email) from customers
 select string_agg(distinct email, ',' order by email::text) from customers
 select string_agg(distinct email, ',' order by email) from customers
+select my_all(vip) filter (where id > 1) over (order by id) from customers

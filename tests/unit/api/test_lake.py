@@ -169,7 +169,7 @@ def test_sql_returns_rows_for_other_libraries(lake: auditlake.Lake) -> None:
     with pytest.raises(BadUsage, match="there is no table"):
         lake.sql("select * from nothing")
     with pytest.raises(BadUsage, match=r"exactly as Spark: .*crc32") as refused:
-        lake.sql("select crc32(note) from orders")
+        lake.sql("select crc32(note) from orders", dialect="spark")
     assert refused.value.hint == "Ask Spark: auditlake.sql(spark, lake, statement)."
 
 

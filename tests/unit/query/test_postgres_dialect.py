@@ -1,8 +1,10 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
+import os
 from datetime import UTC
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,7 +19,7 @@ from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.postgres.texts import interval_text
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
-from tests.command import run
+from tests.command import run, run_here
 from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
 
@@ -261,3 +263,29 @@ def test_the_command_line(lake: Path) -> None:
     assert "division by zero" in failed.stderr
     clash = run(["sql", "--lake", lake, "--dialect", "postgres", "--engine", "spark", "select 1"])
     assert clash.code == BadUsage.exit_code
+
+
+def test_the_dialect_is_the_default_unless_spark_is_to_answer(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's comes back by a setting, by an option, and where Spark is demanded."""
+    asked = ["sql", "--lake", str(lake), "--format", "csv"]
+    unset = {"AUDITLAKE_DIALECT": ""}
+    found = run([*asked, "select 7 / 2 as n, 'a'::text as t; describe orders; show tables"], unset)
+    assert found.code == 0, found.stderr
+    assert found.stdout.startswith("n,t\n3,a\n\n")
+    assert "note,string" in found.stdout
+    assert "public.customers" in found.stdout.replace(",", ".")
+    back = run([*asked, "--dialect", "spark", "select `id` from orders where id = 1"], unset)
+    assert (back.code, back.stdout) == (0, "id\n1\n")
+    lost = run([*asked, "select id from orders where `id` = 1"], unset)
+    assert lost.code == BadUsage.exit_code
+    assert "the dialect spark reads Spark's" in lost.stderr
+    monkeypatch.setattr("auditlake.cli.commands.query._start_spark", _without_spark)
+    monkeypatch.chdir(lake.parent)
+    monkeypatch.setitem(os.environ, "AUDITLAKE_DIALECT", "")
+    demanded = run_here([*asked, "--engine", "spark", "select nte from orders"])
+    assert demanded.code == BadUsage.exit_code
+    assert "the SQL is Spark's" in demanded.stderr
+
+
+def _without_spark(_: object) -> NoReturn:
+    pytest.fail("Spark was started")
