@@ -308,6 +308,44 @@ def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
     _wait(browser, lambda b: "changes a lake" in b.find_element(By.ID, "sql-answer").text)
 
 
+@pytest.mark.parametrize(("width", "height"), _WIDTHS)
+def test_a_statement_is_painted(browser: webdriver.Chrome, url: str, width: int, height: int) -> None:
+    """The colours lie exactly below the text, also after it was completed, and when it is longer than its place."""
+    _resize(browser, width, height)
+    browser.get(f"{url}/sql")
+    area = browser.find_element(By.ID, "statement")
+    area.send_keys("select note, 'it''s <b>' as \"as\", 1.5e3 -- from here\nfrom orders where note like '%x")
+    assert browser.execute_script(_PAINTED) == [
+        ["word", "select"],
+        ["text", "'it''s <b>'"],
+        ["word", "as"],
+        ["digits", "1.5e3"],
+        ["comment", "-- from here"],
+        ["word", "from"],
+        ["word", "where"],
+        ["word", "like"],
+        ["text", "'%x"],
+    ]
+    area.clear()
+    area.send_keys("select count(*) from cust")
+    _wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
+    area.send_keys(Keys.TAB)
+    assert browser.find_element(By.ID, "painted").get_attribute("textContent") == "select count(*) from customers\n"
+    long = ", ".join(f"'{'x' * (n % 40)}' as a_column_{n}" for n in range(80))
+    browser.execute_script("arguments[0].value = arguments[1]", area, f"select {long}")
+    area.send_keys(Keys.CONTROL, Keys.END)
+    area.send_keys(" ")
+    _wait(browser, lambda b: b.execute_script(_SAME_PLACE))
+
+
+_PAINTED = "return [...document.querySelectorAll('#painted span')].map(each => [each.className, each.textContent])"
+_SAME_PLACE = """
+const area = document.getElementById("statement"), below = document.getElementById("painted");
+return area.scrollTop > 0 && area.scrollTop === below.scrollTop && area.clientWidth === below.clientWidth
+  && Math.abs(area.scrollHeight - below.scrollHeight) <= 1;
+"""
+
+
 def _statement(browser: webdriver.Chrome, text: str) -> None:
     area = browser.find_element(By.ID, "statement")
     area.clear()

@@ -394,9 +394,44 @@ function readySql() {
   });
   document.getElementById("cancel").addEventListener("click", () => asking?.abort());
   readyKept(area);
-  area.addEventListener("input", () => suggest(area));
+  area.addEventListener("input", () => { paint(area); suggest(area); });
+  area.addEventListener("scroll", () => followPainted(area));
+  paint(area);
   area.addEventListener("blur", () => setTimeout(hideCompletions, 150));
   if (area.value) runSql();
+}
+
+// The statement in colours lies below the text that is edited, which is transparent then.
+const MOST_PAINTED = 20000;
+const WORDS = new Set(("all and any array as asc at between by case cast contained cross cube current_date current_timestamp desc distinct else end " +
+  "escape except exists false fetch filter first following for from full group grouping having ilike in inner intersect interval is join " +
+  "last lateral left like limit natural not null nulls of offset on or order outer over partition preceding range recursive right rollup " +
+  "rows select sets similar system_time then time timestamp to true unbounded union unnest using values when where window with within zone").split(" "));
+const LEXEME = /(--[^\n]*|\/\*[^]*?(?:\*\/|$))|('(?:[^']|'')*(?:'|$))|("(?:[^"]|"")*(?:"|$)|`[^`]*(?:`|$))|(\b\d[\d.]*(?:[eE][+-]?\d+)?\b)|([\p{L}_][\p{L}\p{N}_$]*)/gu;
+const KINDS = ["comment", "text", null, "digits"];
+
+function paint(area) {
+  const below = document.getElementById("painted");
+  const text = area.value;
+  const parts = [];
+  area.parentElement.classList.toggle("painted", text.length <= MOST_PAINTED);
+  if (text.length > MOST_PAINTED) { below.replaceChildren(); return; }
+  let end = 0;
+  for (const found of text.matchAll(LEXEME)) {
+    const kind = found[5] === undefined ? KINDS[found.slice(1).findIndex((each) => each !== undefined)] : WORDS.has(found[5].toLowerCase()) && "word";
+    if (!kind) continue;
+    const span = document.createElement("span");
+    span.className = kind;
+    span.textContent = found[0];
+    parts.push(text.slice(end, found.index), span);
+    end = found.index + found[0].length;
+  }
+  below.replaceChildren(...parts, text.slice(end), "\n");
+  followPainted(area);
+}
+
+function followPainted(area) {
+  document.getElementById("painted").scrollTop = area.scrollTop;
 }
 
 let asking = null;
@@ -562,6 +597,7 @@ function readyKept(area) {
     forget.hidden = list.value === "";
     if (list.value === "" || !chosen) return;
     area.value = chosen.sql;
+    paint(area);
     if (chosen.dialect) document.getElementById("dialect").value = chosen.dialect;
     name.value = chosen.name;
     area.focus();
@@ -629,6 +665,7 @@ function complete(area) {
   if (!each) return;
   const end = area.selectionStart;
   area.setRangeText(each.text, end - each.replaces, end, "end");
+  paint(area);
   hideCompletions();
 }
 
