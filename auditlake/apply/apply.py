@@ -30,8 +30,6 @@ because the many small jobs of one MERGE leave half of even a small machine idle
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -60,6 +58,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
 from auditlake.spark.planning import interpreted_if_wide
+from auditlake.store.attempts import attempts
 from auditlake.store.place import by_requests
 from auditlake.values.types import is_built_in
 
@@ -72,7 +71,6 @@ _ATTEMPTS = 10
 _MOST_EMBEDDED = 2
 """DuckDB uses every core for one tail; the next one reads its files meanwhile."""
 _PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
 _WITH_SPARK = (
     "Start auditlake follow or auditlake apply with --engine auto, which folds them in Spark"
     f" ({SPARK.command}, if it is not installed)."
@@ -504,24 +502,20 @@ def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
 
     Raises LakeConflict after too many attempts.
     """
-    for attempt in range(_ATTEMPTS):
+    hint = "Stop the other writer (auditlake maintain, for example), then start again."
+    for _ in attempts(_ATTEMPTS, f"the history of {tail.table.name}", hint, pause_s=_PAUSE_S):
         try:
             write(tail)
         except _lost_races() as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise
             count(Counter.RETRIES, "commit")
-            time.sleep(_pause_s(attempt))
             again = _read_again(lake, tail, tail.upto)
             if not again:
                 return
             (tail,) = again
         else:
             return
-    raise LakeConflict(
-        f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",
-        "Stop the other writer (auditlake maintain, for example), then start again.",
-    )
 
 
 def _lost_races() -> tuple[type[Exception], ...]:
@@ -535,11 +529,6 @@ def _is_resynced(lake: Lake, table: HistoryTable) -> bool:
         return now is not None
     held = find_parked(lake, table.name, Cause.RESYNC)
     return held is not None and held.until > table.snapshot_lsn
-
-
-def _pause_s(attempt: int) -> float:
-    """Return a pause that doubles with each attempt, with random jitter, so that two processes diverge."""
-    return min(_LONGEST_PAUSE_S, _PAUSE_S * (1 << attempt)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 def _read_again(lake: Lake, tail: Tail, upto: Lsn) -> list[Tail]:

@@ -37,8 +37,8 @@ from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry,
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
 from auditlake.delta.row_groups import read_kept
 from auditlake.delta.table import open_version
-from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
+from auditlake.store.attempts import attempts
 from auditlake.store.files import list_written, remove_files, sync
 from auditlake.store.place import Place
 
@@ -77,7 +77,7 @@ def erase(table: Place, task: Task) -> int:
 
     Raises LakeConflict if other processes replace its files again and again.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in attempts(_ATTEMPTS, str(table), "Run auditlake forget --resume."):
         listed = [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
         version = list_newest(table).newest
         actions: list[Action] = []
@@ -93,7 +93,7 @@ def erase(table: Place, task: Task) -> int:
         delete_unnamed(table, listed)
         reach(After.FILES_DELETED)
         return committed
-    raise LakeConflict(f"other processes write to {table} all the time", "Run auditlake forget --resume.")
+    raise AssertionError  # `attempts` ends with an error
 
 
 def _commit(table: Place, version: int, actions: Sequence[Action]) -> int | None:

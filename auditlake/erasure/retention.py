@@ -49,6 +49,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice
 from auditlake.settings.mask_rules import matches_table
 from auditlake.settings.retention_rules import Period, Rules
+from auditlake.store.attempts import attempts
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
 from auditlake.temporal.when import format_us
@@ -205,7 +206,7 @@ class _Run:
     def _remove(self, first: Expiry) -> None:
         found: Expiry | None = first
         name = first.table.name
-        for _ in range(_ATTEMPTS):
+        for _ in attempts(_ATTEMPTS, f"the history of {name}", "Run this again."):
             if found is None:
                 return
             with suppress(FileExistsError):
@@ -215,7 +216,6 @@ class _Run:
             table = open_history(self.known.lake, name) or first.table
             # Not further than what is on record, although apply may have moved the position meanwhile.
             found = self._find(replace(table, names=first.table.names, position=first.upto))
-        raise LakeConflict(f"other processes commit to the history of {name} all the time", "Run this again.")
 
     def _is_held(self, found: Expiry) -> bool:
         if found.held is None:

@@ -42,6 +42,7 @@ from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.publication_membership import Member, Membership
 from auditlake.store import files
+from auditlake.store.attempts import attempts
 from auditlake.store.place import Place
 
 _RUNNING = frozenset({"running", "trying again"})
@@ -95,7 +96,7 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
     """
     try:
         files.make_folder(folder)
-        for _ in range(_ATTEMPTS):
+        for _ in attempts(_ATTEMPTS, str(folder), "Run this again."):
             number = max((int(place.name[:_DIGITS]) for place in numbered_records(folder)), default=-1) + 1
             text = json.dumps(content(number), indent=2, ensure_ascii=False)
             with suppress(FileExistsError):
@@ -103,7 +104,6 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
                 return
     except OSError as exc:
         raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder.") from exc
-    raise LakeConflict(f"other processes write to {folder} all the time", "Run this again.")
 
 
 def replace_file(

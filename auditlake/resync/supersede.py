@@ -19,8 +19,8 @@ Data files that are missing or unreadable are removed from the log. Their open v
 snapshot. Their closed versions cannot be restored, so the gap begins before them.
 """
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -44,11 +44,12 @@ from auditlake.resync.comparison import Difference, comparing
 from auditlake.resync.hold import Hold
 from auditlake.schema.evolution import reshaped
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.store.attempts import attempts
 from auditlake.store.files import make_folder
 from auditlake.store.place import Place
 
-_ATTEMPTS = 20
-_PAUSE_S = 0.2
+_ATTEMPTS = 10
+_PAUSE_S = 0.1
 _CHECKPOINT_EVERY = 10
 _DIFFERED = "the history differed from the source"
 _FILES_LOST = "data files of the history were damaged"
@@ -100,18 +101,14 @@ def supersede(
         LakeConflict: if other processes commit again and again, or one has brought the history further.
     """
     with writing(f"the history of {copied.name}"):
-        for _ in range(_ATTEMPTS):
+        hint = "Stop the other writer (auditlake maintain, for example), then run auditlake resync again."
+        for _ in attempts(_ATTEMPTS, f"the history of {copied.name}", hint, pause_s=_PAUSE_S):
             doubt = hold.first_doubt(lake, copied.mark.lsn)
             upto = copied.mark.lsn if doubt is None else doubt.lsn
             doubt = fold_held(start_spark, lake, hold.table, upto, engine) or doubt
-            try:
+            with suppress(FileExistsError):
                 return _supersede(lake, doubt, _files(lake, copied.name), copied)
-            except FileExistsError:
-                time.sleep(_PAUSE_S)
-    raise LakeConflict(
-        f"{_ATTEMPTS} attempts to commit to the history of {copied.name} lost against commits of other processes",
-        "Stop the other writer (auditlake maintain, for example), then run auditlake resync again.",
-    )
+    raise AssertionError  # `attempts` ends with an error
 
 
 def _files(lake: Lake, name: TableName) -> Files:
