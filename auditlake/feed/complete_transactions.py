@@ -5,7 +5,8 @@ read of a file serves many small transactions. A transaction that does not fit i
 iterating it reads its files again, one row group at a time; a row group has at most 16 MB or one row.
 
 Every transaction's changes are counted and compared with the counts that capture recorded in `transactions`. If some
-are missing, the transaction is refused: a feed never delivers part of one.
+are missing, the transaction is refused: a feed never delivers part of one. Changes of rows that were erased for good
+are counted and left out, which is reported once for each transaction.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,14 @@ from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change, Texts
 from auditlake.feed.log_tail import Group, LogTail, within
 from auditlake.feed.selection import KeyShape, Selected
+from auditlake.lake.erasures import ERASED_OP
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.relation import Relation, ReplicaIdentity
 
 _PLACE = ("lsn", "ordinal")
 _COLUMNS = (*_PLACE, "op", "relation", "old", "new", "unchanged")
-_ROW_OPS = pa.array(["insert", "update", "delete", "truncate"])
+_ROW_OPS = pa.array(["insert", "update", "delete", "truncate", ERASED_OP])
 _DECODED_ROWS = 2_000
 
 
@@ -55,6 +58,7 @@ class ChangeReader:
             rows = _of_rows(rows.filter(pc.is_in(rows["lsn"], lsns)))
             rows = rows.sort_by([(name, "ascending") for name in _PLACE])
             counts = {each["values"]: each["counts"] for each in pc.value_counts(rows["lsn"]).to_pylist()}
+            rows = _without_erased(rows)
             for lsn, change in self._decoded(rows):
                 changes.setdefault(lsn, []).append(change)
         for transaction in transactions:
@@ -104,6 +108,14 @@ def _of_rows(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.is_in(rows["op"], _ROW_OPS))
 
 
+def _without_erased(rows: pa.Table) -> pa.Table:
+    """Return the changes that a feed delivers; report the transactions of the others."""
+    is_erased = pc.equal(rows["op"], ERASED_OP)
+    for lsn in pc.unique(rows.filter(is_erased)["lsn"]).to_pylist():
+        say(f"erased: changes of transaction {Lsn(lsn)}, which are left out; erasures/ has why")
+    return rows.filter(pc.invert(is_erased))
+
+
 def _old(texts: Sequence[str | None] | None, relation: Relation) -> Texts | None:
     if texts is None:
         return None
@@ -138,7 +150,7 @@ class StreamedChanges:
             if first <= last:
                 raise InvariantBroken(f"parts of transaction {self._transaction.lsn} overlap at ordinal {first}")
             count, last = count + rows.num_rows, end
-            for _, change in self._decode(rows):
+            for _, change in self._decode(_without_erased(rows)):
                 yield change
         _check_complete(self._transaction, count)
 

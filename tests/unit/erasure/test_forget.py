@@ -9,6 +9,7 @@ import pytest
 import auditlake
 from auditlake.erasure.matching import Contexts
 from auditlake.failpoints import After
+from auditlake.feed import feed
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from tests.command import Done, run_here
@@ -86,6 +87,25 @@ def test_contexts_lose_the_value_and_keep_the_rest(lake: Lake) -> None:
     assert _forget(lake, *OF_ONE).code == 0
     (found,) = [each for each in auditlake.Lake(lake.root).log() if each.lsn == 0x200]
     assert (found.actor, found.reason) == ("[erased]", "my address")
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 20, 0])
+def test_a_feed_leaves_out_what_was_erased(
+    lake: Lake, most_bytes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All other transactions and changes are delivered, whether a transaction is read at once or in parts."""
+    monkeypatch.setattr(feed, "_MOST_BYTES", most_bytes)
+
+    def delivered() -> dict[int, list[tuple[int, str, str]]]:
+        found = auditlake.Lake(lake.root).changes("0/200", follow=False)
+        return {each.lsn: [(one.ordinal, one.op, str(one.table)) for one in each.changes] for each in found}
+
+    before = delivered()
+    assert before[0x500] == [(0, "delete", "public.people")]
+    assert _forget(lake, *OF_TWO).code == 0
+    capsys.readouterr()
+    assert delivered() == before | {0x500: []}
+    assert "erased: changes of transaction 0/500, which are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
