@@ -38,7 +38,7 @@ from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
-from tests.server import Server
+from tests.server import Server, install_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,6 +262,7 @@ def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path, b
     site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute("create table t (id int primary key, v text)")
     site.execute("insert into t select n, 'secret' from generate_series(1, 6) n")
+    install_trigger(database)  # else a gap begins with each change, and the past before it is not folded again
     copied = command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root, "--slot", "dropping"])
     assert copied.code == 0, copied.stderr
     transactions = [
