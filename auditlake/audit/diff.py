@@ -6,13 +6,11 @@ that both have differs. Columns are compared as Arrow arrays over all keys; only
 values.
 
 `MultisetDiff`, for a table without a key: the number of copies of each row that were added or removed. Equal rows
-cannot be distinguished, so none is modified. Up to the table's position, the versions that began or ended are counted;
-above it the changes, which carry whole rows under REPLICA IDENTITY FULL. A TRUNCATE among them reads every open row.
+cannot be distinguished, so none is modified.
 
-`read_sides` returns the states at A and at B of every key that the span (A, B] touches. Up to the table's position they
-come from the history: versions valid at A that end by B, and versions valid at B that began after A. Above the position
-the tail decides. A key on neither side, or equal on both, has no net change. Tables with a key only; the columns are
-those of `versions.history_texts`.
+`Sides` are the versions valid at A that end by B, and those valid at B that began after A, in the overlay of history
+and tail (`audit.overlay`). A key on neither side, or equal on both, has no net change. The columns are those of
+`versions.history_texts`.
 
 `Compared` chooses between the two and reverses the direction if required.
 """
@@ -27,21 +25,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, States, Values, changes_of
+from auditlake.audit.changes import Values
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.pending_changes import LSN, Tail
+from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.versions import PERIOD, history_texts, row_values, value_column
-from auditlake.delta.sql import select
 from auditlake.errors import NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.masks import masked_names
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.temporal.as_of_predicate import as_of_sql, some_as_of
+from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.values.input_syntax import type_name
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
 _REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
+LSN = "lsn"
+"""Column of a side: the commit that wrote the row."""
 _NUL = "\0"
 _ROWS_AT_ONCE = 100
 
@@ -56,57 +55,21 @@ class Sides:
 
 def read_sides(reader: Reader, table: HistoryTable, span: Span) -> Sides:
     """Read both sides of a span; `span.after` must be at or above the table's horizon."""
-    tail = Tail(reader, table, span.upto) if span.upto > table.position else None
-    if tail is None or not tail.rows.num_rows:
-        merged = Span(span.after, span.upto)
-        return Sides(_values(_before(reader, table, merged)), _values(_after(reader, table, merged)))
-    if span.after >= table.position:
-        return _within_tail(tail, span)
-    return _across(reader, table, tail, span)
+    return _sides(reader, overlaid(reader, table, span.upto), span)
 
 
-def _before(reader: Reader, table: HistoryTable, span: Span) -> pa.Table:
-    ended = reader.history(table).within(_from_lsn=(None, span.after), _to_lsn=(span.after + 1, span.upto))
-    return history_texts(reader, table, f"{as_of_sql(span.after)} and _to_lsn <= {span.upto:d}", files=ended)
-
-
-def _after(reader: Reader, table: HistoryTable, span: Span) -> pa.Table:
-    begun = reader.history(table).within(_from_lsn=(span.after + 1, span.upto))
-    return history_texts(reader, table, f"{as_of_sql(span.upto)} and _from_lsn > {span.after:d}", files=begun)
+def _sides(reader: Reader, overlay: Overlay, span: Span) -> Sides:
+    ended = overlay.valid_at(span.after).within(_to_lsn=(span.after + 1, span.upto))
+    begun = overlay.valid_at(span.upto).within(_from_lsn=(span.after + 1, span.upto))
+    before, after = f"_to_lsn <= {span.upto:d}", f"_from_lsn > {span.after:d}"
+    return Sides(
+        _values(history_texts(reader, overlay.table, f"{as_of_sql(span.after)} and {before}", files=ended)),
+        _values(history_texts(reader, overlay.table, f"{as_of_sql(span.upto)} and {after}", files=begun)),
+    )
 
 
 def _values(rows: pa.Table) -> pa.Table:
-    found = rows if LSN in rows.column_names else rows.append_column(LSN, rows["_from_lsn"])
-    return found.drop_columns([name for name in PERIOD if name in found.column_names])
-
-
-def _within_tail(tail: Tail, span: Span) -> Sides:
-    keys = tail.touched(span.after)
-    return Sides(*(_of(tail.state(lsn), keys, tail) for lsn in (span.after, span.upto)))
-
-
-def _of(rows: pa.Table, keys: pa.Table | None, tail: Tail) -> pa.Table:
-    return rows if keys is None else rows.join(keys, keys=tail.key_columns, join_type="left semi")
-
-
-def _across(reader: Reader, table: HistoryTable, tail: Tail, span: Span) -> Sides:
-    keys = tail.touched(table.position)
-    merged = Span(span.after, table.position)
-    touched = _values(tail.history(as_of_sql(span.after), keys))
-    if keys is None:
-        return Sides(touched, tail.state(span.upto))
-    rest = [
-        _without(_values(rows), keys, tail) for rows in (_before(reader, table, merged), _after(reader, table, merged))
-    ]
-    return Sides(_both(touched, rest[0]), _both(tail.state(span.upto), rest[1]))
-
-
-def _without(rows: pa.Table, keys: pa.Table, tail: Tail) -> pa.Table:
-    return rows.join(keys, keys=tail.key_columns, join_type="left anti")
-
-
-def _both(one: pa.Table, other: pa.Table) -> pa.Table:
-    return pa.concat_tables([one, other], promote_options="permissive")
+    return rows.append_column(LSN, rows["_from_lsn"]).drop_columns(list(PERIOD))
 
 
 def column_or_null(rows: pa.Table, name: str) -> pa.ChunkedArray:
@@ -169,6 +132,7 @@ class _TwoMoments:
         self._reader = reader
         self.table = table
         self._span = span
+        self._overlay = overlaid(reader, table, span.upto)
         self.columns_before = reader.columns_at(table, span.after)
         self.columns_after = reader.columns_at(table, span.upto)
         own = reader.own_names(table)
@@ -211,7 +175,7 @@ class Diff(_TwoMoments):
 
     @cached_property
     def _sides(self) -> Sides:
-        return read_sides(self._reader, self.table, self._span)
+        return _sides(self._reader, self._overlay, self._span)
 
     @cached_property
     def _pairs(self) -> pa.Table:
@@ -260,9 +224,7 @@ class Diff(_TwoMoments):
         """Count the rows and cells that differ."""
         modified = self._modified
         cells = sum(pc.sum(modified[value_column(name)]).as_py() or 0 for name in self.common)
-        rows_before, rows_after = (
-            count_rows(self._reader, self.table, lsn) for lsn in (self._span.after, self._span.upto)
-        )
+        rows_before, rows_after = map(self._overlay.count, (self._span.after, self._span.upto))
         return Stat(rows_before, rows_after, len(self._added), len(self._removed), modified.num_rows, cells)
 
     def entries(self, kind: str) -> Iterator[Entry]:
@@ -327,19 +289,8 @@ def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
 
 
 def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
-    """Return the number of rows of a table with a key at an LSN."""
-    merged = Lsn(min(lsn, table.position))
-    count = _count_merged(reader, table, merged)
-    if lsn <= table.position:
-        return count
-    tail = Tail(reader, table, Lsn(lsn))
-    return count - tail.base.num_rows + tail.state(lsn).num_rows if tail.rows.num_rows else count
-
-
-def _count_merged(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
-    files = reader.history(table).which(lambda file: some_as_of(file, lsn))
-    count: int = select(f"select count(*) as n from history where {as_of_sql(lsn)}", history=files)["n"][0].as_py()
-    return count
+    """Return the number of rows of a table at an LSN."""
+    return overlaid(reader, table, lsn).count(lsn)
 
 
 Row = tuple[tuple[str, str | None], ...]
@@ -352,64 +303,22 @@ class MultisetDiff(_TwoMoments):
         super().__init__(reader, table, span)
         # A column that was dropped in between makes no row differ.
         self._kept = {self.own[column] for column in self.columns_after}
-        self._net = self._merged()
-        self._net.update(self._tail())
+        self._net = self._read_net()
 
-    def _merged(self) -> Counter[Row]:
-        span = Span(self._span.after, Lsn(min(self._span.upto, self.table.position)))
-        net: Counter[Row] = Counter()
-        if span.after >= span.upto:
-            return net
-        net.update(self._counted(_after(self._reader, self.table, span)))
-        net.subtract(self._counted(_before(self._reader, self.table, span)))
+    def _read_net(self) -> Counter[Row]:
+        sides, net = _sides(self._reader, self._overlay, self._span), Counter[Row]()
+        net.update(self._kept_row(row_values(row)) for row in sides.after.to_pylist())
+        net.subtract(self._kept_row(row_values(row)) for row in sides.before.to_pylist())
         return net
-
-    def _counted(self, versions: pa.Table) -> Counter[Row]:
-        return Counter(self._kept_row(row_values(row)) for row in versions.to_pylist())
 
     def _kept_row(self, values: Values) -> Row:
         return tuple(sorted((name, text) for name, text in values.items() if name in self._kept))
 
-    def _apply(self, rows: Counter[Row], change: Change) -> None:
-        if change.op == "truncate":
-            rows.clear()
-            return
-        step = States(()).apply(change)
-        if step.before is not None:
-            rows[self._kept_row(step.before)] -= 1
-        if step.after is not None:
-            rows[self._kept_row({name: step.after[name] for name in step.before or step.after})] += 1
-
-    def _tail(self) -> Counter[Row]:
-        if self._span.upto <= self.table.position:
-            return Counter()
-        tail = Span(self.table.position, self._span.upto)
-        changes = list(changes_of(self._reader, self.table.name, tail))
-        rows: Counter[Row] = Counter()
-        if any(change.op == "truncate" for change in changes):
-            rows = self._counted(history_texts(self._reader, self.table, "_to_lsn is null"))
-        for change in changes:
-            if change.lsn <= self._span.after:
-                self._apply(rows, change)
-        before = rows.copy()
-        for change in changes:
-            if change.lsn > self._span.after:
-                self._apply(rows, change)
-        rows.subtract(before)
-        return rows
-
     def stat(self) -> Stat:
         """Count the rows and cells that differ."""
         added, removed = (sum(1 for _ in self.entries(kind)) for kind in (ADDED, REMOVED))
-        before = self._count(self._span.after)
+        before = self._overlay.count(self._span.after)
         return Stat(before, before + added - removed, added, removed, 0, 0)
-
-    def _count(self, lsn: Lsn) -> int:
-        merged = Lsn(min(lsn, self.table.position))
-        count = _count_merged(self._reader, self.table, merged)
-        for change in changes_of(self._reader, self.table.name, Span(Lsn(merged), Lsn(lsn))):
-            count = 0 if change.op == "truncate" else count + {"insert": 1, "delete": -1}.get(change.op, 0)
-        return count
 
     def entries(self, kind: str) -> Iterator[Entry]:
         """Yield each copy that was added or removed."""

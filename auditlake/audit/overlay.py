@@ -45,7 +45,7 @@ from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.schema.evolution import Followed
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
-from auditlake.temporal.as_of_predicate import some_as_of
+from auditlake.temporal.as_of_predicate import as_of_sql, some_as_of
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -55,10 +55,10 @@ _PART = "_part"
 
 
 class _Folded:
-    """The fold of a tail, and the columns at its end."""
+    """The fold of a tail, the columns at its end, and the position `after` which it begins."""
 
-    def __init__(self, fold: Fold, followed: Followed) -> None:
-        self._fold, self.followed = fold, followed
+    def __init__(self, fold: Fold, followed: Followed, after: Lsn) -> None:
+        self._fold, self.followed, self.after = fold, followed, after
         self.key = key_of(followed.folded)
 
     @cached_property
@@ -107,6 +107,13 @@ class _Folded:
         if reason := contradiction(self.edges["kind"], met["kind"]):
             raise InvariantBroken(f"the changes of {table.label} after {table.position} cannot be folded: {reason}")
 
+    def added_rows(self, lsn: Lsn) -> int:
+        """Return how many rows more the table has at an LSN in the tail than before it."""
+        net = self._fold.net
+        begun = pc.and_(pc.not_equal(net["kind"], RowKind.CLOSE), _valid_at(net, [lsn]))
+        ended = pc.and_(pc.equal(net["kind"], RowKind.CLOSE), pc.less_equal(net["_to_lsn"], int(lsn)))
+        return (pc.sum(begun).as_py() or 0) - (pc.sum(ended).as_py() or 0)
+
     def begun(self, wanted: Callable[[pa.Table], pa.Array] | None) -> pa.Table:
         """Return the versions that begin in the tail, all or those that a mask of their periods chooses."""
         net = self._fold.net
@@ -145,6 +152,14 @@ class Overlay:
         """Return the same of the files that may have versions valid at one of these moments."""
         found = self.which(lambda file: any(some_as_of(file, lsn) for lsn in lsns))
         return replace(found, wanted=lambda net: _valid_at(net, lsns))
+
+    def count(self, lsn: Lsn) -> int:
+        """Return the number of rows at an LSN."""
+        in_history = lsn if self.folded is None else Lsn(min(lsn, self.folded.after))
+        files = self.files.which(lambda file: some_as_of(file, in_history))
+        sql = f"select count(*) as n from history where {as_of_sql(in_history)}"
+        count: int = select(sql, history=files)["n"][0].as_py()
+        return count if self.folded is None or lsn <= in_history else count + self.folded.added_rows(lsn)
 
     def fetch(self) -> None:
         """Read small files in a store at the same time, as far as they are kept in memory."""
@@ -192,7 +207,7 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
     connection = shared_cursor(history.place)
     tail = ToFold(f"from {register(connection, changes)}", followed, opened, condition)
     with _readable(table):
-        folded = _Folded(Fold(connection, tail), followed)
+        folded = _Folded(Fold(connection, tail), followed, table.position)
     if linked is not None:
         folded.require_agreement(table, connection, opened)
     return Overlay(later, history, folded)
