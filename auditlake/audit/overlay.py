@@ -18,7 +18,7 @@ A schema change that the history cannot follow ends it (`schema.evolution`); `Re
 known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -145,8 +145,15 @@ class Overlay:
 
     def within(self, **bounds: Bound) -> Self:
         """Return the same of the files that may have versions with a value within each of these bounds."""
-        now = {name: bound for name, bound in bounds.items() if self.folded is None or name not in ENDS}
-        return self.which(lambda file: may_have(file, now if is_open(file) else bounds))
+        return self.within_any(bounds)
+
+    def within_any(self, *alternatives: Mapping[str, Bound]) -> Self:
+        """Return the same of the files that may have versions within each bound of one of these alternatives."""
+        return self.which(lambda file: any(self._may_have(file, bounds) for bounds in alternatives))
+
+    def _may_have(self, file: DataFile, bounds: Mapping[str, Bound]) -> bool:
+        may_end = self.folded is not None and is_open(file)
+        return may_have(file, {name: bound for name, bound in bounds.items() if not (may_end and name in ENDS)})
 
     def valid_at(self, *lsns: Lsn) -> Self:
         """Return the same of the files that may have versions valid at one of these moments."""

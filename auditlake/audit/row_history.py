@@ -8,35 +8,30 @@ change of the columns that identify them: changes from before it do not have eve
 
 A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a
-key that was inserted again; a row inserted and deleted in one transaction was never visible. Deletions up to the
-table's position come from the history; the tail adds deletions, and removes those of keys that it inserts again.
+key that was inserted again; a row inserted and deleted in one transaction was never visible.
 
 Both need a table with a key.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, States, Values, changes_of
+from auditlake.audit.changes import Change, Values, changes_of
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.pending_changes import Tail
+from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import (
-    Fold,
     KeyReads,
     Mark,
     Version,
     history_texts,
-    row_values,
     value_column,
     versions_from,
 )
-from auditlake.delta.sql import Bound, may_have
+from auditlake.delta.sql import Bound
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -253,10 +248,8 @@ def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Delete
             f"{table.name} has no key, so its rows cannot be identified",
             "auditlake diff counts added and removed rows.",
         )
-    merged = Span(span.after, Lsn(min(span.upto, table.position)))
-    ended = {version.key: version for version in _ended_in_history(reader, table, merged)}
-    if span.upto > table.position:
-        _overlay_tail(ended, reader, table, span.upto)
+    overlay = overlaid(reader, table, span.upto)
+    ended = {version.key: version for version in _ended(reader, overlay, span)}
     book = Book(reader, table, span.upto)
     first = _first_ends(reader, table, {version.end.lsn for version in ended.values() if version.end})
     candidates = (_deletion(version, book, first) for version in ended.values())
@@ -271,15 +264,16 @@ def _as_shown(reader: Reader, table: HistoryTable, last: Version, mark: Mark) ->
     return Deleted(replace(last, values=reader.shown_at(table, mark.lsn, last.values)), mark, key)
 
 
-def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
+def _ended(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
     """Yield the versions that ended in a span, of keys that no later version in it has."""
+    table = overlay.table
     if any(len(types_over_time(table, column)) > 1 for column in table.key):
-        yield from _ended_under_types(reader, table, span)
+        yield from _ended_under_types(reader, overlay, span)
         return
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
     condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
-    files = reader.history(table).which(lambda file: may_have(file, _ended_in(span)) or may_have(file, _begun_in(span)))
+    files = overlay.within_any(_ended_in(span), _begun_in(span))
     yield from versions_from(table, history_texts(reader, table, condition, files=files))
 
 
@@ -291,12 +285,12 @@ def _begun_in(span: Span) -> dict[str, Bound]:
     return {"_from_lsn": (span.after + 1, span.upto)}
 
 
-def _ended_under_types(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
+def _ended_under_types(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
     """Yield the same of a table whose key was rewritten for another type: its texts are compared."""
+    table = overlay.table
     names = [column.name for column in table.key]
     keys = [value_column(name) for name in names]
-    history = reader.history(table)
-    of_ended, of_begun = history.within(**_ended_in(span)), history.within(**_begun_in(span))
+    of_ended, of_begun = overlay.within(**_ended_in(span)), overlay.within(**_begun_in(span))
     within = f"> {span.after:d} and {{}} <= {span.upto:d}"
     ended = history_texts(reader, table, f"_to_lsn {within.format('_to_lsn')}", files=of_ended)
     begun = history_texts(reader, table, f"_from_lsn {within.format('_from_lsn')}", names, of_begun)
@@ -304,32 +298,6 @@ def _ended_under_types(reader: Reader, table: HistoryTable, span: Span) -> Itera
     paired = ended.join(last, keys=keys, join_type="left outer")
     lives = pc.fill_null(pc.greater_equal(paired["_from_lsn_max"], paired["_to_lsn"]), fill_value=False)
     yield from versions_from(table, paired.filter(pc.invert(lives)))
-
-
-def _overlay_tail(ended: dict[Key, Version], reader: Reader, table: HistoryTable, upto: Lsn) -> None:
-    """Remove from `ended` the keys that the tail inserts again, and add those that it deletes."""
-    tail = Tail(reader, table, upto)
-    base: pa.Table = tail.base
-    changes = changes_of(reader, table.name, Span(table.position, upto))
-    if (keys := tail.ended()) is not None:
-        alive, dead = keys
-        for row in alive.to_pylist() if ended else ():
-            ended.pop(tuple(row.values()), None)
-        base, changes = tail.only(base, dead), tail.changes_of(dead)
-    now = {version.key: version for version in _open(table, base)}
-    fold = Fold(States(tuple(c.name for c in table.key), {key: version.values for key, version in now.items()}), now)
-    for _, transaction in groupby(changes, key=lambda change: change.lsn):
-        fold.commit(list(transaction))
-    ended |= {version.key: version for version in fold.closed}
-    for key in fold.open:
-        ended.pop(key, None)
-
-
-def _open(table: HistoryTable, base: pa.Table) -> Iterator[Version]:
-    for row in base.to_pylist():
-        values = row_values(row)
-        begin = Mark(Lsn(row["lsn"]), 0, "", None)
-        yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, None)
 
 
 def _first_ends(reader: Reader, table: HistoryTable, lsns: Collection[int]) -> Mapping[int, Mapping[Key, str]]:
