@@ -30,7 +30,8 @@ def write_lake(root: Path) -> Lake:
     """Write the lake of this module's docstring."""
     lake = page.write_lake(root)
     visits = TableName("public", "visits")
-    rows = [_visit("/", 3), _visit("/", 3), _visit("/about", None)]
+    visited = (("/", 3), ("/", 3), ("/about", None))
+    rows = [_visit(*each) | {"_ordinal": number} for number, each in enumerate(visited)]
     write_history(
         lake, visits, _VISIT_COLUMNS, rows, {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     )
