@@ -45,6 +45,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,7 @@ from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PERIOD_COLUMNS = (
     ("_from_lsn", "bigint"),
     ("_to_lsn", "bigint"),
@@ -318,6 +320,14 @@ def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, cal
         **({} if called == name else {_NAMES: json.dumps([(0, *called)])}),
     }
     return Creation(str(name), schema, ("_part",), configuration)
+
+
+def closed_part(ended_us: int) -> str:
+    """Return the partition of versions that ended at a time, in microseconds since 1970: the month in UTC.
+
+    The fold has the same rule in SQL (`fold.stages`), and `verify.history_rules` checks it.
+    """
+    return (_EPOCH + timedelta(microseconds=ended_us)).strftime("%Y-%m")
 
 
 def whole_number_keys(columns: Sequence[Column]) -> list[Column]:

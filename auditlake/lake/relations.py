@@ -197,18 +197,18 @@ def _entries(rows: pa.Table) -> list[int]:
 
 @dataclass(slots=True)
 class _LastRead:
-    """The versions that a session has read last, and the rows of the table, which rarely change."""
+    """What a session has read last: the rows of the table, which rarely change, and the versions made of them."""
 
-    rows: pa.Table | None = None
-    versions: RelationVersions | None = None
+    found: tuple[pa.Table, RelationVersions] | None = None
 
 
 def read_versions(lake: Lake) -> RelationVersions:
     """Read every version of every relation, in the order in which they came into force."""
-    rows, read = read_rows(lake.session, lake.relations, RELATIONS_SCHEMA), lake.session.part(_LastRead)
-    if read.versions is None or read.rows is not rows:
-        read.rows, read.versions = rows, RelationVersions(rows)
-    return read.versions
+    rows, last = read_rows(lake.session, lake.relations, RELATIONS_SCHEMA), lake.session.part(_LastRead)
+    found = last.found
+    if found is None or found[0] is not rows:
+        found = last.found = rows, RelationVersions(rows)  # at once: threads share it
+    return found[1]
 
 
 def _version(row: Mapping[str, object]) -> RelationVersion:

@@ -22,7 +22,6 @@ snapshot. Their closed versions cannot be restored, so the gap begins before the
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from auditlake.apply.apply import StartSpark, fold_held
 from auditlake.delta.checkpoints import checkpoint
@@ -33,7 +32,7 @@ from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import Gap, record_gaps
-from auditlake.lake.history import OPEN_PART, HistoryTable, open_history, with_columns, write_rows
+from auditlake.lake.history import OPEN_PART, HistoryTable, closed_part, open_history, with_columns, write_rows
 from auditlake.lake.history_files import Files, find_files, is_open, marked
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
@@ -199,8 +198,8 @@ def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
 
 def _written(table: HistoryTable, difference: Difference, mark: SnapshotMark) -> list[Action]:
     """Write the versions that end and those that begin; return the actions that add them."""
-    month = datetime.fromtimestamp(mark.time_us / 1_000_000, UTC).strftime("%Y-%m")
-    closed = [write_rows(table, month, rows) for rows in difference.closed_rows()]
+    part = closed_part(mark.time_us)
+    closed = [write_rows(table, part, rows) for rows in difference.closed_rows()]
     return closed + [write_rows(table, OPEN_PART, rows) for rows in difference.begun_rows()]
 
 
