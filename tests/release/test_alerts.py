@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 _CONF = Path(__file__).parents[2] / "conf"
-_RULES = _CONF / "prometheus" / "auditlake.settings.yaml"
+_RULES = _CONF / "prometheus" / "auditlake.rules.yaml"
 
 
 def promtool(*arguments: str | Path, stdin: str = "") -> str:
@@ -23,7 +23,7 @@ def promtool(*arguments: str | Path, stdin: str = "") -> str:
 def test_the_rules_are_valid_and_pass_their_tests() -> None:
     """Every alert fires for its cause, and none for a healthy lake."""
     promtool("check", "rules", _RULES)
-    promtool("test", "rules", _CONF / "prometheus" / "auditlake.settings.test.yaml")
+    promtool("test", "rules", _CONF / "prometheus" / "auditlake.rules.test.yaml")
 
 
 def test_every_expression_of_the_dashboard_parses(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.running import await_true
 from tests.s3_server import on_disk
 from tests.server import Server, execute, free_port
 
-_RULES = Path(__file__).parents[2] / "conf" / "prometheus" / "auditlake.settings.yaml"
+_RULES = Path(__file__).parents[2] / "conf" / "prometheus" / "auditlake.rules.yaml"
 _TIMEOUT_S = 90
 
 pytestmark = pytest.mark.pg

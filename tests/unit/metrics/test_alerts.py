@@ -36,7 +36,7 @@ def exported_names() -> set[str]:
 
 def rules() -> list[dict[str, Any]]:
     """Return the alert rules."""
-    (group,) = yaml.safe_load((_CONF / "prometheus" / "auditlake.settings.yaml").read_text())["groups"]
+    (group,) = yaml.safe_load((_CONF / "prometheus" / "auditlake.rules.yaml").read_text())["groups"]
     return list(group["rules"])
 
 
@@ -66,14 +66,14 @@ def test_every_metric_is_documented() -> None:
 
 def test_every_documented_metric_exists() -> None:
     """docs/monitoring.md and the tests of the rules name no others."""
-    documents = [_ROOT / "docs" / "monitoring.md", _CONF / "prometheus" / "auditlake.settings.test.yaml"]
+    documents = [_ROOT / "docs" / "monitoring.md", _CONF / "prometheus" / "auditlake.rules.test.yaml"]
     named = {name for document in documents for name in _METRIC.findall(document.read_text())}
     assert named - exported_names() == set()
 
 
 def test_every_alert_has_a_test_and_is_documented() -> None:
-    """Each name is in auditlake.settings.test.yaml and in docs/monitoring.md."""
-    tested = (_CONF / "prometheus" / "auditlake.settings.test.yaml").read_text()
+    """Each name is in auditlake.rules.test.yaml and in docs/monitoring.md."""
+    tested = (_CONF / "prometheus" / "auditlake.rules.test.yaml").read_text()
     documented = (_ROOT / "docs" / "monitoring.md").read_text()
     for rule in rules():
         assert rule["alert"] in tested, rule["alert"]
