@@ -15,6 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -52,6 +53,9 @@ _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
+_DATABASES = ("postgresql://", "postgres://")
+
+
 def _conninfo(value: object) -> object:
     """Refuse a string that libpq cannot parse, without libpq's message, which quotes it."""
     import psycopg  # noqa: PLC0415 - a fifth of a command's start-up time, and many commands need no source
@@ -82,6 +86,27 @@ def lake_place(value: object) -> Path:
             "give a folder, for example --lake ./lake, or s3://bucket/folder.",
         )
     return _unambiguous(Path(unquote(parts.path)))
+
+
+@dataclass(frozen=True, slots=True)
+class DigestDatabase:
+    """A PostgreSQL database that keeps digests; shown without its password."""
+
+    conninfo: SecretStr
+
+    def __str__(self) -> str:
+        return redacted(self.conninfo.get_secret_value())
+
+
+def _digest_place(value: object) -> Path | DigestDatabase:
+    """Turn the URI of a database into one, anything else into a folder or a bucket.
+
+    Raises ValueError, Unsupported.
+    """
+    if not str(value).startswith(_DATABASES):
+        return lake_place(value)
+    _conninfo(value)
+    return DigestDatabase(SecretStr(str(value)))
 
 
 def _unambiguous(path: Path) -> Path:
@@ -214,7 +239,7 @@ class DigestSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    to: Annotated[Path, PlainValidator(lake_place)]
+    to: Annotated[Path | DigestDatabase, PlainValidator(_digest_place)]
     every_s: Annotated[float, Field(gt=0)] = 3600.0
     key: Annotated[Path | None, BeforeValidator(_folder)] = None
 

@@ -18,7 +18,7 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.ledger.blocks import Block, has_ledger
-from auditlake.ledger.digest import checkpoint_of, keep, stored_at
+from auditlake.ledger.digest import keep
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.messages import FailureReports
@@ -86,8 +86,8 @@ class Sealing:
         if block != self._kept:
             if time.monotonic() - self._kept_s < self.settings.every_s:
                 return
-            if not stored_at(self.settings.to, checkpoint_of(block)).exists():
-                self.report(f"digest kept in {keep(self.settings, block)}")
+            if (kept := keep(self.settings, block)).is_new:
+                self.report(f"digest kept in {kept.where}")
             self._kept, self._kept_s = block, time.monotonic()
         advance(Mark.DIGEST_TIME, self._sealed_s)
 

@@ -6,18 +6,22 @@ writes one to a folder or a bucket, under the origin and the size of the tree:
 
     <to>/<origin, with _ for />/00000000000000001283.digest
 
-A name is used once. The key is read from a file or from AUDITLAKE_DIGEST_KEY, never printed, and in no lake.
+A name is used once. A database keeps them in a table (`ledger.digest_database`).
+
+The key is read from a file or from AUDITLAKE_DIGEST_KEY, never printed, and in no lake.
 """
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from auditlake.config import DigestSettings
+from auditlake.config import DigestDatabase, DigestSettings
 from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import Block, read_last_block
+from auditlake.ledger.digest_database import insert_digest
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
@@ -111,10 +115,31 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
     return place
 
 
-def keep(settings: DigestSettings, block: Block) -> Place:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a digest is kept, and whether it was not there before."""
+
+    where: str
+    is_new: bool
+
+
+def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> Kept:
+    """Keep a digest in a folder, a bucket or a database; one of the same tree that is already there stays.
+
+    Raises LakeUnusable.
+    """
+    if isinstance(to, DigestDatabase):
+        is_new = insert_digest(to, checkpoint, note)
+        reach(After.DIGEST_STORED)
+        return Kept(str(to), is_new)
+    is_new = not stored_at(to, checkpoint).exists()
+    return Kept(str(store(to, checkpoint, note)), is_new)
+
+
+def keep(settings: DigestSettings, block: Block) -> Kept:
     """Sign the tree after a block, and keep the digest as the settings say.
 
     Raises ConfigError, BadUsage, LakeUnusable.
     """
     checkpoint = checkpoint_of(block)
-    return store(settings.to, checkpoint, read_key(settings.key).sign(checkpoint))
+    return keep_note(settings.to, checkpoint, read_key(settings.key).sign(checkpoint))

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from auditlake.ledger.blocks import has_ledger, read_blocks
+from auditlake.ledger.digest_database import TABLE
+from auditlake.ledger.signed_note import PublicKey, open_note
 from tests import command
 from tests.capture_lake import make_lake
 from tests.proof_verifier import verify
@@ -46,3 +49,35 @@ def test_capture_and_follow_seal_what_they_wrote_and_keep_digests(database: str,
     proved = command.run(["prove", "t", "1", "--digest", digests[-1], "--lake", lake.root], _NO_JAVA)
     kinds = [record[1] for record in verify(json.loads(proved.stdout), public)]
     assert kinds == ["relation", "transaction", "transaction", "change", "change"]
+
+
+def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database: str, tmp_path: Path) -> None:
+    """Each tree once; without the table the failure is reported, and capture goes on. No password is shown."""
+    parts = conninfo_to_dict(database)
+    with psycopg.connect(database, autocommit=True) as conn:
+        role = f"digests_{parts['dbname']}"
+        conn.execute(f"create role {role} login password 'not-to-be-shown'")
+        conn.execute("create table t (id int primary key)")
+        lake = make_lake(database, tmp_path / "lake")
+        conn.execute("insert into t values (1)")
+        public = command.run(["digest", "--new-key", tmp_path / "key"]).stdout.strip()
+        to = f"postgresql://{role}:not-to-be-shown@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        if str(parts["host"]).startswith("/"):
+            to = f"postgresql://{role}:not-to-be-shown@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
+        settings = {"AUDITLAKE_DIGEST": json.dumps({"to": to, "key": str(tmp_path / "key")})}
+        given: list[str | Path] = ["--until-current", "--source", database, "--lake", lake.root]
+        environment = {**_NO_JAVA, **settings}
+        said = [command.run(["capture", *given], environment)]
+        assert said[0].code == 0
+        assert 'relation "auditlake_digests" does not exist' in said[0].stderr
+        conn.execute(TABLE)
+        conn.execute(f"grant insert on auditlake_digests to {role}")
+        conn.execute("insert into t values (2)")
+        said.append(command.run(["capture", *given], environment))
+        said += [command.run(["digest", "--lake", lake.root], environment) for _ in range(2)]
+        rows = conn.execute("select origin, size, digest from auditlake_digests").fetchall()
+    blocks = read_blocks(lake)
+    assert [(origin, size) for origin, size, _ in rows] == [(blocks[-1].origin, blocks[-1].tree.size)]
+    assert open_note(rows[0][2], PublicKey.parse(public), "digest").root == blocks[-1].tree.root
+    assert ["cannot be kept in" in each.stderr for each in said] == [True, False, False, False]
+    assert not any("not-to-be-shown" in each.stderr + each.stdout for each in said)

@@ -69,7 +69,7 @@ def _signed(settings: Settings, signing: SigningKey, block: Block) -> str:
     checkpoint = digests.checkpoint_of(block)
     note = signing.sign(checkpoint)
     if settings.digest is not None:
-        say(f"kept in {digests.store(settings.digest.to, checkpoint, note)}")
+        say(f"kept in {digests.keep_note(settings.digest.to, checkpoint, note).where}")
     return note
 
 

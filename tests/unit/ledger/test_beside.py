@@ -47,7 +47,7 @@ def test_a_pass_marks_what_is_sealed_and_what_a_digest_names(lake: Lake, tmp_pat
 def test_the_mark_of_the_digest_stands_still_while_none_can_be_kept(lake: Lake, tmp_path: Path) -> None:
     """That of the seal goes on, and the cause is reported once."""
     settings = _settings(tmp_path)
-    settings.to.write_text("a file where the folder should be")
+    Path(str(settings.to)).write_text("a file where the folder should be")
     reports: list[str] = []
     sealing = Sealing(lake, settings, "tests", reports.append)
     sealing.once()

@@ -1,0 +1,38 @@
+"""Digests in a table of a PostgreSQL database: best one of a server whose owner is not who writes the lake.
+
+The table is made by who owns the database (`TABLE`). The role that keeps digests needs INSERT alone, so it can neither
+read, change nor delete one. A digest of a tree that is there stays.
+
+Authority: PostgreSQL's documentation, INSERT, "ON CONFLICT Clause"
+"""
+
+from auditlake.config import DigestDatabase
+from auditlake.errors import LakeUnusable
+from auditlake.ledger.signed_note import Checkpoint
+
+TABLE = """
+create table auditlake_digests (
+  origin text, size bigint, digest text not null, kept timestamptz not null default now(), primary key (origin, size)
+)
+"""
+_INSERT = "insert into auditlake_digests (origin, size, digest) values (%s, %s, %s) on conflict do nothing"
+_CONNECT_S = 10
+
+
+def insert_digest(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool:
+    """Keep a digest; return whether it is the first of its tree.
+
+    Raises LakeUnusable if the database does not take it.
+    """
+    import psycopg  # noqa: PLC0415 - other destinations do not need it
+
+    conninfo = to.conninfo.get_secret_value()
+    try:
+        with psycopg.connect(conninfo, connect_timeout=_CONNECT_S, application_name="auditlake digest") as conn:
+            return conn.execute(_INSERT, (checkpoint.origin, checkpoint.size, note)).rowcount == 1
+    except psycopg.Error as exc:
+        reason = exc.diag.message_primary or "no connection"
+        raise LakeUnusable(
+            f"the digest cannot be kept in {to}: {reason}",
+            "Fix `to` in [digest], or make the table, see docs/proof-and-erasure.md.",
+        ) from exc
