@@ -24,7 +24,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.slot import Waiting, create_slot
-from tests.random_ddl import SCHEMAS
+from tests.random_ddl import ERASED, SCHEMAS
 from tests.replay import Replay, State, history_rows
 
 
@@ -63,8 +63,8 @@ def _texts(conn: psycopg.Connection[Row], table: str) -> State:
 
 
 def fixed_histories(lake: Lake) -> list[HistoryTable]:
-    """Return the histories of all tables but those of random schema changes."""
-    return [table for table in list_histories(lake) if table.name.schema not in SCHEMAS]
+    """Return the histories of all tables but those of random schema changes, and of removals."""
+    return [table for table in list_histories(lake) if table.name.schema not in {*SCHEMAS, ERASED}]
 
 
 def assert_log(lake: Lake, moments: Sequence[Moment]) -> list[int]:

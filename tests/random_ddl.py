@@ -15,6 +15,8 @@ import psycopg
 
 Conn = psycopg.Connection[Any]
 SCHEMAS = ("shapes", "others")
+ERASED = "erased"
+"""The schema of the tables from which a campaign removes rows."""
 _TABLES = 7
 _COLUMNS = ("a", "b", "c", "d", "E f")
 _NAMES = ("t1", "t2", "t3", "t4", "t5", "t6", "t7", "Odd 8")

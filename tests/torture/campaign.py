@@ -9,6 +9,7 @@
    so that its table must be parked, one session changes the schema of its own tables at random (`tests.random_ddl`),
    and every log entry is watched: none may be replaced. With `--store s3` the lake is in a bucket of a local
    server, and a share of all requests to it is lost, answered with an error or slowly, or takes effect unanswered.
+   The lake is sealed, and from one table versions expire and rows are erased (`removals`).
 4. Capture and apply run undisturbed to the end, and the lake is compared with what PostgreSQL reported (`checks`).
 
 The seed determines the changes, the order of faults and whether the DDL trigger is installed; the moment at which a
@@ -46,6 +47,8 @@ from tests.torture import checks
 from tests.torture.apply_faults import ApplyFaults
 from tests.torture.bootstrap_faults import bootstrap, finish
 from tests.torture.capture_faults import CaptureFaults
+from tests.torture.removals import SETUP as SETUP_OF_REMOVALS
+from tests.torture.removals import Removals
 from tests.torture.schema import DDL, RETYPE, RETYPED, TABLES
 from tests.torture.testbed import Disk, Testbed
 from tests.torture.work import LOST, Worker
@@ -150,11 +153,13 @@ class SchemaChanges(threading.Thread):
             done = self.ddl.step()
 
 
-def torment(bed: Testbed, seconds: float, changes: SchemaChanges) -> tuple[list[oracle.Moment], EntryWatch]:
+def torment(
+    bed: Testbed, seconds: float, changes: SchemaChanges, removals: Removals
+) -> tuple[list[oracle.Moment], EntryWatch]:
     """Inject faults for so many seconds; return the states that PostgreSQL reported, and the log entries seen."""
     observer, entries = Observer(bed, seconds), EntryWatch(bed)
     faults = [CaptureFaults(bed), ApplyFaults(bed), Retyping(bed, seconds)]
-    threads: list[threading.Thread] = [observer, entries, changes, *faults]
+    threads: list[threading.Thread] = [observer, entries, changes, removals, *faults]
     for thread in threads:
         thread.start()
     bed.stop.wait(seconds)
@@ -209,18 +214,19 @@ def run(seconds: float, seed: str, store: str) -> int:
         for worker in workers:
             worker.start()
         bootstrap(bed, no_truncate)
-        changes = SchemaChanges(bed)
-        moments, entries = torment(bed, seconds, changes)
+        changes, removals = SchemaChanges(bed), Removals(bed)
+        moments, entries = torment(bed, seconds, changes, removals)
         workers_stop.set()
         for worker in workers:
             worker.join()
         moments.append(oracle.take_moment(bed.dsn, TABLES))
         settle(bed)
+        erased = removals.verify()
         evidence = checks.Evidence(bed.dsn, bed.lake, moments, parked=[RETYPED] if bed.retyped.is_set() else [])
         compared, failed = checks.failures([*checks.OF_CAPTURE, *checks.OF_APPLY], evidence)
         for name, what in failed.items():
             bed.fail(f"check {name}: {what}")
-        compared["entries"] = entries.verify()
+        compared |= {"entries": entries.verify(), "erased values": erased}
         chosen = random.Random(seed).sample(evidence.comparable, min(2, len(moments)))  # noqa: S311 - no secret
         compared["spark"] = compare_through_spark(bed, chosen)
         verdict = compare_shapes(bed, changes.moments)
@@ -255,6 +261,7 @@ def _testbed(held: ExitStack, seed: str, store: str) -> Testbed:
     with psycopg.connect(server.dsn(database)) as conn:
         conn.execute(DDL)
         conn.execute(SETUP)
+        conn.execute(SETUP_OF_REMOVALS)
     if _with_trigger(seed):
         install_trigger(server.dsn(database))
     proxy = held.enter_context(Proxy(server.dsn(database)))
