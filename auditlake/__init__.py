@@ -111,7 +111,7 @@ def read(
 
 
 def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: "str | datetime | None" = None) -> "DataFrame":
-    """Plan one statement of `auditlake sql`: its tables are those of the lake as of one moment, with FOR SYSTEM_TIME.
+    """Plan one statement in Spark's dialect: its tables are those of the lake as of one moment, with FOR SYSTEM_TIME.
 
     Raises BadUsage (the SQL or a WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """

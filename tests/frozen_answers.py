@@ -83,7 +83,7 @@ TOOLS: dict[str, Callable[[Tools], dict[str, Any]]] = {
     "diff": lambda tools: tools.diff("0/180"),
     "rows": lambda tools: tools.rows("orders", where=[("price", ">", "1")], order_by=["-price"]),
     "rows_of_values": lambda tools: tools.rows("hostile", columns=["id", "amount", "day"], order_by=["day"]),
-    "sql": lambda tools: tools.sql("select id, amount, day from hostile order by id"),
+    "sql": lambda tools: tools.sql("select id, amount, day from hostile order by id", dialect="spark"),
     "status": lambda tools: tools.status(),
 }
 PYTHON: dict[str, Callable[[auditlake.Lake], Exportable]] = {

@@ -10,7 +10,7 @@ Differences between the engines, and how each is avoided:
   returns NULL for a division by zero, hence `error`), and Spark then runs the statement and names the error.
 - decimals: Spark's precision and scale. Sums and remainders that need an adjustment (38 digits) are not accepted; a
   quotient, and a product that needs one, is computed in whole numbers, and too large for them it is an error here.
-- dates: days, months and years may be added and subtracted, by a literal; other intervals are not accepted.
+- dates: days, months and years may be added and subtracted, by a literal, and to timestamps hours to seconds, too.
 - sums of large numbers: an error here if some order of the rows could overflow, as it may in Spark.
 - sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted. DuckDB
   joins 0 and -0 apart, and shows 0 for -0 in a column that it sorts by, so floats are compared and sorted plus 0.
@@ -67,6 +67,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
 _COUNT = re.compile(r"-?\d{1,4}")
 _MOVED = {"DAY": "to_days", "MONTH": "to_months", "YEAR": "to_years"}
+_MOVED_TIMES = {**_MOVED, "HOUR": "to_hours", "MINUTE": "to_minutes", "SECOND": "to_seconds"}
+_TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
 
@@ -258,10 +260,11 @@ class Expressions:
         return Cell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
 
     def _moved(self, cell: Cell, interval: exp.Expr, sign: int) -> Cell:
-        """Add days, months or years to a date; a day that its month lacks becomes the last one, as in PostgreSQL."""
+        """Add to a date or a timestamp; a day that its month lacks becomes the last one, as in PostgreSQL."""
         only(interval, "this", "unit")
-        unit, count = str(interval.args.get("unit") or "").upper(), interval.this
-        if cell.kind != "date" or unit not in _MOVED or not isinstance(count, exp.Literal):
+        unit, count = str(interval.args.get("unit") or "").upper().removesuffix("S"), interval.this
+        known = {"date": _MOVED, "timestamp": _MOVED_TIMES}.get(cell.kind, {})
+        if unit not in known or not isinstance(count, exp.Literal):
             raise NotEmbedded(f"INTERVAL of {unit or 'several units'} beside {cell.kind}")
         if not count.is_string or not _COUNT.fullmatch(str(count.this)):
             raise NotEmbedded(f"INTERVAL {count.this}")
@@ -269,8 +272,10 @@ class Expressions:
         if (literal := _DATE_LITERAL.fullmatch(cell.sql)) is not None:
             return Cell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
         self.may_fail = True
-        moved = f"cast(({cell.sql} + {_MOVED[unit]}({by})) as date)"
-        return Cell(f"case when year({moved}) not between 1 and 9999 then error('year') else {moved} end", "date")
+        held = "date" if cell.kind == "date" else "timestamp"
+        naive = f"cast((cast({cell.sql} as timestamp) + {known[unit]}({by})) as {held})"
+        moved = naive if cell.kind == "date" else f"cast({naive} as timestamptz)"
+        return Cell(f"case when year({naive}) not between 1 and 9999 then error('year') else {moved} end", cell.kind)
 
     def _comparison(self, node: exp.Binary) -> Cell:
         only(node, "this", "expression")
@@ -469,6 +474,31 @@ class Expressions:
         kind = f"decimal({min(MOST_DIGITS, precision - scale + 1 + kept)},{kept})"
         return Cell(f"cast({cell.sql} as {kind})", kind, name)
 
+    def _truncated(self, node: exp.Expr) -> Cell:
+        """Translate date_trunc(unit, x), a timestamp in UTC."""
+        only(node, "this", "unit")
+        cell, unit = self.cell(node.this), str(node.args.get("unit") or "").upper()
+        if cell.kind not in {"date", "timestamp"} or unit not in _TRUNCATED:
+            raise NotEmbedded(f"date_trunc of {cell.kind}")
+        naive = f"date_trunc('{unit.lower()}', cast({cell.sql} as timestamp))"
+        return Cell(f"cast(cast({naive} as timestamp) as timestamptz)", "timestamp")
+
+    def _count_if(self, node: exp.Expr) -> Cell:
+        only(node, "this")
+        return Cell(f"count(case when {self.condition(node.this)} then 1 end)", "bigint")
+
+    def _listed(self, node: exp.Expr) -> Cell:
+        """Translate listagg(x, 'text') within group (order by x); in another order equal keys could change places."""
+        only(node, "this", "separator")
+        inner, between = node.this, node.args.get("separator")
+        if not isinstance(inner, exp.Order) or len(inner.expressions) != 1 or not isinstance(between, exp.Literal):
+            raise NotEmbedded("LISTAGG without an order")
+        value, key = self._strings([inner.this, inner.expressions[0].this], "LISTAGG")
+        if value.sql != key.sql:
+            raise NotEmbedded("LISTAGG in the order of other values")
+        order = self.ordered(inner.expressions[0], key)
+        return Cell(f"string_agg({value.sql}, {self._literal(between).sql} order by {order})", "string")
+
     def _part(self, node: exp.Expr) -> Cell:
         """Translate year(d) and its like."""
         only(node, "this")
@@ -484,7 +514,7 @@ class Expressions:
 
     def _of_time(self, part: str, cell: Cell) -> Cell:
         naive = f"cast({cell.sql} as timestamp)"
-        if part in {"year", "month", "day"} and cell.kind in {"date", "timestamp", "timestamp_ntz"}:
+        if part in {"year", "quarter", "month", "day"} and cell.kind in {"date", "timestamp", "timestamp_ntz"}:
             return Cell(f"cast({part}({naive}) as integer)", "int")
         if part in {"hour", "minute"} and cell.kind in {"timestamp", "timestamp_ntz"}:
             return Cell(f"cast({part}({naive}) as integer)", "int")
@@ -613,11 +643,14 @@ class Expressions:
         exp.Replace: _replace,
         exp.Abs: _abs,
         exp.Round: _round,
-        **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute), _part),
+        **dict.fromkeys((exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute), _part),
         exp.Extract: _extract,
         exp.DateDiff: _days_between,
         exp.Cast: _cast,
         exp.TryCast: _cast,
+        exp.TimestampTrunc: _truncated,
+        exp.CountIf: _count_if,
+        exp.GroupConcat: _listed,
         exp.Filter: _filtered,
         **dict.fromkeys(_AGGREGATES, _aggregate),
         exp.Window: _window,

@@ -18,7 +18,10 @@ from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 
 _POSTGRES = Postgres()
 HINT = "The SQL is PostgreSQL's; the dialect spark reads Spark's. FOR SYSTEM_TIME follows a table's name or alias."
-_READ_ONLY = "Write a query (SELECT, WITH, VALUES), or DESCRIBE or SHOW TABLES. Nothing here changes a lake."
+_READ_ONLY = (
+    "Write a query, DESCRIBE or SHOW TABLES; EXPLAIN and temporary views are in the dialect spark."
+    " Nothing here changes a lake."
+)
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _DEEPEST = 300

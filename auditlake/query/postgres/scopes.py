@@ -96,7 +96,10 @@ class Scope:
 
     def is_outer(self, node: exp.Column) -> bool:
         """Return whether a name means a column of a query around this one."""
-        return not self.find(node)
+        scope = None if self.find(node) else self.outer
+        while scope is not None and not scope.find(node):
+            scope = scope.outer
+        return scope is not None
 
     def find(self, node: exp.Column) -> list[Cell]:
         """Find the columns of this FROM clause that a name can mean."""

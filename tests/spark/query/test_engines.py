@@ -31,6 +31,12 @@ _STATEMENTS = (
     "select id from things t where t.num >= (select 0.5 * max(o.num) from others o where t.id = o.id and o.num < 9)",
     "select id, cast(id as decimal(38,4)) * 100.00 as p, cast(id as decimal(30,8)) * -0.0000000049 as q from things",
     "select id from things where cast(id as decimal(36,2)) > cast(small / 3.0 as decimal(38,6))",
+    "select date_trunc('month', at) as m, date_trunc('QUARTER', day) as q, date_trunc('minute', at) as s from things",
+    "select date_trunc('year', at) as y, count_if(num > 0) as p from others group by date_trunc('year', at)",
+    "select quarter(day) as q, listagg(name, ', ') within group (order by name desc) as n from things group by 1",
+    "select at + interval '3' hour as a, at - interval 90 minutes as b from things where year(at) between 2 and 9990",
+    "select at + interval '1' month as c from things where year(at) between 2 and 9990",
+    "select day - interval 7 days as d, at - interval 30 days as t from things where year(at) > 2 and year(day) > 2",
 )
 
 

@@ -86,6 +86,9 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
     ("sql", "message", "hint"),
     [
         ("select nte from orders", "there is no column nte at line 1, column 8", "Did you mean note?"),
+        ("select sum(prce) from orders", "there is no column prce at line 1, column 12", "Did you mean price?"),
+        ("select max(o.nte) over () from orders o", "there is no column nte in o at line 1", "Did you mean note?"),
+        ("select id from customers where exists (select sum(prce) from orders)", "there is no column prce", None),
         ("select o.nte from orders o", "there is no column nte in o at line 1, column 8", "Did you mean note?"),
         ("select id\nfrom orders where )", "cannot parse the SQL at line 2", None),
         (
@@ -136,6 +139,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "select (select max(o.id) from customers) from orders o",
             "an aggregate of columns of an outer query at line 1, column 16",
         ),
+        ("select json_agg(note) from orders", "the function json_agg at line 1, column 17"),
         ("select orders from orders", "a row of orders as a value at line 1, column 8"),
     ],
 )
