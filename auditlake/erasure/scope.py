@@ -49,8 +49,8 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     reader = Reader(lake, now)
     upto = reader.known.last_lsn
     table = reader.keyed_at(reader.table(wanted.table, upto), upto)
-    given = parse_key(table, wanted.key)
     _require_plain(reader, table, upto)
+    given = parse_key(table, wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _Found.of(reader, table, given.key, upto)
     if not found.versions and not found.changes:
@@ -96,6 +96,11 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
 
 
 def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+    if not table.key:
+        raise Unsupported(
+            f"{table.label} has no key, so a row of it cannot be told from equal ones, and no row of it can be erased",
+            "[retention] removes the versions of all its rows some time after their end.",
+        )
     if not table.as_made:
         raise Unsupported(
             f"another program has given the history of {table.label} table features", "Undo that, then erase."
