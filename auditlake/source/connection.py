@@ -106,12 +106,11 @@ _LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
 
+_PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
+
 
 class NotGranted(SourceUnready):
     """The role lacks a privilege for a query: on a function that PUBLIC may execute by default, or on a table."""
-
-
-_PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
 
 
 def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
