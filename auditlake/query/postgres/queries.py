@@ -491,9 +491,19 @@ class _Select:
         return f" group by {', '.join([*items, *self._determined(items)])}"
 
     def _determined(self, keys: Sequence[str]) -> list[str]:
-        """Return the columns of tables whose keys are grouped by: they have one value in each group."""
+        """Return the columns shown of tables whose keys are grouped by: they have one value in each group."""
         sources = [each for each in self._scope.sources if each.key and each.key <= set(keys)]
-        return [cell.sql for source in sources for cell in source.cells if cell.sql not in keys and not cell.masked]
+        used = self._used() if sources else set()
+        return [cell.sql for source in sources for cell in source.cells if cell.sql in used and cell.sql not in keys]
+
+    def _used(self) -> set[str]:
+        """Return the columns that the result, HAVING and ORDER BY name: a value of another one must not be read."""
+        node = self._node
+        parts = [*node.expressions, *filter(None, (node.args.get("having"), node.args.get("order")))]
+        stars = [each for each in node.expressions if isinstance(each, exp.Star | exp.Column) and each.is_star]
+        named = [each for part in parts for each in part.find_all(exp.Column) if not isinstance(each.this, exp.Star)]
+        cells = [*(self._scope.star(each) for each in stars), *map(self._scope.find, named)]
+        return {cell.sql for each in cells for cell in each}
 
     def _group_item(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
         """Translate a key, a list of keys, ROLLUP, CUBE or GROUPING SETS."""

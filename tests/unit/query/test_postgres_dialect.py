@@ -20,6 +20,7 @@ from auditlake.query.postgres.texts import interval_text
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
 from tests.command import run, run_here
+from tests.page import write_lake as write_page_lake
 from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
 
@@ -181,6 +182,15 @@ def test_a_short_statement_with_a_long_translation_is_refused(state: LakeState, 
     """The text of an operand is several times in that of its operator: 40 of them would be 10^19 characters."""
     with pytest.raises(BadUsage, match="nested too deep"):
         prepare_statement(state, sql)
+
+
+def test_a_group_by_a_key_reads_no_column_that_is_not_shown(tmp_path: Path) -> None:
+    """A value that its column cannot hold is refused if it is shown, and only then."""
+    state = read_state(write_page_lake(tmp_path / "lake"), None, UTC)
+    assert len(_rows(state, "select h.id, h.text, count(*) from hostile h group by h.id order by h.id")) > 1
+    for sql in ("select h.*, count(*) from hostile h group by h.id", "select id from hostile group by id order by day"):
+        with pytest.raises(NotAnswerable, match="only its text holds"):
+            _rows(state, sql)
 
 
 def test_a_value_that_its_column_cannot_hold_is_never_null() -> None:
