@@ -25,7 +25,7 @@ def line(fields: Mapping[str, Any]) -> str:
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 
-def transaction(committed: Transaction) -> Fields:
+def transaction_fields(committed: Transaction) -> Fields:
     """Return the fields of a transaction in `auditlake log` and `show`."""
     return {
         **_commit(committed),
@@ -51,7 +51,7 @@ def _commit(commit: Commit | Transaction) -> Fields:
     }
 
 
-def content(each: Shown | Message) -> Fields:
+def content_fields(each: Shown | Message) -> Fields:
     """Return the fields of a change or a message in `auditlake show`."""
     if isinstance(each, Message):
         text = each.content.decode(errors="backslashreplace")
@@ -72,7 +72,7 @@ def content(each: Shown | Message) -> Fields:
     }
 
 
-def event(each: RowEvent, *, full: bool) -> Fields:
+def event_fields(each: RowEvent, *, full: bool) -> Fields:
     """Return the fields of an event in `auditlake row`."""
     fields = {
         **_commit(each.at),
@@ -85,12 +85,12 @@ def event(each: RowEvent, *, full: bool) -> Fields:
     return {**fields, "row": each.after_texts} if full else fields
 
 
-def gap(gap: Gap) -> Fields:
+def gap_fields(gap: Gap) -> Fields:
     """Return the fields of a gap among the events of a row."""
     return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
 
 
-def blame(each: BlamedColumn) -> Fields:
+def blame_fields(each: BlamedColumn) -> Fields:
     """Return the fields of a column in `auditlake blame`."""
     return {
         "column": each.column,
@@ -101,7 +101,7 @@ def blame(each: BlamedColumn) -> Fields:
     }
 
 
-def deleted(each: DeletedRow, table: TableName) -> Fields:
+def deleted_fields(each: DeletedRow, table: TableName) -> Fields:
     """Return the fields of a row in `auditlake deleted`."""
     return {"table": str(table), "key": each.key_texts, **_commit(each.commit), "op": each.op, "row": each.texts}
 

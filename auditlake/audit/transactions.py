@@ -83,6 +83,11 @@ class Transaction:
         """The reason that the application recorded."""
         return self.context.reason
 
+    @property
+    def db_user(self) -> str | None:
+        """The role that the server observed."""
+        return self.context.db_user
+
     def shown(self, only: frozenset[str] | None) -> "Transaction":
         """Return what is shown of it to a reader of these tables alone: not how many changes others have."""
         if only is None or only.issuperset(self.tables):

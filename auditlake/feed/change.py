@@ -20,7 +20,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
-from auditlake.audit.json_output import line, transaction
+from auditlake.audit.json_output import line, transaction_fields
 from auditlake.audit.transactions import Transaction
 from auditlake.relation import Column, TableName
 from auditlake.values.python_values import decoder
@@ -111,7 +111,7 @@ class ChangedTransaction(Transaction):
 
 def lines(committed: ChangedTransaction) -> Iterator[str]:
     """Yield the lines of one transaction."""
-    yield line({"kind": "transaction", **transaction(committed)})
+    yield line({"kind": "transaction", **transaction_fields(committed)})
     for each in committed.changes:
         yield line(change_fields(each))
     yield line({"kind": "end", "lsn": str(committed.lsn), "cursor": committed.cursor})

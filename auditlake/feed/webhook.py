@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from auditlake.audit.json_output import transaction
+from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
 from auditlake.feed.change import ChangedTransaction, change_fields
@@ -135,7 +135,7 @@ def _message(texts: list[str], cursor: str | None) -> WebhookMessage:
 
 def _parts(committed: ChangedTransaction) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a transaction as JSON, and whether each is the last."""
-    head = {**transaction(committed), "cursor": committed.cursor}
+    head = {**transaction_fields(committed), "cursor": committed.cursor}
     number, changes, size = 0, list[str](), 0
     for change in committed.changes:
         text = json.dumps(change_fields(change), ensure_ascii=False)

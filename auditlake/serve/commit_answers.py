@@ -7,7 +7,7 @@ from typing import overload
 
 from pydantic import Field
 
-from auditlake.audit.answers import BlamedColumn, RowDifference, RowEvent, Texts, changed_sides, differences
+from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_sides, differences
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
 from auditlake.audit.lake_reader import Reader, Span
@@ -33,7 +33,7 @@ from auditlake.serve import models
 from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
-from auditlake.serve.table_answers import OfTable
+from auditlake.serve.table_answers import OneTable
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 
@@ -64,7 +64,7 @@ class OfTransaction(At):
     limit: int = Field(default=500, ge=1, le=5_000)
 
 
-class OfRow(OfTable):
+class OfRow(OneTable):
     """A row."""
 
     key: list[str] = Field(description="The row's key, in the order of the key's columns.", max_length=32)
@@ -81,25 +81,14 @@ class OfComparison(models.Model):
     limit: int = Field(default=50, ge=1, le=500, description="Rows of each kind and table.")
 
 
-def transaction_model(each: Transaction) -> models.Transaction:
-    """Describe a transaction."""
-    return models.Transaction(
-        lsn=str(each.lsn),
-        xid=each.xid,
-        time=format_us(each.time_us),
-        actor=each.context.actor,
-        reason=each.context.reason,
-        db_user=each.context.db_user,
-        origin=each.origin,
-        tables=list(each.tables),
-        inserts=each.inserts if each.is_whole else None,
-        updates=each.updates if each.is_whole else None,
-        deletes=each.deletes if each.is_whole else None,
-        truncates=each.truncates if each.is_whole else None,
-    )
+def transaction_json(each: Transaction) -> models.TransactionJson:
+    """Return the JSON of a transaction; without its counts if the user may not see all of its tables."""
+    found = models.TransactionJson.model_validate(each)
+    hidden = {} if each.is_whole else dict.fromkeys(("inserts", "updates", "deletes", "truncates"))
+    return found.model_copy(update=hidden)
 
 
-def log(resources: Resources, asked: OfLog) -> models.Log:
+def log(resources: Resources, asked: OfLog) -> models.LogJson:
     """List transactions up to a moment, newest first."""
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
@@ -109,9 +98,9 @@ def log(resources: Resources, asked: OfLog) -> models.Log:
     wanted = replace(given.wanted(reader, Span(after, upto)), committed=True)
     found = list(islice(_backwards(reader, Span(after, upto), wanted, asked.limit + 1), asked.limit + 1))
     room = Room()
-    page = room.fitting(map(transaction_model, found[: asked.limit]))
+    page = room.fitting(map(transaction_json, found[: asked.limit]))
     room.require(page, "the first transaction", "auditlake log shows it.")
-    return models.Log(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
+    return models.LogJson(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
 
 
 def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterator[Transaction]:
@@ -129,7 +118,7 @@ def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterat
         upto = Lsn(chunk[-1].lsn - 1)
 
 
-def transaction(resources: Resources, asked: OfTransaction) -> models.TransactionDetail:
+def transaction(resources: Resources, asked: OfTransaction) -> models.TransactionDetailJson:
     """Return a transaction with all its changes, in order.
 
     Raises BadUsage, NotAnswerable.
@@ -142,9 +131,9 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     described = room.fitting([[found.context.app, found.context.db]])
     room.require(described, "the context of the transaction", "auditlake show shows it.")
     shown = room.fitting(islice(changes, asked.limit))
-    return models.TransactionDetail(
+    return models.TransactionDetailJson(
         at=moment_at(resources, reader, found.lsn),
-        transaction=transaction_model(found),
+        transaction=transaction_json(found),
         app=found.context.app,
         db=found.context.db,
         neighbours=list(_neighbours(resources, reader, found, asked)),
@@ -153,14 +142,14 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     )
 
 
-def _change(each: Shown | Message) -> models.Change:
+def _change(each: Shown | Message) -> models.ChangeJson:
     if isinstance(each, Message):
         text = each.content.decode(errors="backslashreplace")
-        return models.Change(ordinal=each.ordinal, kind="message", prefix=each.prefix, content=text)
+        return models.ChangeJson(ordinal=each.ordinal, kind="message", prefix=each.prefix, content=text)
     step = each.step
     keyed = bool(each.key)
     values = changed_values(step.before, step.after)
-    return models.Change(
+    return models.ChangeJson(
         ordinal=step.change.ordinal,
         kind=step.change.op,  # type: ignore[arg-type] # one of the row operations
         table=str(each.table),
@@ -187,40 +176,40 @@ def _texts(key: Texts | None) -> list[str] | None:
     return None if key is None else [str(value) for value in key.values()]
 
 
-def changed_values(before: Texts | None, after: Texts | None) -> list[models.ChangedValue]:
+def changed_values(before: Texts | None, after: Texts | None) -> list[models.ChangedValueJson]:
     """Return old and new value of each column that differs; of all columns if a side is absent."""
     return [
-        models.ChangedValue(column=name, **sides, has_old="old" in sides, has_new="new" in sides)
+        models.ChangedValueJson(column=name, **sides, has_old="old" in sides, has_new="new" in sides)
         for name, sides in changed_sides(before, after)
     ]
 
 
-def _unchanged(before: Texts | None, after: Texts | None, changed: Iterable[models.ChangedValue]) -> int:
+def _unchanged(before: Texts | None, after: Texts | None, changed: Iterable[models.ChangedValueJson]) -> int:
     """Return how many columns have the same value on both sides."""
     return len(set(before or ()) & set(after or ())) - sum(each.has_old and each.has_new for each in changed)
 
 
 def _neighbours(
     resources: Resources, reader: Reader, found: Transaction, asked: OfTransaction
-) -> Iterator[models.Neighbours]:
+) -> Iterator[models.NeighboursJson]:
     commits = resources.timeline
     number = commits.number(found.lsn)
     before, after = (found and found[0] for found in (commits.commit(number - 1), commits.commit(number + 1)))
-    yield models.Neighbours(by="transaction", before=_text(before), after=_text(after))
+    yield models.NeighboursJson(by="transaction", before=_text(before), after=_text(after))
     if asked.table and asked.key:
         table = reader.table(asked.table, found.lsn)
         key = parse_key(table, named_key(table, asked.key)).key
         lsns = lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ()
         earlier = max((lsn for lsn in lsns if lsn < found.lsn), default=None)
         later = min((lsn for lsn in lsns if lsn > found.lsn), default=None)
-        yield models.Neighbours(by="row", before=_text(earlier), after=_text(later))
+        yield models.NeighboursJson(by="row", before=_text(earlier), after=_text(later))
     for name in found.tables[:10]:
         yield _by_table(reader, found.lsn, name)
     if found.context.actor is not None:
         wanted = Wanted(actor=found.context.actor)
         last = next(_backwards(reader, Span(Lsn(0), Lsn(found.lsn - 1)), wanted, 1), None)
         following = _next_by(reader, found.lsn, wanted)
-        yield models.Neighbours(
+        yield models.NeighboursJson(
             by=f"actor {found.context.actor}",
             before=_text(None if last is None else last.lsn),
             after=_text(None if following is None else following.lsn),
@@ -232,13 +221,13 @@ def _text(stored: int | None) -> str | None:
     return None if stored is None else str(Lsn(stored))
 
 
-def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.Neighbours:
+def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.NeighboursJson:
     sql = (
         f"select max(lsn) filter (where lsn < {lsn:d}) as before, min(lsn) filter (where lsn > {lsn:d}) as after"
         f" from transactions where lsn <= {reader.watermark:d} and array_has(tables, {standard_literal(name)})"
     )
     row = select(sql, transactions=reader.transactions).to_pylist()[0]
-    return models.Neighbours(by=f"table {name}", before=_text(row["before"]), after=_text(row["after"]))
+    return models.NeighboursJson(by=f"table {name}", before=_text(row["before"]), after=_text(row["after"]))
 
 
 def _next_by(reader: Reader, lsn: Lsn, wanted: Wanted) -> Transaction | None:
@@ -264,7 +253,7 @@ def named_key(table: HistoryTable, values: list[str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def row(resources: Resources, asked: OfRow) -> models.RowHistory:
+def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     """Return the life of a row up to a moment.
 
     Raises BadUsage, NotAnswerable.
@@ -276,14 +265,14 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistory:
     life = life_of(reader, question)
     blamed = blame_of(reader, question)
     room = Room()
-    blame = room.fitting(map(_blame, blamed.columns))
+    blame = room.fitting(map(models.BlameJson.model_validate, blamed.columns))
     entries = list(life.entries())
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
     chosen = (entry for entry in entries if isinstance(entry, RowEvent))
     listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
     events = room.fitting(_event(entry, only) for entry in listed)
     room.require(events, "the row", "auditlake row shows it.")
-    return models.RowHistory(
+    return models.RowHistoryJson(
         at=at,
         table=str(table.name_at(lsn)),
         key_columns=[column.name for column in table.key],
@@ -332,13 +321,13 @@ class _Column:
         return frozenset(self._name(own, lsn) for own in self.own)
 
 
-def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.Gap]:
+def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.GapJson]:
     parked = reader.known.parked.get(table.name)
     if parked is not None and not parked.ended and parked.lsn <= lsn:
-        yield models.Gap(lsn=str(parked.lsn), to_lsn=None, reason=parked.reason)
+        yield models.GapJson(lsn=str(parked.lsn), to_lsn=None, reason=parked.reason)
 
 
-def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifference:
+def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifferenceJson:
     """Compare the row at another moment with its state at `lsn`.
 
     Raises BadUsage if the other one is later, NotAnswerable if the table is not known then.
@@ -350,7 +339,7 @@ def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.Row
     life.reader.check(life.table, other, when)
     before, after = (_state(life, each) for each in (other, lsn))
     values = changed_values(before, after)
-    return models.RowDifference(
+    return models.RowDifferenceJson(
         before=shown,
         existed=before is not None,
         exists=after is not None,
@@ -366,23 +355,11 @@ def _state(life: Life, lsn: Lsn) -> Values | None:
     return None if version is None else life.reader.shown_at(life.table, lsn, version.values)
 
 
-def _blame(each: BlamedColumn) -> models.Blame:
-    commit = each.commit
-    return models.Blame(
-        column=each.column,
-        value=each.text,
-        lsn=None if commit.lsn is None else str(commit.lsn),
-        time=None if commit.time_us is None else format_us(commit.time_us),
-        actor=commit.actor,
-        reason=commit.reason,
-    )
-
-
-def _event(event: RowEvent, only: _Column | None) -> models.Event:
+def _event(event: RowEvent, only: _Column | None) -> models.EventJson:
     """Describe an event; `only` is the column whose values are shown, of all by default."""
     at, before, after = event.at, event.before_texts, event.after_texts
     names = None if only is None else only.names(at.lsn or 0)
-    return models.Event(
+    return models.EventJson(
         lsn=str(at.lsn),
         time=format_us(at.time_us or 0),
         op=event.op,
@@ -396,25 +373,25 @@ def _event(event: RowEvent, only: _Column | None) -> models.Event:
     )
 
 
-def _gap(gap: Gap) -> models.Gap:
-    return models.Gap(lsn=str(gap.lsn_from), to_lsn=str(gap.lsn_to), reason=gap.reason)
+def _gap(gap: Gap) -> models.GapJson:
+    return models.GapJson(lsn=str(gap.lsn_from), to_lsn=str(gap.lsn_to), reason=gap.reason)
 
 
 def _moments(
     resources: Resources, asked: OfComparison
-) -> tuple[Reader, tuple[Lsn, models.Moment], tuple[Lsn, models.Moment]]:
+) -> tuple[Reader, tuple[Lsn, models.MomentJson], tuple[Lsn, models.MomentJson]]:
     resources.reader(asked.before)
     reader = resources.reader(asked.after)
     return reader, moment(resources, reader, asked.before), moment(resources, reader, asked.after)
 
 
-def compare(resources: Resources, asked: OfComparison) -> models.Comparison:
+def compare_moments(resources: Resources, asked: OfComparison) -> models.ComparisonJson:
     """Compare two moments, net: the rows of each table that were added, removed and modified, and its columns."""
     reader, (a, before), (b, after) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
     room = Room()
     tables = [_table_diff(reader, table, (a, b), asked, room) for table in _tables(reader, span, asked.table)]
-    return models.Comparison(before=before, after=after, tables=[each for each in tables if each is not None])
+    return models.ComparisonJson(before=before, after=after, tables=[each for each in tables if each is not None])
 
 
 def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
@@ -450,7 +427,7 @@ def _check_both(reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], aske
 
 def _table_diff(
     reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], asked: OfComparison, room: Room
-) -> models.TableDiff | None:
+) -> models.TableDiffJson | None:
     span = Span(min(lsns), max(lsns))
     name = str(table.name_at(span.upto))
     if span.after < table.first_snapshot_lsn <= span.upto and lsns[0] < lsns[1]:
@@ -458,16 +435,16 @@ def _table_diff(
     try:
         _check_both(reader, table, lsns, asked)
     except AuditlakeError as exc:
-        return models.TableDiff(table=name, problem=exc.message)
+        return models.TableDiffJson(table=name, problem=exc.message)
     found = Compared(reader, table, span, reverse=lsns[0] > lsns[1])
     stat = found.stat()
-    entries: list[models.Entry] = []
+    entries: list[models.EntryJson] = []
     for kind in (ADDED, REMOVED, MODIFIED):
         entries += room.fitting(map(_diff_entry, islice(differences(found, (kind,)), asked.limit)))
     changes = found.schema_changes()
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None
-    return models.TableDiff(
+    return models.TableDiffJson(
         table=name,
         rows_before=stat.rows_before,
         rows_after=stat.rows_after,
@@ -480,19 +457,19 @@ def _table_diff(
     )
 
 
-def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) -> models.TableDiff:
+def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) -> models.TableDiffJson:
     """Describe a table whose history begins between the moments: nothing is known of it at the first one."""
     name, begins = str(table.name_at(upto)), str(table.first_snapshot_lsn)
     try:
         reader.check(table, upto, asked.after)
     except AuditlakeError as exc:
-        return models.TableDiff(table=name, begins=begins, problem=exc.message)
+        return models.TableDiffJson(table=name, begins=begins, problem=exc.message)
     rows = count_rows(reader, table, upto) if table.key else None
-    return models.TableDiff(table=name, begins=begins, rows_after=rows)
+    return models.TableDiffJson(table=name, begins=begins, rows_after=rows)
 
 
-def _diff_entry(each: RowDifference) -> models.Entry:
-    return models.Entry(
+def _diff_entry(each: RowDifference) -> models.EntryJson:
+    return models.EntryJson(
         kind=each.kind,  # type: ignore[arg-type] # one of the three
         key=_texts(each.key_texts) or None,
         values=changed_values(each.changed_before, each.changed_after),

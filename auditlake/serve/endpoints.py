@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, get_origin
 
 from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,19 +55,21 @@ class Endpoint:
 def endpoints(status: Answer) -> tuple[Endpoint, ...]:
     """Return the endpoints that are asked with GET; `status` keeps samples between its answers."""
     return (
-        Endpoint("lake", moments.At, moments.lake_info, models.LakeInfo),
-        Endpoint("tables", tables.Listed, tables.list_tables, models.Tables, "/"),
-        Endpoint("rows", tables.OfRows, tables.rows, models.Rows, "/rows"),
-        Endpoint("facets", tables.OfFacets, tables.facets, models.Facets),
-        Endpoint("find", tables.OfFind, tables.find, models.Finds),
-        Endpoint("row", commits.OfRow, commits.row, models.RowHistory, "/row"),
-        Endpoint("neighbour", tables.OfNeighbour, tables.neighbour, models.Neighbour),
-        Endpoint("log", commits.OfLog, commits.log, models.Log, "/log"),
-        Endpoint("transaction", commits.OfTransaction, commits.transaction, models.TransactionDetail, "/transaction"),
-        Endpoint("compare", commits.OfComparison, commits.compare, models.Comparison),
-        Endpoint("timeline", moments.Period, moments.timeline, models.Timeline),
-        Endpoint("step", moments.Step, moments.step, models.Commit),
-        Endpoint("status", moments.At, status, models.StatusReport, "/status"),
+        Endpoint("lake", moments.At, moments.lake_info, models.LakeInfoJson),
+        Endpoint("tables", tables.Listed, tables.list_tables, models.TablesJson, "/"),
+        Endpoint("rows", tables.OfRows, tables.rows, models.RowsJson, "/rows"),
+        Endpoint("facets", tables.OfFacets, tables.facets, models.FacetsJson),
+        Endpoint("find", tables.OfFind, tables.find_rows, models.FindsJson),
+        Endpoint("row", commits.OfRow, commits.row, models.RowHistoryJson, "/row"),
+        Endpoint("neighbour", tables.OfNeighbour, tables.neighbour, models.NeighbourJson),
+        Endpoint("log", commits.OfLog, commits.log, models.LogJson, "/log"),
+        Endpoint(
+            "transaction", commits.OfTransaction, commits.transaction, models.TransactionDetailJson, "/transaction"
+        ),
+        Endpoint("compare", commits.OfComparison, commits.compare_moments, models.ComparisonJson),
+        Endpoint("timeline", moments.Period, moments.timeline, models.TimelineJson),
+        Endpoint("step", moments.OtherCommit, moments.step, models.CommitJson),
+        Endpoint("status", moments.At, status, models.StatusReportJson, "/status"),
     )
 
 
@@ -126,16 +129,14 @@ def openapi(listed: tuple[Endpoint, ...], posted: Sequence[Posted], version: str
             _parameter(name, schema, name in endpoint.asked.model_json_schema().get("required", ()))
             for name, schema in endpoint.asked.model_json_schema()["properties"].items()
         ]
-        operation = _operation(endpoint.name, endpoint.summary, _json_of(endpoint.model.__name__))
+        operation = _operation(endpoint.name, endpoint.summary, _json_of(endpoint.model))
         paths[endpoint.path] = {"get": operation | {"parameters": parameters}}
     for name, summary, asked, answered in posted:
         _add_schema(schemas, asked)
         _add_schema(schemas, answered)
-        body = {"required": True, "content": _json_of(asked.__name__)}
-        paths[f"{PREFIX}/{name}"] = {
-            "post": _operation(name, summary, _json_of(answered.__name__)) | {"requestBody": body}
-        }
-    _add_schema(schemas, models.Problem)
+        body = {"required": True, "content": _json_of(asked)}
+        paths[f"{PREFIX}/{name}"] = {"post": _operation(name, summary, _json_of(answered)) | {"requestBody": body}}
+    _add_schema(schemas, models.ProblemJson)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -153,9 +154,17 @@ def openapi(listed: tuple[Endpoint, ...], posted: Sequence[Posted], version: str
 
 
 def _add_schema(schemas: dict[str, Any], model: type[models.Model]) -> None:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    template = "#/components/schemas/{model}"
+    schema = model.model_json_schema(ref_template=template, schema_generator=_Schemas, mode="serialization")
     schemas |= schema.pop("$defs", {})
-    schemas.setdefault(model.__name__, schema)
+    schemas.setdefault(models.schema_name(model), schema)
+
+
+class _Schemas(GenerateJsonSchema):
+    """Generator that names schemas as the document does."""
+
+    def normalize_name(self, name: str) -> str:
+        return super().normalize_name(name.removesuffix(models.SUFFIX))
 
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> dict[str, Any]:  # noqa: FBT001
@@ -169,8 +178,8 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> dict[str
     }
 
 
-def _json_of(model: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+def _json_of(model: type[models.Model]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{models.schema_name(model)}"}}}
 
 
 def _operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +192,7 @@ def _operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, An
     }
     responses: dict[str, Any] = {"200": {"description": summary, "content": content}}
     for code, text in problems.items():
-        body = {} if code == "401" else {"content": _json_of("Problem")}
+        body = {} if code == "401" else {"content": _json_of(models.ProblemJson)}
         responses[code] = {"description": text, **body}
     return {"operationId": name, "summary": summary, "responses": responses}
 
@@ -194,17 +203,19 @@ def problem(exc: Exception) -> Response:
     return Response(found.model_dump_json(), status, media_type="application/json")
 
 
-def described(exc: Exception) -> tuple[models.Problem, int]:
+def described(exc: Exception) -> tuple[models.ProblemJson, int]:
     """Return what a page or the API shows of an error, and the HTTP status."""
     exc = as_lake_error(exc) or failure(exc) or exc
     if isinstance(exc, AuditlakeError) and not isinstance(exc, InvariantBroken):
         status = next((code for kind, code in _STATUS if isinstance(exc, kind)), 503)
-        return models.Problem(error=exc.message, hint=exc.hint, code=exc.exit_code), status
+        return models.ProblemJson(error=exc.message, hint=exc.hint, code=exc.exit_code), status
     report_bug(exc)
-    return models.Problem(error="a bug in auditlake", hint="The server's log has where it happened.", code=_BUG), 500
+    return models.ProblemJson(
+        error="a bug in auditlake", hint="The server's log has where it happened.", code=_BUG
+    ), 500
 
 
-def cut_short(what: str, exc: Exception) -> models.Problem:
+def cut_short(what: str, exc: Exception) -> models.ProblemJson:
     """Report on stderr why an answer ended that had begun, so that no status can tell; return what to show of it."""
     found, _ = described(exc)
     if found.code != _BUG:

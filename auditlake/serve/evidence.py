@@ -39,7 +39,9 @@ class Evidence:
     proof: str | None
 
 
-def evidence(lake: Lake, path: str, query: list[tuple[str, str]], at: models.Moment, target: Target | str) -> Evidence:
+def evidence(
+    lake: Lake, path: str, query: list[tuple[str, str]], at: models.MomentJson, target: Target | str
+) -> Evidence:
     """Describe the answer of a page; `target` is what is proved, or why nothing is.
 
     Raises LakeUnusable.

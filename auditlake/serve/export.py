@@ -17,13 +17,13 @@ from auditlake.audit.filters import parse_filters
 from auditlake.errors import NotAnswerable
 from auditlake.query.formats import pieces
 from auditlake.serve.resources import Resources
-from auditlake.serve.table_answers import OfTable, state_of
+from auditlake.serve.table_answers import OneTable, state_of
 from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order
 
 _MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
-class OfExport(OfTable):
+class OfExport(OneTable):
     """Rows of a table, and the format."""
 
     where: list[str] = Field(default=[], max_length=20)

@@ -72,7 +72,7 @@ def _escaped(found: str) -> str:
     return _NAMED.get(found) or (f"\\u{code:04x}" if code <= _LAST_OF_FOUR_DIGITS else f"\\U{code:08x}")
 
 
-def bars_path(timeline: models.Timeline) -> str:
+def bars_path(timeline: models.TimelineJson) -> str:
     """Return the bars of the density chart; heights are by the square root, so that single commits are visible."""
     most = max((bar.commits for bar in timeline.bars), default=0)
     width = WIDTH / max(1, len(timeline.bars))
@@ -84,7 +84,7 @@ def bars_path(timeline: models.Timeline) -> str:
     return "".join(parts)
 
 
-def unknown_path(timeline: models.Timeline) -> str:
+def unknown_path(timeline: models.TimelineJson) -> str:
     """Return the stretches of the density chart in which changes are unknown."""
     begin, end = timeline.from_us, timeline.to_us
     parts = []
@@ -97,13 +97,13 @@ def unknown_path(timeline: models.Timeline) -> str:
     return "".join(parts)
 
 
-def has_line(chart: models.Chart) -> bool:
+def has_line(chart: models.ChartJson) -> bool:
     """Return whether a chart shows more than nothing: two known values, and one that is not 0."""
     known = [each for each in chart.values if each is not None]
     return len(known) > 1 and any(known)
 
 
-def line_path(chart: models.Chart) -> str:
+def line_path(chart: models.ChartJson) -> str:
     """Return a line over time; a value that is not known interrupts it."""
     known = [(t, v) for t, v in zip(chart.times_us, chart.values, strict=True) if v is not None]
     if not known:

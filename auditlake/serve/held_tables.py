@@ -46,7 +46,7 @@ _REFERENCE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class HeldRows:
     """Rows of a history: those at `lsn`, at most its position, in these columns, named as stored.
 
     `order` is an ORDER BY clause on an alias h: that of a page that is not sorted by a column.
@@ -58,7 +58,7 @@ class Rows:
     order: str
 
     @classmethod
-    def of_state(cls, table: HistoryTable, lsn: Lsn, columns: tuple[Column, ...], order: str) -> "Rows":
+    def of_state(cls, table: HistoryTable, lsn: Lsn, columns: tuple[Column, ...], order: str) -> "HeldRows":
         """Return the rows of the history that a state in some columns of its moment needs."""
         merged = {column.stored: column for column in table.columns_at(min(lsn, table.position))}
         needed = [column for column in columns if column.stored in merged]
@@ -101,7 +101,7 @@ class Held:
 class _Entry:
     """A held table; `uses` is the number of requests that read it now."""
 
-    rows: Rows
+    rows: HeldRows
     held: Held
     size_bytes: int
     uses: int = 0
@@ -123,7 +123,7 @@ class HeldTables:
         self._least_rows = least_rows
         self._quiet_s = quiet_s
         self._held: OrderedDict[object, _Entry] = OrderedDict()
-        self._waiting: OrderedDict[object, tuple[Reader, Rows]] = OrderedDict()
+        self._waiting: OrderedDict[object, tuple[Reader, HeldRows]] = OrderedDict()
         self._asked_at = 0.0
         self._making: object = None
         self._closed = False
@@ -134,7 +134,7 @@ class HeldTables:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hold")
 
     @contextmanager
-    def using(self, reader: Reader, rows: Rows, *, request: bool = True) -> Iterator[Held | None]:
+    def using(self, reader: Reader, rows: HeldRows, *, request: bool = True) -> Iterator[Held | None]:
         """Yield the held table of these rows; None if there is none, and with `request` have it made."""
         with self._lock:
             found = self._held.get(rows.key)
@@ -152,7 +152,7 @@ class HeldTables:
             with self._lock:
                 found.uses -= 1
 
-    def _request(self, reader: Reader, rows: Rows) -> None:
+    def _request(self, reader: Reader, rows: HeldRows) -> None:
         """Have the rows held, unless that is under way, or they are too few or too many."""
         if rows.hides_numbers or (open_rows(rows.table) < self._least_rows and not by_requests(rows.table.path)):
             return
@@ -183,7 +183,7 @@ class HeldTables:
             else:
                 self._hold(reader, rows)
 
-    def _hold(self, reader: Reader, rows: Rows) -> None:
+    def _hold(self, reader: Reader, rows: HeldRows) -> None:
         made = None
         try:
             with self._open_cursor() as cursor:
@@ -200,7 +200,7 @@ class HeldTables:
                 while len(self._refused) > _MOST_REFUSED:
                     self._refused.popitem(last=False)
 
-    def _made(self, cursor: "DuckDBPyConnection", reader: Reader, rows: Rows) -> "_Entry | None":
+    def _made(self, cursor: "DuckDBPyConnection", reader: Reader, rows: HeldRows) -> "_Entry | None":
         """Make the table; None if it needs too many bytes."""
         query = state_query(cursor, reader, Reading(rows.table, rows.lsn, rows.columns, rows.partial))
         if not self._make_room(cursor, _estimated_bytes(cursor, query)):
@@ -283,7 +283,7 @@ def _number(cursor: "DuckDBPyConnection", sql: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _described(cursor: "DuckDBPyConnection", name: str, rows: Rows) -> Held:
+def _described(cursor: "DuckDBPyConnection", name: str, rows: HeldRows) -> Held:
     count = _number(cursor, f"select count(*) from {name}")
     outside = set[str]()
     if rows.partial:

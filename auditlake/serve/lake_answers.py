@@ -45,7 +45,7 @@ class At(models.Model):
     )
 
 
-def moment(resources: Resources, reader: Reader, at: str | None) -> tuple[Lsn, models.Moment]:
+def moment(resources: Resources, reader: Reader, at: str | None) -> tuple[Lsn, models.MomentJson]:
     """Resolve a moment.
 
     Raises BadUsage, NotAnswerable.
@@ -54,11 +54,11 @@ def moment(resources: Resources, reader: Reader, at: str | None) -> tuple[Lsn, m
     return lsn, moment_at(resources, reader, lsn, is_now=at is None or at.strip().lower() == "now")
 
 
-def moment_at(resources: Resources, reader: Reader, lsn: Lsn, *, is_now: bool = False) -> models.Moment:
+def moment_at(resources: Resources, reader: Reader, lsn: Lsn, *, is_now: bool = False) -> models.MomentJson:
     """Describe the moment at an LSN."""
     timeline = resources.timeline
     time_us = timeline.time_us(lsn)
-    return models.Moment(
+    return models.MomentJson(
         lsn=str(lsn),
         time=None if time_us is None else format_us(time_us),
         commit=timeline.number(lsn),
@@ -67,11 +67,11 @@ def moment_at(resources: Resources, reader: Reader, lsn: Lsn, *, is_now: bool = 
     )
 
 
-def lake_info(resources: Resources, asked: At) -> models.LakeInfo:
+def lake_info(resources: Resources, asked: At) -> models.LakeInfoJson:
     """Return what the lake holds."""
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
-    return models.LakeInfo(
+    return models.LakeInfoJson(
         at=at,
         database=require_manifest(resources.lake).database,
         version=version("auditlake"),
@@ -89,7 +89,7 @@ class Period(models.Model):
     table: str | None = Field(default=None, description="Unknown stretches of this table alone.", max_length=300)
 
 
-def timeline(resources: Resources, asked: Period) -> models.Timeline:
+def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
     """Return the number of commits in equal parts of a period, and the stretches in which changes are unknown."""
     reader = resources.reader()
     commits = resources.timeline
@@ -100,28 +100,23 @@ def timeline(resources: Resources, asked: Period) -> models.Timeline:
         raise NotAnswerable("the period is empty: from_us is not before to_us", "Ask for a longer one.")
     bars = commits.bars(begin, end, asked.bars)
     unknown = list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table)))
-    return models.Timeline(
+    return models.TimelineJson(
         first_us=first[1] if first else None,
         last_us=last[1] if last else None,
         from_us=begin,
         to_us=end,
         commits=sum(bar.commits for bar in bars),
-        bars=[
-            models.Bar(
-                from_us=bar.from_us, to_us=bar.to_us, commits=bar.commits, lsn=None if bar.lsn is None else str(bar.lsn)
-            )
-            for bar in bars
-        ],
+        bars=[models.BarJson.model_validate(bar) for bar in bars],
         unknown=unknown[:_MOST_UNKNOWN],
         unknown_count=len(unknown),
     )
 
 
-def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.Stretch]:
+def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
     """Yield the gaps, and what is parked, of a table or of all."""
     for gap in reader.known.gaps if table is None else reader.gaps_of(table):
         name = reader.known.tables.get(gap.table) if gap.table is not None else None
-        yield models.Stretch(
+        yield models.StretchJson(
             table=None if name is None else str(name.last_name),
             lsn=str(gap.lsn_from),
             to_lsn=str(gap.lsn_to),
@@ -131,7 +126,7 @@ def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> I
         )
     for parked in reader.known.parked.values():
         if not parked.ended and (table is None or table.name == parked.table):
-            yield models.Stretch(
+            yield models.StretchJson(
                 table=str(reader.known.tables[parked.table].last_name),
                 lsn=str(parked.lsn),
                 to_lsn=None,
@@ -141,7 +136,7 @@ def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> I
             )
 
 
-class Step(models.Model):
+class OtherCommit(models.Model):
     """A commit relative to another, by its number, or by time."""
 
     at: str | None = Field(default=None, description="The LSN to start from; now by default.", max_length=50)
@@ -154,7 +149,7 @@ class Step(models.Model):
     )
 
 
-def step(resources: Resources, asked: Step) -> models.Commit:
+def step(resources: Resources, asked: OtherCommit) -> models.CommitJson:
     """Return a commit, or the beginning of the lake before it; the first or the last if the step would leave it."""
     reader = resources.reader(asked.at)
     commits = resources.timeline
@@ -170,10 +165,10 @@ def step(resources: Resources, asked: Step) -> models.Commit:
         raise NotAnswerable("the lake has no transaction yet", "Run auditlake follow.")
     begin = Lsn(min(table.horizon for table in reader.known.listed))
     if number < 1 and begin < first[0]:
-        return models.Commit(number=0, lsn=str(begin), time=None, time_us=first[1])
+        return models.CommitJson(number=0, lsn=str(begin), time=None, time_us=first[1])
     number = min(max(number, 1), commits.count)
     commit = commits.commit(number) or first
-    return models.Commit(number=number, lsn=str(commit[0]), time=format_us(commit[1]), time_us=commit[1])
+    return models.CommitJson(number=number, lsn=str(commit[0]), time=format_us(commit[1]), time_us=commit[1])
 
 
 @dataclass
@@ -194,7 +189,7 @@ class Samples:
                 self.kept.append(_sample(self._last))
             return self._last
 
-    def charts(self) -> list[models.Chart]:
+    def charts(self) -> list[models.ChartJson]:
         """Return the samples as charts."""
         names = (
             ("lag", "bytes of WAL"),
@@ -204,7 +199,7 @@ class Samples:
         )
         times = [sample[0] for sample in self.kept]
         return [
-            models.Chart(name=name, unit=unit, times_us=times, values=[_number(sample[at]) for sample in self.kept])
+            models.ChartJson(name=name, unit=unit, times_us=times, values=[_number(sample[at]) for sample in self.kept])
             for at, (name, unit) in enumerate(names, 1)
         ]
 
@@ -231,7 +226,7 @@ class StatusAnswers:
     def __init__(self) -> None:
         self._samples = Samples()
 
-    def status(self, resources: Resources, asked: At) -> models.StatusReport:
+    def status(self, resources: Resources, asked: At) -> models.StatusReportJson:
         """Return verdict, positions, lag and growth, which are about every table."""
         resources.require_whole("the status is")
         reader = resources.reader()
@@ -241,7 +236,7 @@ class StatusAnswers:
         if status.source is None and status.refusal is None:
             sentence = "this server has no source, so it shows what the lake knows, not the state of the slot"
             remedy = "Start auditlake serve with --source to see lag and slot."
-        return models.StatusReport(
+        return models.StatusReportJson(
             at=moment(resources, reader, asked.at)[1],
             code=code,
             verdict=sentence,
@@ -252,7 +247,7 @@ class StatusAnswers:
         )
 
 
-def _growth(reader: Reader) -> list[models.Chart]:
+def _growth(reader: Reader) -> list[models.ChartJson]:
     """Return commits and changed rows over the life of the lake, in equal parts of time."""
     if reader.transactions is None:
         return []
@@ -270,7 +265,7 @@ def _growth(reader: Reader) -> list[models.Chart]:
     for name, column in (("inserted rows", "i"), ("updated rows", "u"), ("deleted rows", "d")):
         sums = np.concatenate([[0], np.cumsum(rows[column].to_numpy().astype(np.int64))])[places]
         found.append(
-            models.Chart(
+            models.ChartJson(
                 name=name,
                 unit="since the beginning",
                 times_us=[int(t) for t in edges[1:]],
@@ -280,10 +275,10 @@ def _growth(reader: Reader) -> list[models.Chart]:
     return found
 
 
-def _size(table: HistoryTable) -> models.TableSize:
+def _size(table: HistoryTable) -> models.TableSizeJson:
     files = list_any_files(table.path, table.delta_version)
     counted = all(file.is_counted for file in files)
-    return models.TableSize(
+    return models.TableSizeJson(
         table=str(table.last_name),
         history=str(table.name),
         files=len(files),

@@ -23,7 +23,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auditlake.audit.json_output import transaction
+from auditlake.audit.json_output import transaction_fields
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
@@ -116,5 +116,5 @@ def event(committed: ChangedTransaction) -> str:
     room = Room()
     shown = room.fitting(islice(changes, _MOST_CHANGES))
     more = room.is_cut or next(changes, None) is not None
-    data = {**transaction(committed), "changes": shown, "more": more}
+    data = {**transaction_fields(committed), "changes": shown, "more": more}
     return f"event: transaction\nid: {committed.cursor}\ndata: {json.dumps(data)}\n\n"

@@ -1,23 +1,38 @@
-"""Models of the JSON API: what every endpoint returns, and the OpenAPI document describes.
+"""JSON of the page's API: what every endpoint returns, and the OpenAPI document describes.
 
-Values of rows are PostgreSQL's own text, or null. LSNs are in PostgreSQL's notation, times ISO 8601 in UTC.
+    TransactionJson.model_validate(transaction)     the JSON of a record of `audit`, by its attributes
+
+Values of rows are PostgreSQL's own text, or null. LSNs are in PostgreSQL's notation, times ISO 8601 in UTC. In the
+document the schemas have the names of the classes without `Json`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+
+from auditlake.temporal.when import format_us
+
+SUFFIX = "Json"
+LsnText = Annotated[str, BeforeValidator(str)]
+TimeText = Annotated[str, BeforeValidator(format_us)]
+"""Of microseconds since 1970."""
+
+
+def schema_name(model: type) -> str:
+    """Return the name of a model in the OpenAPI document."""
+    return model.__name__.removesuffix(SUFFIX)
 
 
 class Model(BaseModel):
     """Base of all models."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, model_title_generator=schema_name)
 
 
 Values = dict[str, str | None]
 
 
-class Problem(Model):
+class ProblemJson(Model):
     """An error, with its remedy, and the exit code of the command that asks the same."""
 
     error: str
@@ -25,7 +40,7 @@ class Problem(Model):
     code: int
 
 
-class Moment(Model):
+class MomentJson(Model):
     """A moment: an LSN, the time of the last commit up to it, and how many commits of the lake are up to it."""
 
     lsn: str
@@ -35,16 +50,16 @@ class Moment(Model):
     is_now: bool
 
 
-class Bar(Model):
+class BarJson(Model):
     """Commits in a part of a period; `lsn` is the last commit up to its end."""
 
     from_us: int
     to_us: int
     commits: int
-    lsn: str | None
+    lsn: LsnText | None
 
 
-class Stretch(Model):
+class StretchJson(Model):
     """A stretch in which changes of a table, of all if it is null, are unknown; without an end, it is parked.
 
     Times are in microseconds since 1970; null if it began before the first commit.
@@ -58,7 +73,7 @@ class Stretch(Model):
     reason: str
 
 
-class Timeline(Model):
+class TimelineJson(Model):
     """Density of commits in a period; times in microseconds since 1970. `first_us` and `last_us` are the lake's.
 
     `unknown` has the first of `unknown_count` stretches.
@@ -69,12 +84,12 @@ class Timeline(Model):
     from_us: int
     to_us: int
     commits: int
-    bars: list[Bar]
-    unknown: list[Stretch]
+    bars: list[BarJson]
+    unknown: list[StretchJson]
     unknown_count: int
 
 
-class Commit(Model):
+class CommitJson(Model):
     """One commit: its number from 1, LSN and time.
 
     The number 0 is the beginning of the lake, before the first commit: it has that one's `time_us`, and no time.
@@ -86,7 +101,7 @@ class Commit(Model):
     time_us: int
 
 
-class Column(Model):
+class ColumnJson(Model):
     """A column at a moment: its type as SQL has it, and the operations of filters on it."""
 
     name: str
@@ -96,7 +111,7 @@ class Column(Model):
     ops: list[str]
 
 
-class TableSummary(Model):
+class TableSummaryJson(Model):
     """A table at a moment; `problem` is why it cannot be answered, `rows` null then."""
 
     table: str
@@ -107,31 +122,31 @@ class TableSummary(Model):
     parked: str | None
 
 
-class Tables(Model):
+class TablesJson(Model):
     """The tables of the lake at a moment. At most `limit` of them; `total` is their number."""
 
-    at: Moment
+    at: MomentJson
     total: int
-    tables: list[TableSummary]
+    tables: list[TableSummaryJson]
 
 
-class Row(Model):
+class RowJson(Model):
     """A row: its values in the order of the columns, and its key; null in a table without one."""
 
     values: list[str | None]
     key: list[str] | None
 
 
-class Rows(Model):
+class RowsJson(Model):
     """A page of the rows of a table; `count` is the number of rows that the filters take.
 
     `cut`: there are fewer than `limit`, because these have enough characters; the next page begins after them.
     """
 
-    at: Moment
+    at: MomentJson
     table: str
-    columns: list[Column]
-    rows: list[Row]
+    columns: list[ColumnJson]
+    rows: list[RowJson]
     count: int
     offset: int
     limit: int
@@ -140,40 +155,40 @@ class Rows(Model):
     cut: bool
 
 
-class Neighbour(Model):
+class NeighbourJson(Model):
     """The key of the row before or after another; null if there is none."""
 
-    at: Moment
+    at: MomentJson
     table: str
     key: list[str] | None
 
 
-class Facet(Model):
+class FacetJson(Model):
     """A value of a column and the number of rows that have it."""
 
     value: str | None
     rows: int
 
 
-class Facets(Model):
+class FacetsJson(Model):
     """The most frequent values of a column; `values` is null if it has more than 10,000."""
 
-    at: Moment
+    at: MomentJson
     table: str
     column: str
     distinct: int | None
-    values: list[Facet] | None
+    values: list[FacetJson] | None
 
 
-class Transaction(Model):
+class TransactionJson(Model):
     """A transaction: when, who, why, which tables, how many changes.
 
     The counts are null if the transaction changed tables that the user may not see, too; these are not in `tables`.
     """
 
-    lsn: str
+    lsn: LsnText
     xid: int
-    time: str
+    time: TimeText = Field(validation_alias="time_us")
     actor: str | None
     reason: str | None
     db_user: str | None
@@ -185,15 +200,15 @@ class Transaction(Model):
     truncates: int | None
 
 
-class Log(Model):
+class LogJson(Model):
     """Transactions, newest first; `before` is the LSN to ask for the next page with, null on the last."""
 
-    at: Moment
-    transactions: list[Transaction]
+    at: MomentJson
+    transactions: list[TransactionJson]
     before: str | None
 
 
-class ChangedValue(Model):
+class ChangedValueJson(Model):
     """A column before and after; a side without a row is absent."""
 
     column: str
@@ -203,7 +218,7 @@ class ChangedValue(Model):
     has_new: bool
 
 
-class Change(Model):
+class ChangeJson(Model):
     """One change of a transaction, or a logical message of it; in order of `ordinal`."""
 
     ordinal: int
@@ -211,14 +226,14 @@ class Change(Model):
     table: str | None = None
     key: list[str] | None = None
     key_before: list[str] | None = None
-    values: list[ChangedValue] = []
+    values: list[ChangedValueJson] = []
     unchanged: int = 0
     rows: int | None = None
     prefix: str | None = None
     content: str | None = None
 
 
-class Neighbours(Model):
+class NeighboursJson(Model):
     """The transactions before and after, by table, actor or row; null if there is none."""
 
     by: str
@@ -226,19 +241,19 @@ class Neighbours(Model):
     after: str | None
 
 
-class TransactionDetail(Model):
+class TransactionDetailJson(Model):
     """A transaction with its changes; `more` if there are others than the first `limit`, or than have room."""
 
-    at: Moment
-    transaction: Transaction
+    at: MomentJson
+    transaction: TransactionJson
     app: object | None
     db: object | None
-    neighbours: list[Neighbours]
-    changes: list[Change]
+    neighbours: list[NeighboursJson]
+    changes: list[ChangeJson]
     more: bool
 
 
-class Event(Model):
+class EventJson(Model):
     """One event in the life of a row."""
 
     lsn: str
@@ -249,11 +264,11 @@ class Event(Model):
     reason: str | None
     key: list[str]
     key_before: list[str] | None
-    values: list[ChangedValue]
+    values: list[ChangedValueJson]
     row: Values | None
 
 
-class Gap(Model):
+class GapJson(Model):
     """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
 
     lsn: str
@@ -261,28 +276,28 @@ class Gap(Model):
     reason: str
 
 
-class RowDifference(Model):
+class RowDifferenceJson(Model):
     """A row at another moment, `before`, and at the moment of the answer: whether it exists, and what differs."""
 
-    before: Moment
+    before: MomentJson
     existed: bool
     exists: bool
-    values: list[ChangedValue]
+    values: list[ChangedValueJson]
     unchanged: int
 
 
-class Blame(Model):
+class BlameJson(Model):
     """A column, its value, and the commit that set it; `lsn` null: before capture."""
 
     column: str
-    value: str | None
-    lsn: str | None
-    time: str | None
-    actor: str | None
-    reason: str | None
+    value: str | None = Field(validation_alias="text")
+    lsn: LsnText | None = Field(validation_alias=AliasPath("commit", "lsn"))
+    time: TimeText | None = Field(validation_alias=AliasPath("commit", "time_us"))
+    actor: str | None = Field(validation_alias=AliasPath("commit", "actor"))
+    reason: str | None = Field(validation_alias=AliasPath("commit", "reason"))
 
 
-class RowHistory(Model):
+class RowHistoryJson(Model):
     """The life of a row up to a moment, newest event first; `exists` at that moment.
 
     `difference` is from the moment `versus`, if that was asked.
@@ -290,19 +305,19 @@ class RowHistory(Model):
     `before`: events are left out, because these have enough characters; ask as of this LSN for them.
     """
 
-    at: Moment
+    at: MomentJson
     table: str
     key_columns: list[str]
     key: list[str]
     exists: bool
-    events: list[Event]
-    gaps: list[Gap]
-    blame: list[Blame]
+    events: list[EventJson]
+    gaps: list[GapJson]
+    blame: list[BlameJson]
     before: str | None
-    difference: RowDifference | None
+    difference: RowDifferenceJson | None
 
 
-class Found(Model):
+class FoundJson(Model):
     """A row that some version matches: the version's period, the columns that matched, and the row's state now."""
 
     key: list[str] | None
@@ -316,17 +331,17 @@ class Found(Model):
     versions: int
 
 
-class Finds(Model):
+class FindsJson(Model):
     """Rows with a version that has the value in some column, those that do not exist any more first."""
 
-    at: Moment
+    at: MomentJson
     table: str
-    columns: list[Column]
-    found: list[Found]
+    columns: list[ColumnJson]
+    found: list[FoundJson]
     more: bool
 
 
-class TableDiff(Model):
+class TableDiffJson(Model):
     """Net difference of a table between two moments; `begins` if its history begins between them, so it is new."""
 
     table: str
@@ -338,27 +353,27 @@ class TableDiff(Model):
     modified: int = 0
     schema_changes: list[str] = []
     problem: str | None = None
-    entries: list["Entry"] = []
+    entries: list["EntryJson"] = []
     more: bool = False
 
 
-class Entry(Model):
+class EntryJson(Model):
     """One row that differs."""
 
     kind: Literal["added", "removed", "modified"]
     key: list[str] | None
-    values: list[ChangedValue]
+    values: list[ChangedValueJson]
 
 
-class Comparison(Model):
+class ComparisonJson(Model):
     """Two moments compared."""
 
-    before: Moment
-    after: Moment
-    tables: list[TableDiff]
+    before: MomentJson
+    after: MomentJson
+    tables: list[TableDiffJson]
 
 
-class Chart(Model):
+class ChartJson(Model):
     """A series over time."""
 
     name: str
@@ -367,19 +382,19 @@ class Chart(Model):
     values: list[float | None]
 
 
-class StatusReport(Model):
+class StatusReportJson(Model):
     """Verdict, positions and lag: `status` has the fields of `auditlake status --json`."""
 
-    at: Moment
+    at: MomentJson
     code: int
     verdict: str
     remedy: str | None
     status: dict[str, object]
-    charts: list[Chart]
-    sizes: list["TableSize"]
+    charts: list[ChartJson]
+    sizes: list["TableSizeJson"]
 
 
-class TableSize(Model):
+class TableSizeJson(Model):
     """Size of a history on disk: live files, their bytes, versions of rows; the table has its last name."""
 
     table: str
@@ -389,7 +404,7 @@ class TableSize(Model):
     versions: int | None
 
 
-class SqlColumn(Model):
+class SqlColumnJson(Model):
     """A column of an answer."""
 
     name: str
@@ -397,35 +412,35 @@ class SqlColumn(Model):
     numeric: bool
 
 
-class Answer(Model):
+class AnswerJson(Model):
     """Rows of a statement: values as text; `more` if there are others. `tables` are those that it reads."""
 
-    at: Moment
+    at: MomentJson
     engine: str
     seconds: float
-    columns: list[SqlColumn]
+    columns: list[SqlColumnJson]
     rows: list[list[str | None]]
     more: bool
     tables: list[str]
 
 
-class Completion(Model):
+class CompletionJson(Model):
     """A completion, and how many characters before the cursor it replaces."""
 
     text: str
     replaces: int
 
 
-class Completions(Model):
+class CompletionsJson(Model):
     """Completions of the end of a statement."""
 
-    completions: list[Completion]
+    completions: list[CompletionJson]
 
 
-class LakeInfo(Model):
+class LakeInfoJson(Model):
     """The lake."""
 
-    at: Moment
+    at: MomentJson
     database: str
     version: str
     tables: list[str]

@@ -32,7 +32,7 @@ from auditlake.query.languages import TITLES
 from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
-from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log, named_key
+from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log, named_key
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
@@ -50,7 +50,16 @@ from auditlake.serve.formatting import (
 from auditlake.serve.lake_answers import Period, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest
 from auditlake.serve.resources import Resources
-from auditlake.serve.table_answers import Listed, OfFacets, OfFind, OfNeighbour, facets, find, list_tables, neighbour
+from auditlake.serve.table_answers import (
+    Listed,
+    OfFacets,
+    OfFind,
+    OfNeighbour,
+    facets,
+    find_rows,
+    list_tables,
+    neighbour,
+)
 
 _NAVIGATION = (
     ("/", "Tables"),
@@ -174,7 +183,7 @@ class Pages:
             "sees_all": self._readings.grant.is_whole,
         }
 
-    def _timeline(self, tables: list[str]) -> models.Timeline:
+    def _timeline(self, tables: list[str]) -> models.TimelineJson:
         """Return the timeline, with what is unknown of the page's one table, or of all."""
         table = tables[0] if len(tables) == 1 and tables[0] else None
         try:
@@ -182,7 +191,7 @@ class Pages:
         except BadUsage:  # there is no such table, which the page says
             return timeline(self._readings, Period(bars=_BARS))
 
-    def _moment(self, asked: str | None) -> models.Moment:
+    def _moment(self, asked: str | None) -> models.MomentJson:
         return moment(self._readings, self._readings.reader(asked), asked)[1]
 
     def _rendered(self, request: Request, context: Context, status: int) -> Response:
@@ -212,9 +221,9 @@ class Pages:
         if not self._readings.grant.is_whole:
             return "left out: it names changes of tables that you may not see"
         match answer, asked:
-            case models.TransactionDetail(), _:
+            case models.TransactionDetailJson(), _:
                 return Target(answer.transaction.lsn, ())
-            case models.RowHistory(), OfRow():
+            case models.RowHistoryJson(), OfRow():
                 reader = self._readings.reader()
                 now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
                 is_same = now.name == then.name
@@ -240,7 +249,7 @@ class Pages:
             asked = parse(endpoint.asked, query)
             answer = endpoint.answer(pages._readings, asked)
             found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
-            if isinstance(answer, models.RowHistory):
+            if isinstance(answer, models.RowHistoryJson):
                 found["entries"] = _in_order(answer)
             return found | (more[name](pages, request, asked) if name in more else {"title": _title(name, asked)})
 
@@ -279,7 +288,7 @@ class Pages:
             return page | {"answer": None, "begin": self._begin()}
         names = [name for name in given.getlist("table") if name]
         asked: OfComparison = validated(OfComparison, {"before": given["before"], "after": at, "table": names})
-        return page | {"answer": compare(self._readings, asked), "asked": asked, "before": asked.before}
+        return page | {"answer": compare_moments(self._readings, asked), "asked": asked, "before": asked.before}
 
     def _neighbour(self, request: Request) -> Context:
         """Lead to the row before or after another."""
@@ -307,7 +316,7 @@ class Pages:
             at, names = given.get("at") or None, [given["table"]] if given.get("table") else page["names"]
             return page | {"table": given.get("table"), "examples": list(examples.values(self._readings, names, at))}
         asked = parse(OfFind, given)
-        return page | {"asked": asked, "answer": (answer := find(self._readings, asked)), "table": answer.table}
+        return page | {"asked": asked, "answer": (answer := find_rows(self._readings, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
@@ -327,7 +336,7 @@ class Pages:
         shown = tables[:_TABLES_OF_SCHEMA]
         return {name: reader.columns_at(table, lsn) for name, table in shown}, len(tables) - len(shown)
 
-    def sql_answer(self, answer: models.Answer) -> str:
+    def sql_answer(self, answer: models.AnswerJson) -> str:
         """Return the answer of a statement as JSON, its rows in it as HTML."""
         html = self._environment.get_template("sql_answer.html").render(answer=answer, cut=[])
         summary = answer.model_dump(include={"at", "engine", "seconds", "more"})
@@ -340,7 +349,7 @@ class Pages:
 
     async def not_found(self, request: Request, _: Exception) -> Response:
         """Return the page for a path that is none."""
-        problem = models.Problem(error="there is no such page", hint=None, code=2)
+        problem = models.ProblemJson(error="there is no such page", hint=None, code=2)
         if request.url.path.startswith("/api/"):
             return Response(problem.model_dump_json(), 404, media_type="application/json")
         body = self._environment.get_template("problem.html")
@@ -395,10 +404,10 @@ def _title(name: str, asked: models.Model) -> str:
             return name.capitalize()
 
 
-def _in_order(answer: models.RowHistory) -> list[models.Event | models.Gap]:
+def _in_order(answer: models.RowHistoryJson) -> list[models.EventJson | models.GapJson]:
     """Return the events of a row and what is unknown between them, newest first; a gap is before what ended it."""
     ends = [(Lsn.parse(each.to_lsn or each.lsn), 1, each) for each in answer.gaps]
-    placed: list[tuple[Lsn, int, models.Event | models.Gap]] = [
+    placed: list[tuple[Lsn, int, models.EventJson | models.GapJson]] = [
         *ends,
         *((Lsn.parse(each.lsn), 2 if each.op == "resync" else 0, each) for each in answer.events),
     ]
@@ -420,7 +429,7 @@ def _query(request: Request) -> list[tuple[str, str]]:
     return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment", PARAMETER} and v]
 
 
-def _refusal(problem: models.Problem, title: str) -> Context:
+def _refusal(problem: models.ProblemJson, title: str) -> Context:
     page: Context = {"template": "problem.html", "problem": problem, "title": title, "answer": None}
     return page | {"refused": None, "moments": Nearest(None, None), "moment_name": "at"}
 

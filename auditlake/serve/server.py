@@ -51,8 +51,8 @@ _MOST_FIELDS = 10
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 _POSTED = (
-    ("sql", "Run a statement as of a moment.", OfSql, models.Answer),
-    ("complete", "Complete a statement at the cursor.", OfCompletion, models.Completions),
+    ("sql", "Run a statement as of a moment.", OfSql, models.AnswerJson),
+    ("complete", "Complete a statement at the cursor.", OfCompletion, models.CompletionsJson),
 )
 
 Handler = Callable[[Request], Awaitable[Response]]

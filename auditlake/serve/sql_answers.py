@@ -87,7 +87,7 @@ class Statements:
             self._in_duckdb = self._in_duckdb or InDuckDb(self._settings, resources.open_cursor)
             return self._in_duckdb
 
-    def answer(self, resources: Resources, asked: OfSql) -> models.Answer:
+    def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:
         """Run a statement as of a moment.
 
         Raises BadUsage, NotAnswerable, Busy.
@@ -106,7 +106,7 @@ class Statements:
         count(Counter.QUESTION_SECONDS, engine.lower(), time.monotonic() - begun)
         reader = resources.reader(str(state.lsn))
         most = resources.limits.sql_rows
-        return models.Answer(
+        return models.AnswerJson(
             at=moment_at(resources, reader, Lsn(state.lsn), is_now=asked.at is None),
             engine=engine,
             seconds=round(time.monotonic() - begun, 4),
@@ -207,7 +207,7 @@ def cache_key(query: Query, sql: str) -> Hashable | None:
     return ("sql", query.lsn, sql, *read)
 
 
-_Found = tuple[list[models.SqlColumn], list[list[str | None]], bool, str]
+_Found = tuple[list[models.SqlColumnJson], list[list[str | None]], bool, str]
 """Columns, rows, whether rows were left out because these have enough characters, and the engine."""
 
 
@@ -263,7 +263,7 @@ def _is_idle(spark: "SparkSession") -> bool:
 
 def _as_texts(
     names: Sequence[str], types: Sequence[str], schema: pa.Schema, first: First
-) -> tuple[list[models.SqlColumn], list[list[str | None]], bool]:
+) -> tuple[list[models.SqlColumnJson], list[list[str | None]], bool]:
     """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it.
 
     The last member tells whether rows are left out because of their characters.
@@ -281,7 +281,7 @@ def _as_texts(
         rows.append(texts)
     room.require(rows, "the first row", "Ask for less, or use auditlake sql.")
     columns = [
-        models.SqlColumn(
+        models.SqlColumnJson(
             name=name,
             type=kind,
             numeric=pa.types.is_integer(field.type)
@@ -301,7 +301,7 @@ def _type_name(kind: pa.DataType) -> str:
     return _TYPE_NAMES.get(str(kind), str(kind))
 
 
-def completions(resources: Resources, asked: OfCompletion) -> models.Completions:
+def completions(resources: Resources, asked: OfCompletion) -> models.CompletionsJson:
     """Complete a statement at the cursor."""
     reader = resources.reader()
     known = reader.known
@@ -310,4 +310,6 @@ def completions(resources: Resources, asked: OfCompletion) -> models.Completions
         for name, table in known.tables_at(known.now_lsn).items()
     }
     found = islice(complete(asked.sql, tables, asked.rest), _MOST_COMPLETIONS)
-    return models.Completions(completions=[models.Completion(text=text, replaces=count) for text, count in found])
+    return models.CompletionsJson(
+        completions=[models.CompletionJson(text=text, replaces=count) for text, count in found]
+    )

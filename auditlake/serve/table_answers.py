@@ -40,13 +40,13 @@ class Listed(At):
     limit: int = Field(default=50, ge=1, le=200)
 
 
-class OfTable(At):
+class OneTable(At):
     """A table."""
 
     table: str = Field(description="Name of the table, as schema.table.", max_length=300)
 
 
-class OfRows(OfTable):
+class OfRows(OneTable):
     """Rows of a table."""
 
     where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
@@ -55,21 +55,21 @@ class OfRows(OfTable):
     limit: int = Field(default=50, ge=1, description="Number of rows; at most 500.")
 
 
-class OfFacets(OfTable):
+class OfFacets(OneTable):
     """A column, and filters on the rows."""
 
     column: str
     where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
 
 
-class OfNeighbour(OfTable):
+class OfNeighbour(OneTable):
     """A key, and a direction."""
 
     key: list[str] = Field(description="The row's key, in the order of the key's columns.", max_length=32)
     way: Literal["previous", "next"] = "next"
 
 
-class OfFind(OfTable):
+class OfFind(OneTable):
     """A value that a row has or had."""
 
     value: str = Field(description="The value.", max_length=10_000)
@@ -78,7 +78,7 @@ class OfFind(OfTable):
     limit: int = Field(default=25, ge=1, le=100)
 
 
-def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableState, models.Moment]:
+def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableState, models.MomentJson]:
     """Return a table at a moment.
 
     Raises BadUsage, NotAnswerable.
@@ -90,9 +90,9 @@ def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableStat
     return TableState(reader, table, lsn), shown
 
 
-def column_model(column: Column) -> models.Column:
+def column_model(column: Column) -> models.ColumnJson:
     """Describe a column."""
-    return models.Column(
+    return models.ColumnJson(
         name=column.name,
         type=type_name(column.type_oid, column.typmod),
         key=column.key,
@@ -101,7 +101,7 @@ def column_model(column: Column) -> models.Column:
     )
 
 
-def list_tables(resources: Resources, asked: Listed) -> models.Tables:
+def list_tables(resources: Resources, asked: Listed) -> models.TablesJson:
     """List the tables with the number of their rows."""
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
@@ -109,12 +109,12 @@ def list_tables(resources: Resources, asked: Listed) -> models.Tables:
     names = [table for name, table in sorted(reader.known.tables_at(lsn).items()) if contained in str(name).casefold()]
     page = names[asked.offset : asked.offset + asked.limit]
     tables = [_summary(resources, reader, table, lsn, asked.at) for table in page]
-    return models.Tables(at=at, total=len(names), tables=tables)
+    return models.TablesJson(at=at, total=len(names), tables=tables)
 
 
 def _summary(
     resources: Resources, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None
-) -> models.TableSummary:
+) -> models.TableSummaryJson:
     name, parked = str(table.name_at(lsn)), reader.known.parked.get(table.name)
     reason = None if parked is None or parked.ended else parked.reason
     try:
@@ -126,11 +126,11 @@ def _summary(
         problem = exc if isinstance(exc, AuditlakeError) else failure(exc)
         if problem is None:
             raise
-        return models.TableSummary(
+        return models.TableSummaryJson(
             table=name, rows=None, columns=None, problem=problem.message, hint=problem.hint, parked=reason
         )
     columns = len(reader.columns_at(table, lsn))
-    return models.TableSummary(table=name, rows=count, columns=columns, problem=None, hint=None, parked=reason)
+    return models.TableSummaryJson(table=name, rows=count, columns=columns, problem=None, hint=None, parked=reason)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _count(
     return found
 
 
-def rows(resources: Resources, asked: OfRows) -> models.Rows:
+def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
     """Return a page of the rows of a table.
 
     Raises BadUsage, NotAnswerable.
@@ -179,7 +179,7 @@ def rows(resources: Resources, asked: OfRows) -> models.Rows:
     room = Room()
     shown = room.fitting(_row_models(state, found))
     room.require(shown, "the first row", f"Ask for the rows after it (offset {asked.offset + 1}), or export the table.")
-    return models.Rows(
+    return models.RowsJson(
         at=at,
         table=state.name,
         columns=[column_model(column) for column in state.columns],
@@ -193,13 +193,13 @@ def rows(resources: Resources, asked: OfRows) -> models.Rows:
     )
 
 
-def _row_models(state: TableState, found: pa.Table) -> Iterator[models.Row]:
+def _row_models(state: TableState, found: pa.Table) -> Iterator[models.RowJson]:
     keys = [column.name for column in state.key]
     for row in found.to_pylist():
-        yield models.Row(values=list(row.values()), key=[str(row[name]) for name in keys] if keys else None)
+        yield models.RowJson(values=list(row.values()), key=[str(row[name]) for name in keys] if keys else None)
 
 
-def neighbour(resources: Resources, asked: OfNeighbour) -> models.Neighbour:
+def neighbour(resources: Resources, asked: OfNeighbour) -> models.NeighbourJson:
     """Return the key of the row before or after a key, in the order of keys.
 
     Raises BadUsage, NotAnswerable.
@@ -208,10 +208,10 @@ def neighbour(resources: Resources, asked: OfNeighbour) -> models.Neighbour:
     with _opened(resources, state) as opened:
         found = opened().beside(asked.key, forwards=asked.way == "next")
     key = None if found is None else next(_row_models(state, found)).key
-    return models.Neighbour(at=at, table=state.name, key=key)
+    return models.NeighbourJson(at=at, table=state.name, key=key)
 
 
-def facets(resources: Resources, asked: OfFacets) -> models.Facets:
+def facets(resources: Resources, asked: OfFacets) -> models.FacetsJson:
     """Return the most frequent values of a column."""
     state, at = state_of(resources, asked.table, asked.at)
     where = parse_filters(asked.where, state.by_name)
@@ -226,9 +226,9 @@ def facets(resources: Resources, asked: OfFacets) -> models.Facets:
     values = None
     if found is not None:
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
-        values = Room().fitting(models.Facet(value=value, rows=count) for value, count in ranked[:_MOST_FACETS])
+        values = Room().fitting(models.FacetJson(value=value, rows=count) for value, count in ranked[:_MOST_FACETS])
     distinct = None if found is None else len(found)
-    return models.Facets(at=at, table=state.name, column=column.name, distinct=distinct, values=values)
+    return models.FacetsJson(at=at, table=state.name, column=column.name, distinct=distinct, values=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class Search:
         return " or ".join(parts) or "false"
 
 
-def find(resources: Resources, asked: OfFind) -> models.Finds:
+def find_rows(resources: Resources, asked: OfFind) -> models.FindsJson:
     """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
 
     Columns that the table does not have any more are searched too; those with a match are shown after the others.
@@ -274,7 +274,7 @@ def find(resources: Resources, asked: OfFind) -> models.Finds:
     room = Room()
     fitting = room.fitting(found[: asked.limit])
     room.require(fitting, "the first row", "auditlake sql shows it, FOR SYSTEM_TIME ALL.")
-    return models.Finds(
+    return models.FindsJson(
         at=at,
         table=state.name,
         columns=[column_model(column) for column in shown.values()],
@@ -379,10 +379,10 @@ def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
     shown: Mapping[str, Column],
     last: Version,
     versions: Sequence[Version],
-) -> models.Found:
+) -> models.FoundJson:
     """Describe a row by its last matching version, in the columns that are shown, by their own names."""
     end = last.end
-    return models.Found(
+    return models.FoundJson(
         key=list(last.key) if state.table.key else None,
         state="exists" if any(version.end is None for version in versions) else "deleted",
         columns=[shown[name].name for name in search.matches(last.values)],

@@ -36,7 +36,7 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
-from auditlake.serve.held_tables import Held, Rows
+from auditlake.serve.held_tables import Held, HeldRows
 from auditlake.values.exact_text import exact_texts
 
 if TYPE_CHECKING:
@@ -180,10 +180,10 @@ class TableState:
         return sql, [value for _, values in conditions for value in values]
 
     @property
-    def held_rows(self) -> Rows:
+    def held_rows(self) -> HeldRows:
         """The rows of the history in this state."""
         table = self.reader.known.tables[self.table.name]
-        return Rows.of_state(table, self.lsn, self.columns, Order(None, False, self.key).sql())
+        return HeldRows.of_state(table, self.lsn, self.columns, Order(None, False, self.key).sql())
 
 
 class OpenState:

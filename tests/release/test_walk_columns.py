@@ -21,7 +21,7 @@ import auditlake
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.audit.answers import DeletedRow, RowEvent
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
-from auditlake.audit.json_output import content, deleted, event
+from auditlake.audit.json_output import content_fields, deleted_fields, event_fields
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import deleted_rows
@@ -222,16 +222,19 @@ def _audit(walk: Walk) -> list[object]:
     reader = Reader(walk.lake, datetime(2026, 11, 21, tzinfo=UTC))
     end = reader.moment(None)
     span = Span(walk.moments[0][0], end)
-    said: list[object] = [content(each) for t in find(reader, span, Wanted(), None) for each in contents(reader, t)]
+    said: list[object] = [
+        content_fields(each) for t in find(reader, span, Wanted(), None) for each in contents(reader, t)
+    ]
     for table in (reader.table("keyed"), reader.table("parts")):
         names = {column.name for column in reader.columns_at(table, end)}
         said += [lsns_of_table(reader, table, span, None, name) for name in sorted(names)]
         said += [
-            deleted(DeletedRow.of(reader, table, row, None), table.name) for row in deleted_rows(reader, table, span)
+            deleted_fields(DeletedRow.of(reader, table, row, None), table.name)
+            for row in deleted_rows(reader, table, span)
         ]
         keys = _KEYS[table.name.table]
         for life in (life_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys):
-            said += [event(each, full=True) for each in life.entries() if isinstance(each, RowEvent)]
+            said += [event_fields(each, full=True) for each in life.entries() if isinstance(each, RowEvent)]
         blames = (blame_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys)
         said += [(each.column, each.text, each.commit) for found in blames for each in found.columns]
     for (one, was), (other, now) in (*pairwise(walk.moments), (walk.moments[0], walk.moments[-1])):

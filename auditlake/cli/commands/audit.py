@@ -99,7 +99,9 @@ def log(settings: Settings, *, follow: bool, as_json: bool, **asked: Any) -> Non
         listed = reversed(list(found)) if follow else found
         with stopped_by_signals() as stop:
             for each in follow_log(reader, question, listed, stop) if follow else listed:
-                click.echo(objects.line(objects.transaction(each))) if as_json else show_log_line(each, reader.now)
+                click.echo(objects.line(objects.transaction_fields(each))) if as_json else show_log_line(
+                    each, reader.now
+                )
         return
     show_log(found, reader.now)
 
@@ -128,9 +130,9 @@ def show(settings: Settings, transaction: str, *, as_json: bool) -> None:
     if not as_json:
         show_transaction(found, contents(reader, found), reader.now)
         return
-    click.echo(objects.line({"kind": "transaction", **objects.transaction(found)}))
+    click.echo(objects.line({"kind": "transaction", **objects.transaction_fields(found)}))
     for each in contents(reader, found):
-        click.echo(objects.line(objects.content(each)))
+        click.echo(objects.line(objects.content_fields(each)))
 
 
 @click.command(cls=DashedCommand)
@@ -165,12 +167,12 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
         say(never(life.table, life.span.upto))
     for each in life.entries():
         if isinstance(each, Gap):
-            fields = objects.gap(each)
+            fields = objects.gap_fields(each)
             click.echo(objects.line(fields)) if as_json else show_gap(
                 f"gap {fields['lsn']} to {fields['to_lsn']}: {fields['reason']}"
             )
         elif as_json:
-            click.echo(objects.line(objects.event(each, full=full)))
+            click.echo(objects.line(objects.event_fields(each, full=full)))
         else:
             show_event(each, reader.now, full=full)
 
@@ -256,7 +258,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
         return
     if as_json:
         for each in found.columns:
-            click.echo(objects.line(objects.blame(each)))
+            click.echo(objects.line(objects.blame_fields(each)))
         return
     deleted, op = found.columns[0].deleted, found.columns[0].deleted_by
     if deleted is not None:
@@ -291,7 +293,7 @@ def deleted(settings: Settings, table: str, since: str | None, until: str | None
         show_deleted(rows, reader.columns_at(named, reader.span(None, until).upto), reader.now)
         return
     for each in rows:
-        click.echo(objects.line(objects.deleted(each, named.name)))
+        click.echo(objects.line(objects.deleted_fields(each, named.name)))
 
 
 COMMANDS = (log, show, row, diff, blame, deleted)

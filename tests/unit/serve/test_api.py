@@ -21,7 +21,7 @@ from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
 from auditlake.serve import bounds
-from auditlake.serve.held_tables import Held, HeldTables, Rows
+from auditlake.serve.held_tables import Held, HeldRows, HeldTables
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
 from auditlake.store.place import parse_url
@@ -49,7 +49,7 @@ class _AtOnce(HeldTables):
     """Held tables that are waited for: no answer comes from the files."""
 
     @contextmanager
-    def using(self, reader: Reader, rows: Rows, *, request: bool = True) -> Iterator[Held | None]:
+    def using(self, reader: Reader, rows: HeldRows, *, request: bool = True) -> Iterator[Held | None]:
         with super().using(reader, rows):
             self.wait()
         with super().using(reader, rows, request=request) as held:

@@ -119,8 +119,10 @@ def test_unknown_stretches_are_drawn_within_the_chart() -> None:
     """From the begin if none is known, to the end if there is none; a short one is still seen, one outside is not."""
 
     def path(*bounds: tuple[int | None, int | None]) -> str:
-        unknown = [models.Stretch(table=None, lsn="0/1", to_lsn=None, from_us=a, to_us=b, reason="") for a, b in bounds]
-        drawn = models.Timeline(
+        unknown = [
+            models.StretchJson(table=None, lsn="0/1", to_lsn=None, from_us=a, to_us=b, reason="") for a, b in bounds
+        ]
+        drawn = models.TimelineJson(
             first_us=0, last_us=100, from_us=0, to_us=100, commits=0, bars=[], unknown=unknown, unknown_count=0
         )
         return unknown_path(drawn)
@@ -175,8 +177,8 @@ def test_tables_are_filtered_by_name(page: Page) -> None:
 def test_a_chart_without_a_line_is_not_shown() -> None:
     """Of one value, of none, or of zeros."""
 
-    def chart(*values: float | None) -> models.Chart:
-        return models.Chart(name="a", unit="b", times_us=list(range(len(values))), values=list(values))
+    def chart(*values: float | None) -> models.ChartJson:
+        return models.ChartJson(name="a", unit="b", times_us=list(range(len(values))), values=list(values))
 
     assert [has_line(chart(*each)) for each in ((), (1,), (None, 1), (0, 0), (0, 1), (2, None, 2))] == [
         *4 * [False],
