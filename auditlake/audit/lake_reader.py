@@ -22,17 +22,14 @@ from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow_versions
+from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
+from auditlake.temporal.knowledge import not_followed, require_state
 from auditlake.temporal.moments import (
     Known,
     begins_at,
-    check_gaps,
-    check_horizon,
-    check_known,
-    check_parked,
     just_before,
     read_known,
     resolve,
@@ -271,11 +268,8 @@ class Reader:
         Raises NotAnswerable.
         """
         moment = None if when is None else parse_when(when, self.now)
-        check_horizon(table, lsn, moment)
-        check_known(self.known, table, lsn)
-        check_parked(self.known, table, lsn, moment)
+        require_state(self.known, table, lsn, moment)
         self._check_followed(table, lsn)
-        check_gaps(self.known, table, lsn, lsn, moment)
 
     def followed_to(self, table: HistoryTable, lsn: Lsn) -> Followed:
         """Return what follows from the schema changes of a table up to `lsn` that are not applied yet.
@@ -302,18 +296,9 @@ class Reader:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
         followed = self.followed_to(table, lsn)
         if followed.cut_at is not None:
-            last = Lsn(followed.cut_at - 1)
-            raise NotAnswerable(
-                f"{table.label} cannot be shown as of {lsn} yet: its key or the columns of its rows change after "
-                f"{last}",
-                NOT_APPLIED,
-            )
+            raise not_followed(table, lsn, Lsn(followed.cut_at - 1), None)
         if followed.refusal is not None and followed.refused_at is not None:
-            last = Lsn(followed.refused_at - 1)
-            raise NotAnswerable(
-                f"{table.label} cannot be shown as of {lsn}: it is known up to {last}: {followed.refusal.message}",
-                f"Ask for a moment up to {last}. {followed.refusal.hint}",
-            )
+            raise not_followed(table, lsn, Lsn(followed.refused_at - 1), followed.refusal)
 
     def gaps_of(self, table: HistoryTable) -> list[Gap]:
         """Return the gaps of a table."""

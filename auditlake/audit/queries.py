@@ -23,7 +23,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import Column
-from auditlake.temporal.moments import say_erased
+from auditlake.temporal.knowledge import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import is_when
 

@@ -37,7 +37,7 @@ from auditlake.pgoutput.attribution import Context, ContextInForce, context_text
 from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.moments import say_erased
+from auditlake.temporal.knowledge import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 

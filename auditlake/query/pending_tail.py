@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from auditlake.apply.tails import Log, Schemas, Tail, find_tails
 from auditlake.delta.sql import read_version, select
-from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_in_state
 from auditlake.lake.history import RESERVED, HistoryTable
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
 from auditlake.relation import Column
-from auditlake.schema.evolution import NOT_APPLIED, find_shapes
+from auditlake.schema.evolution import find_shapes
+from auditlake.temporal.knowledge import not_followed
 from auditlake.temporal.moments import Known
 
 _TOUCHED = """
@@ -74,17 +74,8 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
         return Tails(known, {})
     found = [(tail, last) for last, tables in due.items() for tail in _up_to(known, tables, last)]
     for tail, last in found:
-        if tail.is_cut:
-            raise NotAnswerable(
-                f"{tail.table.label} cannot be shown as of {last} yet: its key or the columns of its rows change after"
-                f" {tail.upto}",
-                NOT_APPLIED,
-            )
-        if tail.refusal is not None:
-            raise NotAnswerable(
-                f"asked for {tail.table.label} as of {last}, it is known up to {tail.upto}: {tail.refusal.message}",
-                f"Ask for a moment up to {tail.upto}. {tail.refusal.hint}",
-            )
+        if tail.is_cut or tail.refusal is not None:
+            raise not_followed(tail.table, last, tail.upto, None if tail.is_cut else tail.refusal)
     return Tails(known, {(tail.table, last): tail for tail, last in found})
 
 

@@ -25,7 +25,8 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.temporal.as_of_predicate import ends_after_sql
-from auditlake.temporal.moments import Known, check_gaps, check_horizon, check_known, check_parked, just_before, resolve
+from auditlake.temporal.knowledge import require_period, require_state
+from auditlake.temporal.moments import Known, just_before, resolve
 from auditlake.temporal.when import AtTime, When
 
 
@@ -139,10 +140,7 @@ def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
 
     Raises NotAnswerable if the table is not known at that LSN.
     """
-    check_horizon(table, lsn, when)
-    check_known(known, table, lsn)
-    check_parked(known, table, lsn, when)
-    check_gaps(known, table, lsn, lsn, when)
+    require_state(known, table, lsn, when)
     return State(lsn)
 
 
@@ -162,11 +160,7 @@ def select_period(known: Known, table: HistoryTable, period: Period) -> Selectio
 
 def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
     start, end = resolve(known, period.start), resolve(known, period.end)
-    check_horizon(table, start, period.start)
-    check_horizon(table, end, period.end)
-    check_known(known, table, end)
-    check_parked(known, table, end, period.end)
-    check_gaps(known, table, start, end, period.start, period.end)
+    require_period(known, table, (start, period.start), (end, period.end))
     if _reversed(period.start, start, period.end, end):
         return None
     match period:

@@ -44,11 +44,6 @@ from auditlake.values.types import is_widened
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
 ANEW = f"{_KEPT} {RENEWED_BY_FOLLOW}"
 
-NOT_APPLIED = (
-    "It can be shown once auditlake follow or auditlake apply has applied that change: run one of them, or watch the"
-    " table's position in auditlake status."
-)
-
 NOT_ASKED = f"Run auditlake follow, or auditlake capture and then auditlake apply: capture asks. {_KEPT}"
 """Capture asks when it starts, and about each new version of a table whose history it knows."""
 

@@ -35,6 +35,7 @@ from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OneTable
 from auditlake.sql_names import standard_literal
+from auditlake.temporal.knowledge import unknown
 from auditlake.temporal.when import format_us
 
 _MOST_CHANGES = 50_000
@@ -322,9 +323,9 @@ class _Column:
 
 
 def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.GapJson]:
-    parked = reader.known.parked.get(table.name)
-    if parked is not None and not parked.ended and parked.lsn <= lsn:
-        yield models.GapJson(lsn=str(parked.lsn), to_lsn=None, reason=parked.reason)
+    for each in unknown(reader.known, table):
+        if each.upto is None and each.after <= lsn:
+            yield models.GapJson(lsn=str(each.after), to_lsn=None, reason=each.reason)
 
 
 def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifferenceJson:

@@ -28,6 +28,7 @@ from auditlake.serve import models
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.timeline import Timeline
 from auditlake.status import Status, as_json, judge, read_status
+from auditlake.temporal.knowledge import unknown
 from auditlake.temporal.when import format_us
 
 _SAMPLES = 2_000
@@ -99,7 +100,7 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
     if end <= begin:
         raise NotAnswerable("the period is empty: from_us is not before to_us", "Ask for a longer one.")
     bars = commits.bars(begin, end, asked.bars)
-    unknown = list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table)))
+    stretches = list(_unknown(reader, commits, None if asked.table is None else reader.table(asked.table)))
     return models.TimelineJson(
         first_us=first[1] if first else None,
         last_us=last[1] if last else None,
@@ -107,33 +108,23 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
         to_us=end,
         commits=sum(bar.commits for bar in bars),
         bars=[models.BarJson.model_validate(bar) for bar in bars],
-        unknown=unknown[:_MOST_UNKNOWN],
-        unknown_count=len(unknown),
+        unknown=stretches[:_MOST_UNKNOWN],
+        unknown_count=len(stretches),
     )
 
 
 def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
     """Yield the gaps, and what is parked, of a table or of all."""
-    for gap in reader.known.gaps if table is None else reader.gaps_of(table):
-        name = reader.known.tables.get(gap.table) if gap.table is not None else None
+    for each in unknown(reader.known, table):
+        name = None if each.table is None else reader.known.tables.get(each.table)
         yield models.StretchJson(
             table=None if name is None else str(name.last_name),
-            lsn=str(gap.lsn_from),
-            to_lsn=str(gap.lsn_to),
-            from_us=gap.from_us or commits.time_us(gap.lsn_from),
-            to_us=gap.to_us or commits.time_us(gap.lsn_to),
-            reason=gap.reason,
+            lsn=str(each.after),
+            to_lsn=None if each.upto is None else str(each.upto),
+            from_us=each.from_us or commits.time_us(each.after),
+            to_us=None if each.upto is None else each.to_us or commits.time_us(each.upto),
+            reason=each.reason,
         )
-    for parked in reader.known.parked.values():
-        if not parked.ended and (table is None or table.name == parked.table):
-            yield models.StretchJson(
-                table=str(reader.known.tables[parked.table].last_name),
-                lsn=str(parked.lsn),
-                to_lsn=None,
-                from_us=parked.time_us or commits.time_us(parked.lsn),
-                to_us=None,
-                reason=parked.reason,
-            )
 
 
 class OtherCommit(models.Model):

@@ -1,4 +1,4 @@
-"""Moments: resolve a WHEN to a commit LSN, and check that the lake can answer for it. Reads Delta without a JVM.
+"""Moments: resolve a WHEN to a commit LSN. Reads Delta without a JVM.
 
 `read_known` reads the state of a lake once, the positions before the histories. A statement is answered from that one
 state, so all its tables are read at one LSN even if the lake moves on meanwhile.
@@ -18,22 +18,20 @@ from typing import assert_never
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.belonging import require_together
-from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, in_force, read_records, refuse
+from auditlake.lake.parking import Cause, Parked, in_force, read_records
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
 from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
-from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.store.files import AtOnce, read_each
-from auditlake.store.place import Place, by_requests
+from auditlake.store.place import by_requests
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -352,144 +350,6 @@ def just_before(known: Known, when: When) -> Lsn:
         return last_up_to(known, when.time_us - 1) or Lsn(0)
     lsn = resolve(known, when)
     return lsn if isinstance(when, AtNow) else Lsn(lsn - 1)  # now is later than the last commit
-
-
-def check_horizon(table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    """Check that the history of `table` begins at or before `lsn`, and that no version of then has expired.
-
-    Raises NotAnswerable.
-    """
-    asked, horizon = _asked(lsn, when), table.horizon
-    hint = f"Ask for a later moment; {horizon} is the first that can be answered."
-    if lsn < horizon and table.has_expired:
-        raise NotAnswerable(
-            f"asked for {table.label} as of {asked}, its versions that ended up to {horizon} have expired: [retention] "
-            "does not keep them longer",
-            hint,
-        )
-    if lsn < horizon:
-        raise NotAnswerable(f"asked for {table.label} as of {asked}, its history begins at {horizon}", hint)
-
-
-def _asked(lsn: Lsn, when: When | None) -> str:
-    return f"{lsn}" if when is None or str(when) == str(lsn) else f"{when} ({lsn})"
-
-
-def check_known(known: Known, table: HistoryTable, lsn: Lsn) -> None:
-    """Check that every change of `table` up to `lsn` is in the lake.
-
-    Raises NotAnswerable.
-    """
-    last = Lsn(max(known.positions.known_lsn, table.position))
-    if lsn > last:
-        raise NotAnswerable(f"asked for {table.label} as of {lsn}, it is known up to {last}", catch_up(known))
-
-
-def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    """Check that `table` is not parked before `lsn`, to which `when` resolved; None is the lake's latest state.
-
-    Raises NotAnswerable.
-    """
-    parked = known.parked.get(table.name)
-    if parked is None:
-        return
-    last = Lsn(max(parked.lsn, table.horizon))
-    if lsn == table.resynced:  # that snapshot is exact, whatever came before or after
-        return
-    if lsn > last or (parked.silent and _is_after(when, parked)):
-        raise refuse(replace(parked, lsn=last), _asked(lsn, when), table.label)
-
-
-def _is_after(when: When | None, parked: Parked) -> bool:
-    """Return whether a moment may be after the last known state of a table that changed outside of the stream."""
-    if isinstance(when, AtTime):
-        return parked.time_us is None or when.time_us > parked.time_us
-    return when is None or isinstance(when, AtNow)
-
-
-def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
-    """Report the erasures of what `table` had in [`first`, `last`], each once in a process."""
-    for each in () if by_requests(lake.root) else read_erasures(lake):  # which costs a question a request
-        if each.name == table.name and each.meets(first, last) and (lake.root, each.number) not in _said:
-            _said.add((lake.root, each.number))
-            when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"
-            who = f"by {each.by} at {format_us(each.time_us)}: {each.reason}"
-            say(f"erased: {each.what}, as it was {when}, {who}; the answer has NULL there, or lacks the row")
-
-
-_said: set[tuple[Place, int]] = set()
-"""The erasures that were reported."""
-
-
-def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
-    """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
-
-    Nor may one end after now: the table has changed since the last commit that is known. With `known.allow_gaps`, print
-    a message instead: the answer then has only the known changes. What was erased there is reported, too.
-
-    Raises NotAnswerable.
-    """
-    for gap in (each for each in known.gaps if each.is_of(table.name)):
-        is_ahead = _is_now(whens, first, last) and gap.lsn_to > max(last, known.positions.known_lsn)
-        if not (is_ahead or gap.meets(table.name, first, last) or _in_time(gap, first, last, whens)):
-            continue
-        asked = f"as of {_asked(first, whens[0] if whens else None)}" if first == last else f"from {first} to {last}"
-        missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
-        if not known.allow_gaps:
-            raise _ahead(known, table, gap) if is_ahead else _inside(known, table, gap, f"{asked}, {missing}")
-        say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
-    say_erased(known.lake, table, first, last)
-
-
-def _is_now(whens: Sequence[When | None], first: Lsn, last: Lsn) -> bool:
-    return any(when is None or isinstance(when, AtNow) for when, _ in zip(whens, (first, last), strict=False))
-
-
-def _ahead(known: Known, table: HistoryTable, gap: Gap) -> NotAnswerable:
-    """Return the error for now if a gap ends after it: the table has changed since, and capture has not passed that."""
-    return NotAnswerable(
-        f"asked for {table.label} as of now, it is known again from {gap.lsn_to} on, and this lake knows every commit "
-        f"up to {known.positions.known_lsn}: {gap.reason}",
-        catch_up(known),
-    )
-
-
-def _inside(known: Known, table: HistoryTable, gap: Gap, asked: str) -> NotAnswerable:
-    edges = " and ".join(f"LSN {lsn}" for lsn in _edges(known, table, gap))
-    offer = f"{edges} can be answered; " if edges else ""
-    return NotAnswerable(
-        f"asked for {table.label} {asked}",
-        f"{offer}auditlake.gaps lists what is missing. With --allow-gap, the last known state before a gap stands for"
-        " every state inside it.",
-    )
-
-
-def _edges(known: Known, table: HistoryTable, gap: Gap) -> list[Lsn]:
-    """Return the LSNs before and after a gap, and others that overlap it, for which the table can be answered."""
-    first, last = gap.lsn_from, gap.lsn_to
-    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: each.lsn_from):
-        if each.lsn_from < last < each.lsn_to:
-            last = each.lsn_to
-    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: -each.lsn_to):
-        if each.lsn_from < first < each.lsn_to:
-            first = each.lsn_from
-    return [lsn for lsn in (first, last) if _is_answered(known, table, lsn)]
-
-
-def _is_answered(known: Known, table: HistoryTable, lsn: Lsn) -> bool:
-    """Return whether the table can be answered as of an LSN, as far as this is outside of all gaps."""
-    try:
-        check_horizon(table, lsn, None)
-        check_known(known, table, lsn)
-        check_parked(known, table, lsn, AtLsn(lsn))
-    except NotAnswerable:
-        return False
-    return True
-
-
-def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:
-    ends = zip(whens, (first, last), strict=False)
-    return any(isinstance(when, AtTime) and gap.contains_time(when.time_us, lsn) for when, lsn in ends)
 
 
 def _at_time(known: Known, when: AtTime) -> Lsn:

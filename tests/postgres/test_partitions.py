@@ -17,7 +17,8 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect
-from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.knowledge import check_parked
+from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake

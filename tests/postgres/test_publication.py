@@ -20,7 +20,8 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.publication import read_membership, read_publication
-from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.knowledge import check_parked
+from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
 from tests.capture_lake import make_lake

@@ -26,7 +26,8 @@ from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.server import wal_end
 from auditlake.store import files
-from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.knowledge import check_parked
+from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtNow
 from tests import command, oracle
 from tests.capture_lake import make_lake

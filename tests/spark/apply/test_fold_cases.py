@@ -20,7 +20,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, check_reached, park
 from auditlake.lsn import Lsn
 from auditlake.spark.planning import read_version
-from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.knowledge import check_parked
+from auditlake.temporal.moments import read_known
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
 from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import (
