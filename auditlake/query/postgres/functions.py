@@ -84,10 +84,23 @@ _FOR = (
 )
 
 
+_MOST_BYTES = 16 << 20
+"""Of a text that a function makes longer than its arguments: DuckDB's limit of memory does not count texts."""
+_TOO_LONG = failed("a text would have more than 16 MB")
+_REPEATED = (
+    f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
+    " else repeat({0}, {1}) end"
+)
+_REPLACED = (
+    f"case when strlen({{0}}) // greatest(strlen({{1}}), 1) * strlen({{2}}) > {_MOST_BYTES} then {_TOO_LONG}"
+    " else replace({0}, {1}, {2}) end"
+)
+
+
 def _padded(function: str, fill: str) -> str:
     """Return a text filled up or cut; an empty filling fills nothing."""
     return (
-        f"case when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
+        f"case when {fill} = '' then left({{0}}, greatest({{1}}, 0)) when {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
         f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
     )
 
@@ -105,8 +118,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "reverse": (Form((TEXT,), TEXT, "array_to_string(list_reverse(string_split({0}, '')), '')"),),
     "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
     "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
-    "repeat": (Form((TEXT, INT4), TEXT, "case when {1} < 0 then left({0}, 0) else repeat({0}, {1}) end"),),
-    "replace": (Form((TEXT, TEXT, TEXT), TEXT, "replace({0}, {1}, {2})"),),
+    "repeat": (Form((TEXT, INT4), TEXT, _REPEATED),),
+    "replace": (Form((TEXT, TEXT, TEXT), TEXT, _REPLACED),),
     "strpos": (Form((TEXT, TEXT), INT4, f"cast({_WHOLE_TEXT} as integer)"),),
     "substring": (Form((TEXT, INT4), TEXT, _FROM), Form((TEXT, INT4, INT4), TEXT, _FOR)),
     "split_part": (Form((TEXT, TEXT, INT4), TEXT, _PART),),

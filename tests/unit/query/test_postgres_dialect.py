@@ -169,6 +169,24 @@ def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> 
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "repeat('a', 2000000000)",
+        "repeat(repeat('a', 4000), 5000)",
+        "lpad('a', 2000000000)",
+        "rpad('a', 2000000000, 'xy')",
+        "replace(repeat('a', 1000000), 'a', repeat('b', 10000))",
+    ],
+)
+def test_a_function_makes_no_text_of_gigabytes(state: LakeState, value: str) -> None:
+    """DuckDB's limit of memory does not count texts."""
+    with pytest.raises(BadUsage, match="a text would have more than 16 MB"):
+        _rows(state, f"select length({value})")
+    with pytest.raises(BadUsage, match="a text would have more than 16 MB"):
+        _rows(state, f"select length({value.replace('0)', '0 + id::int)')}) from orders")
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         f"select 1::float8{' + 1' * 40}",
