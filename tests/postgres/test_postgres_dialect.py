@@ -65,6 +65,7 @@ REFUSED = (
     "with t as (select 1) values (1)",
     "select sum(x::numeric) from (values ('1'), ('-Infinity')) v(x)",
     "select my_all(vip) filter (where id > 1) over (order by id) from customers",
+    "select 7 in (select qty from orders) as k, count(*) from orders group by rollup ((7 in (select qty from orders)))",
 )
 """Statements that are refused by name."""
 

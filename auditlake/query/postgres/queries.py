@@ -488,6 +488,9 @@ class _Select:
         if clause.args.get("all") is not None:
             raise Refused(clause, "GROUP BY DISTINCT")
         items = [self._group_item(each, columns) for each in clause.expressions]
+        if any(type(each) in _GROUPINGS for each in clause.expressions) and any("select " in each for each in items):
+            # DuckDB takes it for a constant of the result, and shows it where the key is not grouped by
+            raise Refused(clause, "a subquery as a key of grouping sets", "Compute it in a subquery of FROM.")
         return f" group by {', '.join([*items, *self._determined(items)])}"
 
     def _determined(self, keys: Sequence[str]) -> list[str]:

@@ -407,3 +407,4 @@ select string_agg(distinct email, ',' order by email::text) from customers
 select string_agg(distinct email, ',' order by email) from customers
 select my_all(vip) filter (where id > 1) over (order by id) from customers
 select c.name as nombre, upper(c.name), (select count(*) from orders o where o.customer_id = c.id and c.vip) from customers c group by c.id order by c.born, c.id
+select 7 in (select qty from orders) as k, count(*) from orders group by rollup ((7 in (select qty from orders)))
