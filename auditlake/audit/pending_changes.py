@@ -10,7 +10,6 @@ A tail is every change above the table's position, up to a limit.
 The rows before the tail (`base`) are the open versions of the keys that it touches; of all keys if it has a TRUNCATE.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -169,39 +168,11 @@ class Tail:
         ]
         return f"exists (select 1 from keys where {' and '.join(same)})" if same else "true"
 
-    def ended(self) -> tuple[pa.Table, pa.Table] | None:
-        """Return the touched keys that exist at the end of the tail, and those that do not.
-
-        Returns None if the tail has a TRUNCATE or a key change, by which keys depend on each other.
-        """
-        keys = self.touched(self._table.position)
-        if keys is None or pc.any(self._moved).as_py():
-            return None
-        alive = self.state(self._span.upto).select(self.key_columns)
-        return alive, keys.join(alive, keys=self.key_columns, join_type="left anti")
-
-    def only(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
-        """Return the rows that have one of these keys."""
-        return rows.join(keys, keys=self.key_columns, join_type="left semi")
-
-    def changes_of(self, keys: pa.Table) -> Iterator[Change]:
-        """Yield the changes of these keys, in order."""
-        numbers = pc.unique(self.only(self.effects, keys)["row"])
-        for row in self.rows.take(numbers.take(pc.sort_indices(numbers))).to_pylist():
-            yield change_of(row, self._reader)
-
-    def state(self, lsn: Lsn) -> pa.Table:
-        """Return the rows at `lsn` of the keys that the tail touches: value columns and `lsn`."""
-        count = int(np.searchsorted(self._lsn, lsn, side="right"))
-        winners = self._winners(count)
-        changed = self._values(winners.filter(pc.invert(winners["dead"])), count)
-        if (self._truncates < count).any():
-            return changed
-        rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
-        return pa.concat_tables([changed, rest.select(changed.column_names)], promote_options="permissive")
-
     def changed(self) -> pa.Table:
-        """Return the same at the end of the tail, which reads the open versions only for values that were not sent."""
+        """Return the rows at the end of the tail of the keys that it touches: value columns and `lsn`.
+
+        The open versions are read only for values that were not sent.
+        """
         winners = self._winners(self.rows.num_rows)
         return self._values(winners.filter(pc.invert(winners["dead"])), self.rows.num_rows)
 

@@ -1,7 +1,6 @@
 """Versions with PostgreSQL's text of every value: of a history as an Arrow table, or of few keys as objects.
 
-`versions_of` returns every version of some keys as of a moment. Above the table's position it folds the tail for these
-keys alone, with the same result as apply. A version that ends after the moment is open as of it. `KeyReads` has all
+`versions_of` returns every version of some keys as of a moment, from the overlay of history and tail (`audit.overlay`). A version that ends after the moment is open as of it. `KeyReads` has all
 reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
 """
 
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, States, Step, Values, changes_of, in_changes
+from auditlake.audit.changes import Change, Step, Values, changes_of, in_changes
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.history_conditions import HERE, bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
@@ -152,39 +151,6 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
             else Mark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
         )
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
-
-
-class Fold:
-    """Fold of changes into versions of few keys: one net version per key and commit, as in the history."""
-
-    def __init__(self, states: States, now: dict[Key, Version]) -> None:
-        self._states = states
-        self.open = now
-        self.closed: list[Version] = []
-
-    def commit(self, transaction: list[Change]) -> None:
-        """Apply one transaction."""
-        births: dict[Key, str] = {}
-        deaths: dict[Key, str] = {}
-        touched: set[Key] = set()
-        for change in transaction:
-            standing = set(self._states.rows) if change.op == "truncate" else set()
-            record(self._states.apply(change), standing, births, deaths)
-            if change.op != "truncate":
-                touched |= {change.key_before(self._states.key), change.key_after(self._states.key)}
-        for key in touched | set(deaths):
-            self._close(key, transaction[-1], deaths.get(key, "update"))
-            if key in self._states.rows:
-                begin = _mark(transaction[-1], births.get(key, "update"))
-                self.open[key] = Version(key, self._states.rows[key], begin, None)
-
-    def _close(self, key: Key, change: Change, op: str) -> None:
-        if key in self.open:
-            self.closed.append(replace(self.open.pop(key), end=_mark(change, op)))
-
-
-def _mark(change: Change, op: str) -> Mark:
-    return Mark(change.lsn, change.time_us, op, change.xid)
 
 
 def record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
