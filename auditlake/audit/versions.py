@@ -1,7 +1,8 @@
 """Versions with PostgreSQL's text of every value: of a history as an Arrow table, or of few keys as objects.
 
-`versions_of` returns every version of some keys as of a moment, from the overlay of history and tail (`audit.overlay`). A version that ends after the moment is open as of it. `KeyReads` has all
-reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
+`versions_of` returns every version of some keys as of a moment, from the overlay of history and tail (`audit.overlay`).
+A version that ends after the moment is open as of it. `KeyReads` has all reads of the history of a row (`row_history`),
+which finds the next key only in the versions of the last one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
