@@ -18,7 +18,7 @@ A schema change that the history cannot follow ends it (`schema.evolution`); `Re
 known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -35,10 +35,10 @@ from auditlake.audit.row_key import Key
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.sql import Bound, TableFiles, may_have, register, select, shared_cursor
 from auditlake.errors import InvariantBroken, Unsupported
-from auditlake.fold.in_duckdb import Fold, ToFold, in_shape
+from auditlake.fold.in_duckdb import Fold, ToFold, files_in_shape, in_shape
 from auditlake.fold.net import ENDS, KIND, RowKind
 from auditlake.fold.open_versions import BEGIN, contradiction, key_of, may_have_key_of
-from auditlake.lake.duckdb_rows import same_key
+from auditlake.lake.duckdb_rows import same_key, sql_type
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import is_open
 from auditlake.lsn import LAST_LSN, Lsn
@@ -90,10 +90,10 @@ class _Folded:
         places = {column.stored: f"k{n}" for n, column in enumerate(self.key)} or {name: name for name in BEGIN}
         return pa.table({stored: keys[name] for stored, name in places.items()})
 
-    def ended(self, connection: "DuckDBPyConnection", files: TableFiles) -> str:
-        """Return a query of the open versions in some files, with their ends."""
+    def ended(self, connection: "DuckDBPyConnection", rows: str) -> str:
+        """Return a query of open versions in the columns at the end of the tail, with their ends."""
         ends = ", ".join(f"g.{name} as {name}" for name in ENDS if name != _PART)
-        rows, gone = in_shape(connection, files, self.followed), register(connection, self.closes)
+        gone = register(connection, self.closes)
         return f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
 
     def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
@@ -102,7 +102,7 @@ class _Folded:
         Raises InvariantBroken.
         """
         files = opened.which(may_have_key_of(self._stored_keys(self.edges), self.key))
-        rows, edges = in_shape(connection, files, self.followed), register(connection, self.edges)
+        rows, edges = files_in_shape(connection, files, self.followed), register(connection, self.edges)
         met = connection.sql(f"select g.kind from ({rows}) h join {edges} g on {self.same('g')}").to_arrow_table()
         if reason := contradiction(self.edges["kind"], met["kind"]):
             raise InvariantBroken(f"the changes of {table.label} after {table.position} cannot be folded: {reason}")
@@ -114,12 +114,12 @@ class _Folded:
         ended = pc.and_(pc.equal(net["kind"], RowKind.CLOSE), pc.less_equal(net["_to_lsn"], int(lsn)))
         return (pc.sum(begun).as_py() or 0) - (pc.sum(ended).as_py() or 0)
 
-    def begun(self, wanted: Callable[[pa.Table], pa.Array] | None) -> pa.Table:
+    def begun(self, wanted: Callable[[pa.Table], pa.Array] | None, only: Container[str] | None) -> pa.Table:
         """Return the versions that begin in the tail, all or those that a mask of their periods chooses."""
         net = self._fold.net
         begins = pc.not_equal(net["kind"], RowKind.CLOSE)
         mask = begins if wanted is None else pc.and_(begins, wanted(net))
-        return self._fold.rows(mask).drop_columns([KIND, _PART])
+        return self._fold.rows(mask, only).drop_columns([KIND, _PART])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +176,36 @@ class Overlay:
         """Return a query of the versions, in all columns."""
         if self.folded is None:
             return self.files.sql(connection)
-        followed, may_end = self.folded.followed, self.folded.may_end
-        closed, opened = self.files.which(lambda file: not is_open(file)), self.files.which(is_open)
-        stay, end = opened.which(lambda file: not may_end(file)), opened.which(may_end)
-        parts = [f"from {register(connection, self.folded.begun(self.wanted))}"]
-        parts += [in_shape(connection, closed, followed, is_open=False)] if closed.files else []
-        parts += [in_shape(connection, stay, followed)] if stay.files else []
-        parts += [self.folded.ended(connection, end)] if end.files else []
-        return " union all by name ".join(parts)
+        closed, parts = self.files.which(lambda file: not is_open(file)), self._open_parts(connection, self.folded)
+        if closed.files:
+            parts.append(files_in_shape(connection, closed, self.folded.followed, is_open=False))
+        return " union all by name ".join(
+            [f"from {register(connection, self.folded.begun(self.wanted, None))}", *parts]
+        )
+
+    def open_rows(self, connection: "DuckDBPyConnection", shown: str, only: Container[str], held: str | None) -> str:
+        """Return a query of the open versions of a folded tail, for cells that need these columns, by stored name.
+
+        `held` is a relation of the connection with the open versions of the history, read instead of the files: it need
+        not have the columns of the period.
+        """
+        assert self.folded is not None  # noqa: S101 - the caller has seen it
+        begun = self.folded.begun(lambda net: pc.is_null(net["_to_lsn"]), only)
+        if held is None or not self.folded.key:
+            parts = self._open_parts(connection, self.folded)
+        else:
+            names = connection.sql(f"from {held} limit 0").columns
+            rows = in_shape(connection, f"from {held}", names, self.folded.followed)
+            parts = [self.folded.ended(connection, rows)]
+        parts.append(f"from {register(connection, begun)}")
+        return " union all ".join(f"select {shown} from ({part}) h where _to_lsn is null" for part in parts)
+
+    def _open_parts(self, connection: "DuckDBPyConnection", folded: _Folded) -> list[str]:
+        """Return queries of the versions that were open before the tail."""
+        opened, followed = self.files.which(is_open), folded.followed
+        stay, end = opened.which(lambda file: not folded.may_end(file)), opened.which(folded.may_end)
+        parts = [files_in_shape(connection, stay, followed)] if stay.files else []
+        return parts + ([folded.ended(connection, files_in_shape(connection, end, followed))] if end.files else [])
 
 
 def _valid_at(net: pa.Table, lsns: Collection[Lsn]) -> pa.Array:
@@ -204,7 +226,7 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
     followed = _follow(reader, table, span.upto, changes)
     last = followed.last_lsn(span.upto)
     changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
-    if not changes.num_rows:
+    if not changes.num_rows and not _is_reshaped(reader, table, followed):
         return Overlay(table, history)
     later = reader.shapes_of(table).advanced(followed, last, [column.stored for column in table.key])
     opened, condition = history.which(is_open), "true"
@@ -218,6 +240,13 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
     if linked is not None:
         folded.require_agreement(table, connection, opened)
     return Overlay(later, history, folded)
+
+
+def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> bool:
+    """Return whether a table has other columns at the end of a tail, or other types."""
+    before = reader.shapes_of(table).table.columns
+    was, now = ([(column.stored, sql_type(column)) for column in each] for each in (before, followed.physical))
+    return was != now
 
 
 def _read(

@@ -12,7 +12,7 @@
 Memory: the changes are held as text and typed, the result without its values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -97,17 +97,20 @@ class Fold:
         self.net = self._net(changes, truncates)
         """The net changes: `kind`, key (`k0`, `r0`, …), period, and `number` of the change with the values."""
 
-    def rows(self, wanted: pa.Array | None = None) -> pa.Table:
+    def rows(self, wanted: pa.Array | None = None, only: Container[str] | None = None) -> pa.Table:
         """Return the net changes, or those that a mask chooses, as rows of the history with KIND.
 
-        A close has the key and the end of its version only.
+        A close has the key and the end of its version only. `only` are the stored names of the columns that are typed;
+        the others are left out.
         """
         net = self.net if wanted is None else self.net.filter(wanted).combine_chunks()
         values, raws = dict[str, pa.Array](), dict[str, pa.Array]()
         for place, column in enumerate(self._columns):
+            if only is not None and column.stored not in only:
+                continue
             values[column.stored], raws[column.stored] = self._value(net, place, column)
         for column in self._tail.followed.physical:  # the table did not have the others within the tail
-            if column.stored not in values:
+            if column.stored not in values and (only is None or column.stored in only):
                 values[column.stored] = pa.nulls(net.num_rows, arrow_type(type_of(column)))
         period = {name: net[name] for name, _ in PERIOD_COLUMNS if name != _RAW}
         rows = pa.table(values | period | {_RAW: raw_map(raws, net.num_rows), KIND: net["kind"]})
@@ -157,7 +160,7 @@ class Fold:
         return form, f"({effects})"
 
     def _open_rows(self, opened: TableFiles) -> str:
-        rows = in_shape(self._connection, opened, self._tail.followed)
+        rows = files_in_shape(self._connection, opened, self._tail.followed)
         return f"{rows} where {self._tail.condition}"
 
     def _open_keys(self) -> str:
@@ -239,7 +242,9 @@ class Fold:
         begins = pc.not_equal(rows[KIND], RowKind.CLOSE).to_numpy()
         sent = {place: net[f"f{place}"] for place in self._captured.omitted if f"f{place}" in net.column_names}
         unknown = {place: begins & pc.is_null(numbers).to_numpy() for place, numbers in sent.items()}
-        unknown = {place: mask for place, mask in unknown.items() if mask.any()}
+        unknown = {
+            p: mask for p, mask in unknown.items() if mask.any() and self._columns[p].stored in rows.column_names
+        }
         if not unknown:
             return rows
         wanted = np.flatnonzero(np.logical_or.reduce([*unknown.values()]))
@@ -278,9 +283,9 @@ class Fold:
     def _without_added(self, rows: pa.Table) -> pa.Table:
         """Return the rows with NULL in each added column in versions that were closed before it existed."""
         for addition in self._tail.followed.added:
-            if addition.missing is None:  # it is NULL there already
-                continue
             name, raw = addition.column.stored, rows[_RAW].combine_chunks()
+            if addition.missing is None or name not in rows.column_names:  # without one, it is NULL there already
+                continue
             gone = pc.fill_null(pc.less(rows["_to_lsn"], int(addition.since)), fill_value=False)
             if not pc.any(gone).as_py():
                 continue
@@ -292,12 +297,22 @@ class Fold:
         return rows
 
 
-def in_shape(connection: "DuckDBPyConnection", files: TableFiles, followed: Followed, *, is_open: bool = True) -> str:
+def files_in_shape(
+    connection: "DuckDBPyConnection", files: TableFiles, followed: Followed, *, is_open: bool = True
+) -> str:
+    """Return `in_shape` of the rows of files."""
+    files.fetch()
+    return in_shape(connection, files.sql(connection), files.types, followed, is_open=is_open)
+
+
+def in_shape(
+    connection: "DuckDBPyConnection", rows: str, names: Container[str], followed: Followed, *, is_open: bool = True
+) -> str:
     """Return a query, without WHERE, of versions from before a tail in the columns at its end.
 
-    Open ones have the missing values of added columns.
+    `rows` is a query of versions in the columns `names`; others are NULL. Open versions have the missing values of
+    added columns.
     """
-    files.fetch()
     added = followed.added if is_open else ()
     missing = {addition.column.stored: pa.array([addition.missing], pa.string()) for addition in added}
     cells, raws = [], dict[str, str]()
@@ -310,9 +325,11 @@ def in_shape(connection: "DuckDBPyConnection", files: TableFiles, followed: Foll
             if (text := outside(texts, type_of(column))[0].as_py()) is not None:
                 raws[column.stored] = text
         else:
-            cells.append(f"cast({name if column.stored in files.types else 'null'} as {kind}) as {name}")
-    cells += [_with_entries(raws) if name == _RAW else name for name, _ in PERIOD_COLUMNS if name != "_part"]
-    return f"select {', '.join(cells)} from ({files.sql(connection)})"
+            cells.append(f"cast({name if column.stored in names else 'null'} as {kind}) as {name}")
+    for name, _ in PERIOD_COLUMNS:
+        if name != "_part":
+            cells.append(_with_entries(raws) if name == _RAW else name if name in names else f"null as {name}")
+    return f"select {', '.join(cells)} from ({rows})"
 
 
 def _with_entries(texts: Mapping[str, str]) -> str:
