@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, Step, Values, changes_of, in_changes
+from auditlake.audit.changes import Change, Values, changes_of, in_changes
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.history_conditions import HERE, bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
@@ -152,18 +152,6 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
             else Mark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
         )
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
-
-
-def record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
-    """Note the keys that a change creates and ends, with its operation; `standing` are those that a TRUNCATE ends."""
-    op = step.change.op
-    if op == "truncate":
-        deaths.update(dict.fromkeys(standing, op))
-    elif step.key_before != step.key_after:
-        if step.key_before is not None:
-            deaths[step.key_before] = op
-        if step.key_after is not None:
-            births[step.key_after] = op
 
 
 class KeyReads:
