@@ -5,7 +5,7 @@ Order of effects, for each block, under the lock of the stage:
 1. Delete entries above the last block: a killed run left them.
 2. Write `next.json`, durable: the key of the block, its last change, and its time. A run that is killed later seals the
    same block from it, with the same hashes.
-3. Append the entries.
+3. Append the entries, in as many commits as they need.
 4. Append the block. From now on it exists, and a digest may name it.
 
 Nothing above the watermark is sealed, because capture may discard it. A block has at most 100,000 transactions, and
@@ -58,6 +58,8 @@ from auditlake.lsn import Lsn
 from auditlake.store.files import make_folder
 
 MOST_TRANSACTIONS, MOST_CHANGES = 100_000, 1_000_000
+_MOST_ENTRIES = 1 << 24
+"""Entries of one commit: a copy may have more hashes than fit into one Arrow array, which ends at 2 GiB."""
 _TIDY_EVERY = 200
 """Blocks after which small files are joined."""
 _SMALL = "('relation', 'added', 'gap', 'hold', 'erasure', 'expiry', 'copy')"
@@ -218,8 +220,10 @@ class _Writer:
         numbers = pa.array(np.arange(block.first_entry, block.first_entry + len(hashes)))
         nothing = pa.nulls(len(hashes), pa.binary())
         columns = [numbers, pa.repeat(pa.scalar(number, pa.int64()), len(hashes)), *entries.columns, *[nothing] * 3]
-        rows = pa.table(columns, schema=ENTRIES_SCHEMA).combine_chunks().to_batches()
-        self._entries.append(rows[0], {LEDGER_APP: number})
+        rows = pa.table(columns, schema=ENTRIES_SCHEMA)
+        for first in range(0, len(rows), _MOST_ENTRIES):
+            (batch,) = rows.slice(first, _MOST_ENTRIES).combine_chunks().to_batches()
+            self._entries.append(batch, {LEDGER_APP: number})
         reach(After.ENTRIES_SEALED)
         self._blocks.append(pa.RecordBatch.from_pylist([block.row()], BLOCKS_SCHEMA), {LEDGER_APP: number})
         reach(After.BLOCK_SEALED)

@@ -183,6 +183,22 @@ def test_the_pages_of_a_long_block_are_leaves(lake: Lake, monkeypatch: pytest.Mo
     assert compared(lake, digest).failure() is None
 
 
+def test_entries_of_one_block_may_need_several_commits(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same entries and the same tree as in one."""
+    record = {"block": 0, "key": bytes(32).hex(), "upto": [0x300, LAST_ORDINAL], "time": 1}
+    write_record(lake, lake.next_block, record, durable=True)
+    at_once = copy_lake(lake, tmp_path / "at once")
+    Sealer(at_once).seal("tests")
+    monkeypatch.setattr(seal, "_MOST_ENTRIES", 3)
+    (block,) = Sealer(lake).seal("tests")
+    assert len([*lake.ledger_entries.glob("*.parquet")]) == -(-block.entries // 3) > 1
+    assert _roots(lake) == _roots(at_once)
+    assert read_entries(lake, "true").equals(read_entries(at_once, "true"))
+    assert compared(lake, sealed(lake)).failure() is None
+
+
 def _sizes(blocks: Sequence[Block]) -> list[tuple[int, int]]:
     ends = list(accumulate((block.entries + 3) // 4 for block in blocks))
     return list(zip([0, *ends], ends, strict=False))
