@@ -178,7 +178,7 @@ def test_an_export_that_fails_is_reported_and_is_not_complete(
 ) -> None:
     """The rows that were sent could be taken for all of them."""
     page = Page(write_lake(tmp_path / "lake"))
-    monkeypatch.setattr("auditlake.serve.export._field", _raising(lambda: OSError(5, "secret"), [], succeed_at=9))
+    monkeypatch.setattr("auditlake.query.formats._csv_field", _raising(lambda: OSError(5, "secret"), [], succeed_at=9))
     with pytest.raises(OSError, match="secret"):  # which the server answers by ending the connection
         page.get("/api/v1/export", table="orders")
     said = capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_a_table_at_another_position_is_searched_from_there(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("conflicts", [4, 1000])
-def test_a_merge_is_retried_after_other_commits_ten_times(
+def test_a_merge_is_tried_ten_times_beside_other_commits(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, conflicts: int
 ) -> None:
     """Pauses grow between attempts; after the last, the error names the table and exits 6."""
@@ -132,7 +132,7 @@ def test_a_merge_is_retried_after_other_commits_ten_times(
     else:
         with pytest.raises(LakeConflict, match=r"public\.table_0 lost against"):
             applying._merge_in(run, tail)  # noqa: SLF001 - the same
-    assert len(pauses) == min(conflicts, 10)
+    assert len(pauses) == min(conflicts, 9)
     assert 0 < pauses[0] < pauses[-1] <= 5
 
 

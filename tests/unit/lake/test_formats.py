@@ -32,7 +32,8 @@ def _unpacked(folder: Path, number: int) -> Path:
 
 def _orders(lake: Path) -> list[tuple[object, ...]]:
     rows = auditlake.Lake(lake).sql(
-        "select id, status, total, note, _op, _end_op from orders for system_time all order by _from_lsn, id"
+        "select id, status, total, note, _op, _end_op from orders for system_time all order by _from_lsn, id",
+        dialect="spark",  # PostgreSQL's refuses a value that only its text holds
     )
     return [*rows]
 
