@@ -65,8 +65,9 @@ _TAIL = """
 - **Arrays**: an empty array is an empty ARRAY; elements may be NULL. `box[]`, whose elements are delimited by
   semicolons, keeps its text.
 - **char(n)**: a history has PostgreSQL's padded text, and so have `row`, `log`, `diff`, undo scripts, live changes and
-  `exact_text`. In SQL, in exported views and in `Lake.table` the trailing blanks are left out, as they count neither
-  in PostgreSQL's comparisons, GROUP BY and joins nor in its `length` and `||` ([asking](asking.md)).
+  `exact_text`, and statements in PostgreSQL's dialect. In Spark's, in exported views and in `Lake.table` the trailing
+  blanks are left out, as they count neither in PostgreSQL's comparisons, GROUP BY and joins nor in its
+  `length` and `||` ([asking](asking.md)).
 - **Domains**: the stream names a domain's base type, but not its modifier, so a domain over `numeric(10,2)` is text,
   like one over `numeric`. A domain over a domain or an array is treated as its base type; over an enum or a composite
   it is text.
@@ -86,7 +87,7 @@ _TAIL = """
 
 ## Exact text
 
-`exact_text` returns PostgreSQL's own text of any value ([asking](asking.md)); without Spark,
+`exact_text` returns, in Spark's dialect, PostgreSQL's own text of any value ([asking](asking.md)); without Spark,
 `auditlake.values.exact_text.exact_text` does. Floats have the digits that PostgreSQL prints (`1e23` is
 `9.999999999999999e+22`), times their fraction without trailing zeros.
 

@@ -220,11 +220,12 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
     Raises InvariantBroken if changes of these keys contradict the history, Unsupported if a value cannot be read.
     """
     span, history = Span(table.position, Lsn(min(upto, reader.watermark))), reader.history(table)
-    if span.upto <= span.after:
+    is_empty = span.upto <= span.after and not reader.shapes_of(table).shapes.following
+    if upto <= table.position or is_empty:
         return Overlay(table, history)
     linked, changes = _read(reader, table, span, keys)
-    followed = _follow(reader, table, span.upto, changes)
-    last = followed.last_lsn(span.upto)
+    followed = _follow(reader, table, upto, changes)  # the catalog may show a schema change above the watermark
+    last = followed.last_lsn(upto)
     changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
     if not changes.num_rows and not _is_reshaped(reader, table, followed):
         return Overlay(table, history)
