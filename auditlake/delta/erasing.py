@@ -21,7 +21,7 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -63,13 +63,14 @@ class Task:
     """What to erase from a table: `concerns` is whether a file has any of it, also in rows that are deleted.
 
     `change` is applied to all rows of such files that are not deleted. `columns` get statistics; None for all integers.
-    `positions` are set to what they are, so that every commit that was planned before conflicts.
+    `positions` are set to what they are, so that every commit that was planned before conflicts; `moved` are set, too.
     """
 
     concerns: Callable[[Add], bool]
     change: Change
     columns: Sequence[str] | None = None
     positions: Sequence[str] = ()
+    moved: Mapping[str, int] = field(default_factory=dict)
 
 
 def erase(table: Place, task: Task) -> int:
@@ -83,7 +84,7 @@ def erase(table: Place, task: Task) -> int:
         actions: list[Action] = []
         for add in filter(task.concerns, live_files(table, version)):
             actions += [removed(add), *_rewritten(table, add, task)]
-        actions += _positions(table, version, task.positions)
+        actions += [*_positions(table, version, task.positions), *moved(task.moved)]
         reach(After.VALUES_REWRITTEN)
         committed = _commit(table, version + 1, actions)
         if committed is None:

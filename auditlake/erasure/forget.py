@@ -39,7 +39,7 @@ from auditlake.lake.erasure_gate import closed
 from auditlake.lake.erasures import Erasure, record_end, record_intent, unfinished
 from auditlake.lake.history import HistoryTable, bounded_columns
 from auditlake.lake.key_tokens import read_secret
-from auditlake.lake.layout import HISTORY_APP, Lake
+from auditlake.lake.layout import ERASED_APP, HISTORY_APP, Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.ledger.blocks import has_ledger, read_entries
@@ -153,7 +153,8 @@ class _Run:
         erase(self.lake.transactions, in_transactions)
         erase(self.lake.changes, Task(_any(self.lake.changes, columns, changes), changes.change))
         found = _any(self.table.path, self.history.needed, self.history)
-        erase(self.table.path, Task(found, self.history.change, bounded_columns(self.table), (HISTORY_APP,)))
+        bounded, number = bounded_columns(self.table), {ERASED_APP: self.erasure.number}
+        erase(self.table.path, Task(found, self.history.change, bounded, (HISTORY_APP,), number))
         forget_log(self.table.path)
         left = self.lake.copied_again(self.table.name)
         if left.is_dir():

@@ -67,6 +67,7 @@ from auditlake.delta.log_writer import (
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import (
+    ERASED_APP,
     EXPIRED_APP,
     HISTORY_APP,
     RESYNC_APP,
@@ -141,7 +142,8 @@ class HistoryTable:
     of the last snapshot after the first one that the table was compared with; 0 without one. `former_oids`: the table's
     OIDs in earlier sources of the lake, each with the last LSN at which it was valid. `snapshot_us` is the time of its
     first snapshot in microseconds since 1970, if recorded. `copied` is the LSN of the first snapshot if versions have
-    expired since, which moves the horizon; else 0. `etag` is that of the version's log entry in a store.
+    expired since, which moves the horizon; else 0. `erased` is the number of the last erasure of its values.
+    `etag` is that of the version's log entry in a store.
     """
 
     name: TableName
@@ -157,6 +159,7 @@ class HistoryTable:
     former_oids: tuple[tuple[Lsn, int], ...] = ()
     snapshot_us: int | None = None
     copied: Lsn = _NEVER
+    erased: int | None = None
     etag: str | None = field(default=None, compare=False)
     saved: "_Saved | None" = field(default=None, init=False, repr=False, compare=False)
 
@@ -443,10 +446,9 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     at, first = Lsn(position), Lsn(horizon)
     expired, resynced = (Lsn(moved.get(app, 0)) for app in (EXPIRED_APP, RESYNC_APP))
     since, copied = (expired, first) if expired > first else (first, _NEVER)
-    taken_us, etag = moved.get(SNAPSHOT_TIME_APP), found.etag
-    return HistoryTable(
-        name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us, copied, etag=etag
-    )
+    taken_us, erased = moved.get(SNAPSHOT_TIME_APP), moved.get(ERASED_APP)
+    read = (columns, version, at, since, made, oid, names, resynced, former, taken_us, copied, erased, found.etag)
+    return HistoryTable(name, path, *read)
 
 
 def has_own_retention(table: HistoryTable) -> bool:
@@ -684,7 +686,7 @@ def _advanced(before: _Read) -> _Read | None:
     if any(action.keys() & {"metaData", "protocol"} for action in actions):
         return None
     moved = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
-    if EXPIRED_APP in moved:
+    if moved.keys() & {EXPIRED_APP, ERASED_APP}:
         return None
     newest = max(entries)
     now = replace(
@@ -755,6 +757,7 @@ _LINE = (
     "former_oids",
     "snapshot_us",
     "copied",
+    "erased",
 )
 _FORM = json.dumps([*(each.name for each in fields(HistoryTable)), *_LINE, *(each.name for each in fields(Column))])
 """The first line of the file: without the same fields, it is not read."""
@@ -770,7 +773,7 @@ def _line(table: HistoryTable, mark: _Mark) -> str:
 def _parsed(lake: Lake, line: str) -> _Read:
     head, _, columns = line.partition("\t")
     mark, schema, name, *others = json.loads(head)
-    version, position, horizon, as_made, oid, names, resynced, former, taken_us, copied = others
+    version, position, horizon, as_made, oid, names, resynced, former, taken_us, copied, erased = others
     table = object.__new__(HistoryTable)
     values = (
         ("name", TableName(schema, name)),
@@ -784,6 +787,7 @@ def _parsed(lake: Lake, line: str) -> _Read:
         ("former_oids", tuple((Lsn(upto), oid) for upto, oid in former)),
         ("snapshot_us", taken_us),
         ("copied", Lsn(copied)),
+        ("erased", erased),
         ("etag", mark if isinstance(mark, str) else None),
         ("saved", _Saved(lake, columns)),
     )

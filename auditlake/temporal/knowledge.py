@@ -154,7 +154,8 @@ def _is_after(when: When | None, parked: Parked) -> bool:
 
 def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
     """Report the erasures of what `table` had in [`first`, `last`], each once in a process."""
-    for each in () if by_requests(lake.root) else read_erasures(lake):  # which costs a question a request
+    is_whole = table.erased is None and by_requests(lake.root)  # there, each question would list the records
+    for each in () if is_whole else read_erasures(lake):
         if each.name == table.name and each.meets(first, last) and (lake.root, each.number) not in _said:
             _said.add((lake.root, each.number))
             when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"

@@ -66,6 +66,9 @@ def test_no_byte_of_any_version_stays(lake: Lake, store: Any, tmp_path: Path) ->
     assert set().union(*found_in(gone, (*TWO, *OTHERS)).values()) == {*TWO, *OTHERS}
     assert states(lake) == without(before, columns_gone)
     require_sound(lake)
+    for question in (["row", "people", "11"], ["sql", "--as-of", "lsn:768", "select count(*) from people"]):
+        asked = run([*question, "--lake", str(lake.root)])  # another process, which has said nothing yet
+        assert (asked.code, "erased: name, email, born, score of one row" in asked.stderr) == (0, True), asked.stderr
 
 
 def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(
