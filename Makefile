@@ -9,7 +9,7 @@ demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
 
 test: setup
-	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/release $(ARGS)
+	$(PYTHON_BIN)/python -m pytest -n 3 --dist loadgroup --ignore tests/release $(ARGS)
 
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
 	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
