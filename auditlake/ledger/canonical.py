@@ -25,10 +25,10 @@ Fields. PostgreSQL's text never contains the byte 0, so it delimits (written `0`
 
 Times are microseconds since 1970. A text with the byte 0 has no canonical form: such a row has no hash.
 
-`sql_*` returns the same as SQL, in the dialect of an engine that hashes columns in native code, without the
-interpreter's lock. Sealing uses DataFusion, whose SHA-256 uses the processor's instructions for it; a comparison
-DuckDB, which joins, too, so each checks the other. CPU-seconds for 500,000 hashes of 155 bytes (2026-11): DataFusion
-0.06, hashlib 0.21, and it holds the lock, DuckDB 0.43.
+`sql_*` returns the same as SQL, for an engine that hashes columns in native code, without the interpreter's lock.
+Sealing uses DataFusion, whose SHA-256 uses the processor's instructions for it. Verification uses DuckDB, because it
+also joins; so each engine checks the other. CPU-seconds for 500,000 hashes of 155 bytes (2026-11): DataFusion 0.06,
+DuckDB 0.43, hashlib 0.21, which holds the lock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -164,8 +164,8 @@ def list_texts(texts: Sequence[pa.Array], rows: int) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """What differs between engines, as text with a place for an expression."""
+class EngineSql:
+    """SQL that differs between engines, as text with a place for an expression."""
 
     digest: str
     """SHA-256, as bytes."""
@@ -177,7 +177,7 @@ class Dialect:
     """The elements of a list, delimited."""
 
 
-IN_DUCKDB = Dialect(
+IN_DUCKDB = EngineSql(
     digest="unhex(sha256({}))",
     digest_hex="sha256({})",
     hexadecimal="lower(hex({}))",
@@ -185,7 +185,7 @@ IN_DUCKDB = Dialect(
     length="len({})",
     joined="array_to_string(list_transform({}, lambda x: coalesce(cast(x as varchar), chr(0) || 'N')), chr(0) || ',')",
 )
-IN_DATAFUSION = Dialect(
+IN_DATAFUSION = EngineSql(
     digest="sha256({})",
     digest_hex="encode(sha256({}), 'hex')",
     hexadecimal="encode({}, 'hex')",
@@ -218,19 +218,19 @@ def sql_number(value: str) -> str:
     return f"{value}, {_SQL_END}"
 
 
-def sql_time(value: str, dialect: Dialect) -> str:
+def sql_time(value: str, engine: EngineSql) -> str:
     """Return SQL for a time that may be NULL."""
-    return sql_field(dialect.microseconds.format(value))
+    return sql_field(engine.microseconds.format(value))
 
 
-def sql_bytes(value: str, dialect: Dialect) -> str:
+def sql_bytes(value: str, engine: EngineSql) -> str:
     """Return SQL for bytes that may be NULL."""
-    return sql_field(dialect.hexadecimal.format(value))
+    return sql_field(engine.hexadecimal.format(value))
 
 
-def sql_list(value: str, dialect: Dialect) -> str:
+def sql_list(value: str, engine: EngineSql) -> str:
     """Return SQL for a list of texts or numbers that may be NULL."""
-    length, joined = dialect.length.format(value), dialect.joined.format(value)
+    length, joined = engine.length.format(value), engine.joined.format(value)
     begin, end = "chr(0) || '['", "chr(0) || ']'"
     return (
         f"{length}, case when {value} is null then {_SQL_NULL} else {begin} end,"
@@ -244,17 +244,17 @@ def sql_is_canonical(texts: Iterable[str], lists: Iterable[str]) -> str:
     return f"strpos(concat({', '.join([*texts, *joined])}), chr(0)) = 0"
 
 
-def sql_secret(key_field: str, identity: Iterable[str], dialect: Dialect) -> str:
+def sql_secret(key_field: str, identity: Iterable[str], engine: EngineSql) -> str:
     """Return SQL for the secret of an entry, in hexadecimal; `key_field` is the field with the key of its block."""
-    whole = dialect.digest_hex.format(sql_text((sql_constant(SECRET), key_field, *identity)))
+    whole = engine.digest_hex.format(sql_text((sql_constant(SECRET), key_field, *identity)))
     return f"substr({whole}, 1, {2 * SECRET_BYTES})"
 
 
-def sql_commitment(secret: str, values: Iterable[str], dialect: Dialect) -> str:
+def sql_commitment(secret: str, values: Iterable[str], engine: EngineSql) -> str:
     """Return SQL for the commitment to an entry's values, in hexadecimal."""
-    return dialect.digest_hex.format(sql_text((sql_constant(VALUES), secret, _SQL_END, *values)))
+    return engine.digest_hex.format(sql_text((sql_constant(VALUES), secret, _SQL_END, *values)))
 
 
-def sql_hash(kind: Kind, fields: Iterable[str], commitment: str, dialect: Dialect) -> str:
+def sql_hash(kind: Kind, fields: Iterable[str], commitment: str, engine: EngineSql) -> str:
     """Return SQL for the hash of an entry."""
-    return dialect.digest.format(sql_text((sql_constant(ENTRY), sql_constant(kind), *fields, commitment, _SQL_END)))
+    return engine.digest.format(sql_text((sql_constant(ENTRY), sql_constant(kind), *fields, commitment, _SQL_END)))

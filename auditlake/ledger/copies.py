@@ -66,12 +66,12 @@ def copies_of(table: HistoryTable, after: Lsn) -> list[Lsn]:
 
 def copy_entry(table: HistoryTable, lsn: Lsn, rows: int, ended: int) -> Entry:
     """Return the entry of a copy: the names of its columns in the order of its values, and its numbers of rows."""
-    columns = [text for each in columns_of(table, lsn) for text in (each.name, "t" if each.key else "f")]
+    columns = [text for each in committed_columns(table, lsn) for text in (each.name, "t" if each.key else "f")]
     fields: tuple[Value, ...] = (*table.name, lsn, rows, ended, columns)
     return Entry(Identity(Kind.COPY, lsn, None, str(table.name)), fields)
 
 
-def columns_of(table: HistoryTable, lsn: Lsn) -> list[Column]:
+def committed_columns(table: HistoryTable, lsn: Lsn) -> list[Column]:
     """Return the columns whose values a row of a copy commits to, by name: a name is at most one column's at an LSN."""
     return sorted(table.columns_at(lsn), key=lambda column: column.name)
 
@@ -116,7 +116,7 @@ def copied_rows(table: HistoryTable, lsn: Lsn, secrets: SecretOfRow) -> Iterator
 
     Raises NotCanonical if a value has the byte 0, Unsupported if the history has foreign table features.
     """
-    columns = columns_of(table, lsn)
+    columns = committed_columns(table, lsn)
     shown = [*(column.stored for column in columns), *_PERIOD]
     for file, rows in _batches(_files(table), shown):
         for kind, condition in _PARTS.items():
@@ -143,7 +143,7 @@ def values_of(table: HistoryTable, lsn: Lsn, rows: pa.Table) -> list[bytes]:
     Raises NotCanonical.
     """
     numbers = [rows[name].to_pylist() for name in ("_from_lsn", "_ordinal")]
-    texts = [text_column(rows, column) for column in columns_of(table, lsn)]
+    texts = [text_column(rows, column) for column in committed_columns(table, lsn)]
     lists = list_texts(texts, rows.num_rows).to_pylist()
     triples = zip(*numbers, lists, strict=True)
     return [text_of((begin, ordinal)).encode() + listed.encode() for begin, ordinal, listed in triples]
@@ -166,7 +166,7 @@ def _hashes(table: HistoryTable, identity: Identity, secrets: SecretOfRow, rows:
 
 def row_entries(table: HistoryTable, lsn: Lsn, kind: Kind, rows: pa.Table) -> list[Entry]:
     """Return the entries of rows of a copy, with their values."""
-    columns = columns_of(table, lsn)
+    columns = committed_columns(table, lsn)
     texts = [text_column(rows, column).to_pylist() for column in columns]
     numbers = [rows[name].to_pylist() for name in ("_from_lsn", "_ordinal")]
     identity = Identity(kind, lsn, None, str(table.name))
@@ -178,7 +178,7 @@ def row_entries(table: HistoryTable, lsn: Lsn, kind: Kind, rows: pa.Table) -> li
 
 def find_copied(table: HistoryTable, lsn: Lsn, key: Sequence[str]) -> Iterator[Entry]:
     """Yield the entries of a copy that concern the row with a key, given as texts of the table's key columns."""
-    shown = {*(column.stored for column in (*columns_of(table, lsn), *table.key)), *_PERIOD}
+    shown = {*(column.stored for column in (*committed_columns(table, lsn), *table.key)), *_PERIOD}
     for _, rows in _batches(_files(table), shown):
         here = pa.array([True] * rows.num_rows)
         for column, text in zip(table.key, key, strict=True):

@@ -116,14 +116,14 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptDigest:
     """Where a digest is kept, and whether it was not there before."""
 
     where: str
     is_new: bool
 
 
-def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> Kept:
+def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> KeptDigest:
     """Keep a digest in a folder, a bucket or a database; one of the same tree that is already there stays.
 
     Raises LakeUnusable.
@@ -131,12 +131,12 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
     if isinstance(to, DigestDatabase):
         is_new = insert_digest(to, checkpoint, note)
         reach(After.DIGEST_STORED)
-        return Kept(str(to), is_new)
+        return KeptDigest(str(to), is_new)
     is_new = not stored_at(to, checkpoint).exists()
-    return Kept(str(store(to, checkpoint, note)), is_new)
+    return KeptDigest(str(store(to, checkpoint, note)), is_new)
 
 
-def keep(settings: DigestSettings, block: Block) -> Kept:
+def keep(settings: DigestSettings, block: Block) -> KeptDigest:
     """Sign the tree after a block, and keep the digest as the settings say.
 
     Raises ConfigError, BadUsage, LakeUnusable.

@@ -24,7 +24,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.ledger.canonical import (
     OF_COPIES,
-    Dialect,
+    EngineSql,
     Identity,
     Kind,
     Value,
@@ -118,7 +118,7 @@ class Stored:
     commitment: str
 
 
-_SQL: Mapping[str, Callable[[str, Dialect], str]] = {
+_SQL: Mapping[str, Callable[[str, EngineSql], str]] = {
     _LISTS: sql_list,
     _TIMES: sql_time,
     "": lambda value, _: sql_field(value),
@@ -130,7 +130,7 @@ _PLAIN_TEXTS = {
 }
 
 
-def sql_of(table: _Kind, key: str, dialect: Dialect, alias: str = "", stored: Stored | None = None) -> str:
+def sql_of(table: _Kind, key: str, engine: EngineSql, alias: str = "", stored: Stored | None = None) -> str:
     """Return SQL for the hash of a row.
 
     `key` is SQL of a field with the key of the row's block, `alias` that of the table. `stored` is SQL for what is
@@ -139,16 +139,16 @@ def sql_of(table: _Kind, key: str, dialect: Dialect, alias: str = "", stored: St
     ordinal = _named("ordinal", alias) if table.kind is Kind.CHANGE else "0"
     identity = [sql_constant(table.kind), sql_number(_named("lsn", alias)), sql_number(ordinal), sql_constant("")]
     fields, values = (
-        [_SQL[form](_named(name, alias), dialect) for name, form in columns.items()]
+        [_SQL[form](_named(name, alias), engine) for name, form in columns.items()]
         for columns in (table.fields, table.values)
     )
-    secret = sql_secret(key, identity, dialect)
+    secret = sql_secret(key, identity, engine)
     if stored is not None:
         secret = f"coalesce({stored.secret}, {secret})"
-    commitment = sql_commitment(secret, values, dialect)
+    commitment = sql_commitment(secret, values, engine)
     if stored is not None:
         commitment = f"coalesce({stored.commitment}, {commitment})"
-    return sql_hash(table.kind, fields, commitment, dialect)
+    return sql_hash(table.kind, fields, commitment, engine)
 
 
 def sql_has_form(table: _Kind, alias: str = "") -> str:

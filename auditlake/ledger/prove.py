@@ -52,14 +52,14 @@ _SEAL_FIRST = "auditlake seal seals it; then make a new digest."
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProofTarget:
     """What to prove: a transaction, or a table and the key of a row, as they were typed."""
 
     what: str
     key: tuple[str, ...]
 
 
-def proofs_of(lake: Lake, target: Target, note: str | None) -> dict[str, object]:
+def proofs_of(lake: Lake, target: ProofTarget, note: str | None) -> dict[str, object]:
     """Return the proofs as JSON has them, to a digest, or to all that is sealed.
 
     Raises BadUsage, and NotAnswerable if something is not sealed, or not named by the digest.
@@ -78,7 +78,7 @@ def _of_transaction(reader: Reader, name: str) -> Iterator[Entry]:
     yield from _rows(reader, CHANGES.kind, f"{condition} order by ordinal limit {_MOST + 1}")
 
 
-def _of_row(reader: Reader, target: Target) -> Iterator[Entry]:
+def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     life = life_of(reader, RowQuestion(target.what, target.key, None, None))
     if not life.events:
         raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")

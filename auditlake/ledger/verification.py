@@ -42,7 +42,15 @@ from auditlake.ledger.blocks import (
     read_entries,
 )
 from auditlake.ledger.canonical import IN_DUCKDB, OF_COPIES, Identity, Kind, NotCanonical
-from auditlake.ledger.copies import CopiedRows, columns_of, copied_rows, copies_of, copy_entry, secrets_in, text_column
+from auditlake.ledger.copies import (
+    CopiedRows,
+    committed_columns,
+    copied_rows,
+    copies_of,
+    copy_entry,
+    secrets_in,
+    text_column,
+)
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, Stored, small_entries, sql_has_form, sql_of
 from auditlake.ledger.merkle import Frontier, root_of
 from auditlake.ledger.seal import NAME, changes_in, commits_in
@@ -441,7 +449,7 @@ def _unexpected(table: HistoryTable, lsn: Lsn, part: CopiedRows, expected: Count
             continue
         row = part.rows.slice(place, 1)
         key = tuple(
-            (column.name, text_column(row, column)[0].as_py()) for column in columns_of(table, lsn) if column.key
+            (column.name, text_column(row, column)[0].as_py()) for column in committed_columns(table, lsn) if column.key
         )
         kind = _ERASED if ERASED_KEY in dict(row["_raw"][0].as_py() or ()) else "changed or inserted row"
         yield Mismatch(kind, str(table.name), lsn, key=key, file=part.file)

@@ -21,7 +21,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.blocks import Block, read_last_block
-from auditlake.ledger.prove import Target, proofs_of
+from auditlake.ledger.prove import ProofTarget, proofs_of
 from auditlake.serve import models
 from auditlake.serve.bounds import ANSWER_CHARACTERS
 
@@ -40,7 +40,7 @@ class Evidence:
 
 
 def evidence(
-    lake: Lake, path: str, query: list[tuple[str, str]], at: models.MomentJson, target: Target | str
+    lake: Lake, path: str, query: list[tuple[str, str]], at: models.MomentJson, target: ProofTarget | str
 ) -> Evidence:
     """Describe the answer of a page; `target` is what is proved, or why nothing is.
 
@@ -62,7 +62,7 @@ def evidence(
     return Evidence(name, facts, Markup(style), proof)  # noqa: S704 - our own file
 
 
-def _proof(lake: Lake, target: Target | str) -> tuple[str, str | None]:
+def _proof(lake: Lake, target: ProofTarget | str) -> tuple[str, str | None]:
     """Return what is said of the proof, and the proof as JSON."""
     if isinstance(target, str):
         return target, None

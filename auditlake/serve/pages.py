@@ -26,7 +26,7 @@ from starlette.routing import Route
 from auditlake.audit.filters import OPERATIONS
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
-from auditlake.ledger.prove import Target
+from auditlake.ledger.prove import ProofTarget
 from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
 from auditlake.relation import Column, TableName
@@ -216,19 +216,21 @@ class Pages:
         html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
         return HTMLResponse(html, headers={"content-disposition": f'attachment; filename="{found.name}"'})
 
-    def _target(self, answer: models.Model, asked: models.Model) -> Target | str:
+    def _target(self, answer: models.Model, asked: models.Model) -> ProofTarget | str:
         """Return what the ledger proves of an answer, or why nothing."""
         if not self._readings.grant.is_whole:
             return "left out: it names changes of tables that you may not see"
         match answer, asked:
             case models.TransactionDetailJson(), _:
-                return Target(answer.transaction.lsn, ())
+                return ProofTarget(answer.transaction.lsn, ())
             case models.RowHistoryJson(), OfRow():
                 reader = self._readings.reader()
                 now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
                 is_same = now.name == then.name
                 return (
-                    Target(asked.table, named_key(now, asked.key)) if is_same else "none: the table is another one now"
+                    ProofTarget(asked.table, named_key(now, asked.key))
+                    if is_same
+                    else "none: the table is another one now"
                 )
             case _:
                 return "none: of rows and transactions alone"

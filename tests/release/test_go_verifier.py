@@ -10,7 +10,7 @@ import pytest
 
 from auditlake.ledger import seal
 from auditlake.ledger.digest import checkpoint_of, last_block
-from auditlake.ledger.prove import Target, proofs_of
+from auditlake.ledger.prove import ProofTarget, proofs_of
 from auditlake.ledger.seal import Sealer
 from tests.ledger_lake import KEY
 from tests.small_lake import write_lake_with_manifest
@@ -36,7 +36,7 @@ def test_go_verifies_digest_and_path_of_each_page(
     Sealer(lake).seal("tests")
     assert last_block(lake).tree.size > 2
     note = KEY.sign(checkpoint_of(last_block(lake)))
-    proof = json.dumps(proofs_of(lake, Target("orders", ("1",)), note))
+    proof = json.dumps(proofs_of(lake, ProofTarget("orders", ("1",)), note))
     assert _run(verifier, proof).returncode == 0
     first = json.loads(proof)["pages"]["0"]["hashes"][0]
     for forged in (proof.replace(first, "00" * 32), proof.replace("\\n4\\n", "\\n5\\n"), proof.replace("/d/", "/e/")):

@@ -101,13 +101,13 @@ def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None
     """
     import json
 
-    from auditlake.ledger.prove import Target, proofs_of
+    from auditlake.ledger.prove import ProofTarget, proofs_of
 
     try:
         text = None if note is None else note.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise BadUsage(f"{note} cannot be read", "Give a file that auditlake digest wrote.") from exc
-    click.echo(json.dumps(proofs_of(lake_of(settings), Target(what, key), text), ensure_ascii=False, indent=1))
+    click.echo(json.dumps(proofs_of(lake_of(settings), ProofTarget(what, key), text), ensure_ascii=False, indent=1))
 
 
 COMMANDS = (seal, digest, prove)

@@ -9,7 +9,7 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.canonical import text_of
-from auditlake.ledger.prove import Target, proofs_of
+from auditlake.ledger.prove import ProofTarget, proofs_of
 from tests.command import run, run_here
 from tests.erasure_lake import NOTES, OF_ONE, OF_TWO, ONE, TWO, found_in, require_sound, write_lake
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
@@ -77,9 +77,9 @@ def test_rows_are_proved_after_an_erasure(lake: Lake) -> None:
     """Of another row everything; of the erased one the record without values."""
     sealed(lake)
     _erase(lake, *OF_ONE)
-    other = proofs_of(lake, Target("people", ("3",)), None)
+    other = proofs_of(lake, ProofTarget("people", ("3",)), None)
     assert all(entry["secret"] and entry["values"] for entry in _entries(other) if entry["kind"] == "change")
-    erased = [entry for entry in _entries(proofs_of(lake, Target("0/200", ()), None)) if entry["kind"] == "change"]
+    erased = [entry for entry in _entries(proofs_of(lake, ProofTarget("0/200", ()), None)) if entry["kind"] == "change"]
     assert [entry["secret"] for entry in erased] == [None, None]
     assert all(str(entry["record"]).startswith(text_of(("auditlake entry 1", "change"))) for entry in erased)
 
