@@ -109,7 +109,7 @@ class ComparedRows:
             before, after = one.get(key), other.get(key)
             kind = ADDED if before is None else REMOVED if after is None else MODIFIED
             if before != after:
-                yield Entry(kind, dict(zip(self.key, key, strict=True)), before, after, (), None, None)
+                yield Entry(kind, dict(zip(self.key, key, strict=True)), before, after, ())
 
     def _copies(self) -> Iterator[Entry]:
         net = Counter(self._becomes.rows)
@@ -118,4 +118,4 @@ class ComparedRows:
             values = dict(zip(self._was.columns, row, strict=True))
             for _ in range(abs(count)):
                 kind, sides = (ADDED, (None, values)) if count > 0 else (REMOVED, (values, None))
-                yield Entry(kind, {}, sides[0], sides[1], (), None, None)
+                yield Entry(kind, {}, sides[0], sides[1], ())

@@ -39,15 +39,13 @@ from auditlake.values.input_syntax import type_name
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
 _REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
-LSN = "lsn"
-"""Column of a side: the commit that wrote the row."""
 _NUL = "\0"
 _ROWS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Rows before and after: value columns, and `lsn`, the commit that wrote the row."""
+    """Rows before and after, in value columns."""
 
     before: pa.Table
     after: pa.Table
@@ -69,7 +67,7 @@ def _sides(reader: Reader, overlay: Overlay, span: Span) -> Sides:
 
 
 def _values(rows: pa.Table) -> pa.Table:
-    return rows.append_column(LSN, rows["_from_lsn"]).drop_columns(list(PERIOD))
+    return rows.drop_columns(list(PERIOD))
 
 
 def column_or_null(rows: pa.Table, name: str) -> pa.ChunkedArray:
@@ -93,20 +91,10 @@ class Entry:
     before: Values | None
     after: Values | None
     changed: tuple[str, ...]
-    lsn_before: int | None
-    lsn_after: int | None
 
     def reversed(self) -> "Entry":
         """Return the difference in the other direction."""
-        return Entry(
-            _REVERSED.get(self.kind, self.kind),
-            self.key,
-            self.after,
-            self.before,
-            self.changed,
-            self.lsn_after,
-            self.lsn_before,
-        )
+        return Entry(_REVERSED.get(self.kind, self.kind), self.key, self.after, self.before, self.changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +224,8 @@ class Diff(_TwoMoments):
         columns = self.columns_after if kind == ADDED else self.columns_before
         for row in _each_row(_in_order(side.take(rows), self._key)):
             values = self._row(row, columns, kind)
-            if kind == ADDED:
-                yield Entry(kind, self._key_of(row), None, values, tuple(values), None, row[LSN])
-            else:
-                yield Entry(kind, self._key_of(row), values, None, tuple(values), row[LSN], None)
+            before, after = (None, values) if kind == ADDED else (values, None)
+            yield Entry(kind, self._key_of(row), before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
@@ -259,7 +245,7 @@ class Diff(_TwoMoments):
             # A renamed column is the same column: both rows have it under the later name.
             one, other = self._row(was, self.columns_before, MODIFIED), self._row(now, self.columns_after, MODIFIED)
             changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
-            yield Entry(MODIFIED, self._key_of(now), one, other, changed, was[LSN], now[LSN])
+            yield Entry(MODIFIED, self._key_of(now), one, other, changed)
 
     def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], kind: str) -> Values:
         named = self.named_columns(columns, kind)
@@ -328,9 +314,9 @@ class MultisetDiff(_TwoMoments):
             columns = self.columns_after if kind == ADDED else self.columns_before
             own = ((column.name, self.own[column]) for column in columns)
             values = {name: texts[own_name] for name, own_name in own if own_name in texts}
-            whole = (None, values) if kind == ADDED else (values, None)
+            before, after = (None, values) if kind == ADDED else (values, None)
             for _ in range(count * sign):
-                yield Entry(kind, {}, whole[0], whole[1], tuple(values), None, None)
+                yield Entry(kind, {}, before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
