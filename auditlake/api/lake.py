@@ -57,7 +57,6 @@ When = str | datetime
 """A moment: a WHEN as on the command line, or a datetime with a time zone."""
 Dialect = Literal["spark", "postgres"]
 _RAW = "_raw"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def opened(lake: "Lake") -> layout.Lake:

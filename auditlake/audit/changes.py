@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
 from auditlake.delta.sql import select
@@ -55,20 +53,15 @@ def _key(names: tuple[str, ...], values: Values) -> Key:
     return tuple(UNKNOWN if (text := values.get(name)) is None else text for name in names)
 
 
-def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true") -> pa.Table:
-    """Read the changes of a table in a span that match `condition` as Arrow, ordered by (lsn, ordinal)."""
+def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "true") -> Iterator[Change]:
+    """Read the changes of a table in a span that match `condition`, ordered by (lsn, ordinal)."""
+    if reader.changes is None:
+        return
     sql = (
         f"select {_COLUMNS} from changes where {reader.about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
         f" and lsn <= {min(span.upto, reader.watermark):d} and ({condition}) order by lsn, ordinal"
     )
-    return select(sql, changes=reader.changes_in(span))
-
-
-def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "true") -> Iterator[Change]:
-    """Read the changes of a table in a span, ordered by (lsn, ordinal)."""
-    if reader.changes is None:
-        return
-    for row in fetch(reader, table, span, condition).to_pylist():
+    for row in select(sql, changes=reader.changes_in(span)).to_pylist():
         yield change_of(row, reader)
 
 

@@ -22,7 +22,6 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.relation import Column
 from auditlake.temporal.knowledge import say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import is_when
@@ -142,11 +141,6 @@ class Life:
     table: HistoryTable
     events: list[Event]
     span: Span
-
-    @property
-    def key(self) -> tuple[Column, ...]:
-        """The table's key columns."""
-        return self.table.key
 
     def entries(self) -> Iterator[RowEvent | Gap]:
         """Yield events and gaps, newest first."""

@@ -71,17 +71,16 @@ def history_texts(
     condition: str,
     columns: Sequence[str] | None = None,
     files: Queried | None = None,
-    **beside: pa.Table,
 ) -> pa.Table:
     """Read the history rows that match `condition`: texts of the source's columns, or those named, and PERIOD.
 
-    `condition` is SQL on `history` under the alias HERE, and may query the tables `beside`. `files` are those of the
-    history that may have such rows, by default all.
+    `condition` is SQL on `history` under the alias HERE. `files` are those of the history that may have such rows, by
+    default all.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
     names = "".join(f"{standard_identifier(column.stored)} as c{n}, " for n, column in enumerate(chosen))
     sql = f"select {names}_raw, {_PERIOD} from history {HERE} where {condition}"
-    rows = select(sql, history=files or reader.history(table), **beside).combine_chunks()
+    rows = select(sql, history=files or reader.history(table)).combine_chunks()
     texts = texts_by_own_name(
         reader, table, rows["_from_lsn"], [(c, _texts(c, rows[f"c{n}"], rows["_raw"])) for n, c in enumerate(chosen)]
     )
