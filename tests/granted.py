@@ -9,6 +9,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests import command
+from tests.server import execute
 
 _HARDENED = (
     "revoke connect on database {database} from public",
@@ -32,9 +33,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements as the superuser."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def printed(self, name: str, role: str) -> list[str]:
         """Return the statements that are printed for a command."""

@@ -21,7 +21,7 @@ from tests import command
 from tests.capture_lake import make_lake
 from tests.proxy import Proxy
 from tests.s3_server import chosen_store, copy_folder, versions
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, execute
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.pg
@@ -39,9 +39,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run SQL as the superuser."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def trace(self) -> object:
         """Return everything that a refused command must leave unchanged."""

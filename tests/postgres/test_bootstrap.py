@@ -23,7 +23,7 @@ from tests import command, oracle
 from tests.full_disk import file_size_limit
 from tests.running import await_true
 from tests.s3_server import chosen_lake, on_disk
-from tests.server import install_trigger
+from tests.server import execute, install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -47,8 +47,7 @@ class Site:
 
     def execute(self, statements: str) -> None:
         """Run SQL as the superuser."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(statements.encode())
+        execute(self.dsn, statements)
 
     def arguments(self, *more: str) -> Sequence[str | Path]:
         """Return the arguments of `auditlake bootstrap`."""

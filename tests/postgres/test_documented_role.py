@@ -17,7 +17,7 @@ from auditlake.source.connection import connect
 from auditlake.source.heartbeat import PREFIX
 from auditlake.source.lock_waits import name_blockers
 from tests import command, oracle
-from tests.server import SUPERUSER, chosen_version
+from tests.server import SUPERUSER, chosen_version, execute
 
 pytestmark = pytest.mark.pg
 
@@ -36,9 +36,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements as the superuser."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def run(self, *arguments: str | Path) -> command.Done:
         """Run a command as the documented role, which must succeed."""

@@ -23,7 +23,7 @@ from auditlake.source.heartbeat import PREFIX as HEARTBEAT
 from tests import command
 from tests.attacks import NOT_STRICT
 from tests.capture_lake import make_lake
-from tests.server import install_trigger, oid_of
+from tests.server import execute, install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -43,9 +43,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements as the superuser, each in a transaction of its own."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def send(self, contents: Sequence[bytes], prefix: str = PREFIX, *, transactional: bool = True) -> None:
         """Send messages as the stranger, in one transaction."""

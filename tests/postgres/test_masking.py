@@ -15,6 +15,7 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from tests import command
 from tests.crash.killed import killed_at
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
@@ -87,9 +88,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def configure(self, text: str = SETTINGS, secret: str = SECRET) -> None:
         """Write the settings and the secret."""

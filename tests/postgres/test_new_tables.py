@@ -18,6 +18,7 @@ from auditlake.source.connection import connect
 from tests import command, oracle
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
@@ -34,9 +35,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def bootstrap(self, *arguments: str) -> command.Done:
         """Run the command."""

@@ -34,7 +34,7 @@ from tests.capture_lake import make_lake
 from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
-from tests.server import install_trigger, oid_of
+from tests.server import execute, install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -107,9 +107,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def capture(self) -> str:
         """Capture what was committed; return what was reported."""

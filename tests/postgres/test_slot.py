@@ -22,7 +22,7 @@ from tests.capture_once import capture
 from tests.interleaved import end_walsender
 from tests.running import Running, inserted
 from tests.s3_server import copy_lake
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, execute
 
 pytestmark = pytest.mark.pg
 
@@ -45,9 +45,7 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def capture(self) -> command.Done:
         """Capture up to the end of the log."""

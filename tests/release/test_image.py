@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import pytest
 import yaml  # type: ignore[import-untyped]
 from psycopg.conninfo import make_conninfo
@@ -24,7 +23,7 @@ from auditlake.cli.main import auditlake
 from auditlake.config import Settings
 from tests.containers import RUN_OPTIONS, STORAGE, podman, podman_line
 from tests.running import await_true
-from tests.server import Server
+from tests.server import Server, execute
 
 pytestmark = pytest.mark.timeout(1800)  # the image is built: minutes
 
@@ -62,8 +61,7 @@ class Source:
 
     def execute(self, statement: str) -> None:
         """Run a statement."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(statement.encode())
+        execute(self.dsn, statement)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -38,7 +37,7 @@ from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
-from tests.server import Server, install_trigger
+from tests.server import Server, execute, install_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,8 +98,7 @@ class Site:
 
     def execute(self, statements: str) -> None:
         """Run SQL."""
-        with closing(psycopg.connect(self.dsn, autocommit=True)) as conn:
-            conn.execute(statements.encode())
+        execute(self.dsn, statements)
 
     def captured(self) -> None:
         """Wait until `changes` has every commit so far."""

@@ -26,7 +26,7 @@ from auditlake.snapshot.bootstrap import bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import oracle
 from tests.s3_server import chosen_lake
-from tests.server import Server
+from tests.server import Server, execute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,9 +55,7 @@ class Site:
 
     def run(self, *statements: str) -> None:
         """Execute statements, each in a transaction."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            for statement in statements:
-                conn.execute(statement)
+        execute(self.dsn, *statements)
 
     def catch_up(self) -> None:
         """Capture and apply everything."""
