@@ -503,17 +503,20 @@ def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
     Raises LakeConflict after too many attempts.
     """
     hint = "Stop the other writer (auditlake maintain, for example), then start again."
+    has_lost = False
     for _ in attempts(_ATTEMPTS, f"the history of {tail.table.name}", hint, pause_s=_PAUSE_S):
-        try:
-            write(tail)
-        except _lost_races() as exc:  # files were compacted meanwhile; the position is the same
-            if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
-                raise
-            count(Counter.RETRIES, "commit")
+        if has_lost:  # files were compacted meanwhile; the position is the same
             again = _read_again(lake, tail, tail.upto)
             if not again:
                 return
             (tail,) = again
+        try:
+            write(tail)
+        except _lost_races() as exc:
+            if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
+                raise
+            count(Counter.RETRIES, "commit")
+            has_lost = True
         else:
             return
 

@@ -109,8 +109,9 @@ def test_a_table_at_another_position_is_searched_from_there(lake: Lake) -> None:
 def test_a_merge_is_tried_ten_times_beside_other_commits(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, conflicts: int
 ) -> None:
-    """Pauses grow between attempts; after the last, the error names the table and exits 6."""
+    """Pauses grow between attempts, each is before its plan; after the last, the error names the table and exits 6."""
     pauses: list[float] = []
+    planned: list[int] = []
     merges = iter([Overtaken] * conflicts)
 
     def merge(*_: object) -> None:
@@ -120,11 +121,15 @@ def test_a_merge_is_tried_ten_times_beside_other_commits(
     class Tail:
         table, upto, shape = Histories(lake).current()[0], Lsn(120), None
 
+    def read_again(*_: object) -> list[type[Tail]]:
+        planned.append(len(pauses))
+        return [Tail]
+
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(applying, "merge", merge)
     monkeypatch.setattr(applying, "fold_tail", lambda *_: "folded")
     monkeypatch.setattr(applying, "choose_plan", lambda *_: None)
-    monkeypatch.setattr(applying, "_read_again", lambda *_: [Tail])
+    monkeypatch.setattr(applying, "_read_again", read_again)
     run = applying._OnSpark(cast("SparkSession", None), lake, Engine.AUTO)  # noqa: SLF001 - one table of a batch
     tail = cast("Any", Tail)
     if conflicts < 10:
@@ -133,6 +138,7 @@ def test_a_merge_is_tried_ten_times_beside_other_commits(
         with pytest.raises(LakeConflict, match=r"public\.table_0 lost against"):
             applying._merge_in(run, tail)  # noqa: SLF001 - the same
     assert len(pauses) == min(conflicts, 9)
+    assert planned == list(range(1, len(pauses) + 1))
     assert 0 < pauses[0] < pauses[-1] <= 5
 
 
