@@ -21,13 +21,13 @@ from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.tails import FOLDED_OPS, Tail
-from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, read_version, register
+from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
-from auditlake.lake.duckdb_rows import places_of, same_key
+from auditlake.lake.duckdb_rows import as_table_files, places_of, same_key
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
-from auditlake.lake.history_files import Files, find_files, is_open
+from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 
@@ -88,7 +88,7 @@ def merge_embedded(tail: Tail) -> None:
     with closing(connect(MEMORY_BYTES)) as connection:
         opened = files.of_part(OPEN_PART)
         try:
-            computed = _computed(connection, tail)
+            computed = _computed(connection, tail, opened)
             mark(opened, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
         except TooLarge as exc:
             raise NotFolded(f"the versions that it ends need more than {HELD_BYTES >> 20} MB") from exc
@@ -105,15 +105,14 @@ def _not_folded() -> Iterator[None]:
         raise NotFolded(f"a value cannot be read, or memory is short ({type(exc).__name__})") from exc
 
 
-def _computed(connection: "DuckDBPyConnection", tail: Tail) -> Computed:
-    """Fold a tail.
+def _computed(connection: "DuckDBPyConnection", tail: Tail, opened: Files) -> Computed:
+    """Fold a tail; `opened` are the files of the versions open before it.
 
     Raises NotFolded, and TooLarge if too many open versions end, or have values that were not sent.
     """
-    history = read_version(tail.table.path, tail.table.delta_version, tail.table.etag).which(is_open)
+    history, changes = as_table_files(opened), _changes(connection, tail)
     with _not_folded():
-        fold = Fold(connection, ToFold(_changes(connection, tail), tail.followed, history, most_bytes=HELD_BYTES))
-        rows = fold.rows()
+        rows = Fold(connection, ToFold(changes, tail.followed, history, most_bytes=HELD_BYTES)).rows()
     return Computed(rows, tail.columns, lambda files, edges: _find_open(connection, tail.columns, files, edges))
 
 

@@ -8,7 +8,15 @@ VIRTUAL_COLUMNS cannot be read so.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from auditlake.delta.sql import connect, duckdb_type, no_rows, open_stores, rows_without_deleted, stored_rows
+from auditlake.delta.sql import (
+    TableFiles,
+    connect,
+    duckdb_type,
+    no_rows,
+    open_stores,
+    rows_without_deleted,
+    stored_rows,
+)
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
 from auditlake.lake.layout import Lake
@@ -49,8 +57,7 @@ def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str]
     """Return a query of the rows of some files, without the deleted ones."""
     columns = files.table.columns
     if not files.by_name:
-        types = {column.stored: sql_type(column) for column in columns} | _PERIOD_TYPES
-        return f"select {', '.join(shown)} from ({no_rows(types)})"
+        return f"select {', '.join(shown)} from ({no_rows(_types(columns))})"
     listed, unscanned = list(files.by_name.values()), _unscanned(columns)
     return rows_without_deleted(
         connection, files.table.path, listed, shown, condition, added=_added(columns), unscanned=unscanned
@@ -62,6 +69,17 @@ def places_of(connection: "DuckDBPyConnection", files: Files) -> str:
     listed, columns = list(files.by_name.values()), files.table.columns
     shown, added, unscanned = "*, file_index, file_row_number", _added(columns), _unscanned(columns)
     return f"from {stored_rows(connection, files.table.path, listed, shown, added, unscanned=unscanned)}"
+
+
+def as_table_files(files: Files) -> TableFiles:
+    """Return the same files for `delta.sql`, without reading the log again."""
+    table = files.table
+    return TableFiles(table.path, table.delta_version, tuple(files.by_name.values()), _types(table.columns), {})
+
+
+def _types(columns: Iterable[Column]) -> dict[str, str]:
+    """Return the types of all columns of a history."""
+    return {column.stored: sql_type(column) for column in columns} | _PERIOD_TYPES
 
 
 def _added(columns: Iterable[Column]) -> dict[str, str]:
