@@ -229,27 +229,25 @@ def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
     """
     import duckdb  # noqa: PLC0415 - see above
 
+    given = {name: table for name, table in tables.items() if table is not None}
+    places = [table.place for table in given.values() if not isinstance(table, pa.Table)]
     try:
-        return _select(sql, tables)
+        return _select(sql, given, places[0] if places else Path())
     except duckdb.Error as exc:
         if isinstance(exc, duckdb.IOException):
             raise OSError(errno.EIO, str(exc).partition("\n")[0]) from exc
         if failed := _OF_STORE.match(str(exc)):
             raise OSError(int(failed[1]), failed[2], failed[3]) from exc
-        names = ", ".join(str(table.place) for table in tables.values() if isinstance(table, TableFiles))
+        names = ", ".join(map(str, places))
         raise TableUnreadable(
             f"{names} cannot be read: {type(exc).__name__}", "Run auditlake verify --no-source."
         ) from exc
 
 
-def _select(sql: str, tables: Mapping[str, Queried | pa.Table | None]) -> pa.Table:
-    places = (table.place for table in tables.values() if table is not None and not isinstance(table, pa.Table))
-    with closing(shared_cursor(next(places, Path()))) as cursor:
-        named = [
-            f"{name} as not materialized ({_rows(cursor, table)})"
-            for name, table in tables.items()
-            if table is not None
-        ]
+def _select(sql: str, tables: Mapping[str, Queried | pa.Table], place: Place) -> pa.Table:
+    """Run SQL in the database of a place's session."""
+    with closing(shared_cursor(place)) as cursor:
+        named = [f"{name} as not materialized ({_rows(cursor, table)})" for name, table in tables.items()]
         return cursor.execute(f"with {', '.join(named)} {sql}").to_arrow_table()
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.audit.overlay import overlaid
 from auditlake.audit.versions import Version, versions_of
-from auditlake.errors import InvariantBroken
+from auditlake.delta.sql import select
+from auditlake.errors import InvariantBroken, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.small_lake import ORDERS, T0, T0_US, write_log, write_small_lake
@@ -72,3 +74,11 @@ def test_changes_of_a_key_that_contradict_its_history_are_refused(tmp_path: Path
     with pytest.raises(InvariantBroken, match="contradict the history"):
         versions_of(reader, table, [("77",)], Lsn(0x500))
     assert len(versions_of(reader, table, [("4",)], Lsn(0x500))) == 1
+
+
+def test_an_error_of_a_query_names_the_history(tmp_path: Path) -> None:
+    """The versions are of its files and of the tail."""
+    reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")]})
+    versions = overlaid(reader, reader.table("orders"), Lsn(0x500))
+    with pytest.raises(LakeUnusable, match=r"history/public/orders cannot be read"):
+        select("select cast(note as bigint) from history", history=versions)
