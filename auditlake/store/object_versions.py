@@ -40,8 +40,10 @@ def list_noncurrent(folders: Iterable[Remote]) -> list[Noncurrent]:
     Raises ConfigError without boto3, LakeUnusable if the store refuses.
     """
     found: list[Noncurrent] = []
-    for folder in folders:
-        pages = _client().get_paginator("list_object_versions")
+    if not (listed := list(folders)):  # boto3 is not needed
+        return found
+    pages = _client().get_paginator("list_object_versions")
+    for folder in listed:
         try:
             for page in pages.paginate(Bucket=_name(folder), Prefix=f"{folder.key}/"):
                 versions = (each for each in page.get("Versions", ()) if not each["IsLatest"])
