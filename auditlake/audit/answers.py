@@ -6,7 +6,7 @@ for: `event.after` from `event.after_texts`, each exact or `ExactText` (`values.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -18,13 +18,13 @@ from auditlake.audit.versions import Mark, Version
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.temporal.when import to_time
 from auditlake.values.python_values import decoder
 
 Row: TypeAlias = Mapping[str, Any]
 Texts: TypeAlias = Mapping[str, str | None]
 Columns: TypeAlias = Mapping[str, Column]
 """The columns of a row by the names that its texts have."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def changed_sides(before: Texts | None, after: Texts | None) -> Iterator[tuple[str, dict[str, str | None]]]:
@@ -99,7 +99,7 @@ class Commit:
     @property
     def time(self) -> datetime | None:
         """When PostgreSQL committed it."""
-        return None if self.time_us is None else _EPOCH + timedelta(microseconds=self.time_us)
+        return None if self.time_us is None else to_time(self.time_us)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ unknown, only the values in the change itself are known.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from heapq import merge
 from itertools import chain, groupby, islice
 
@@ -39,7 +39,7 @@ from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.knowledge import say_erased
 from auditlake.temporal.table_lookup import find_table
-from auditlake.temporal.when import AtLsn, AtXid, parse_when
+from auditlake.temporal.when import AtLsn, AtXid, parse_when, to_time
 
 _COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updates, deletes, truncates, tables"
 
@@ -71,7 +71,7 @@ class Transaction:
     @property
     def time(self) -> datetime:
         """When PostgreSQL committed it."""
-        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.time_us)
+        return to_time(self.time_us)
 
     @property
     def actor(self) -> str | None:

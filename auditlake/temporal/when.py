@@ -164,11 +164,16 @@ def to_us(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def to_time(time_us: int) -> datetime:
+    """Return microseconds since 1970 as a time in UTC."""
+    return _EPOCH + time_us * _MICROSECOND
+
+
 def format_us(time_us: int, zone: tzinfo = UTC) -> str:
     """Format microseconds since 1970 as an ISO time in `zone`; years outside 1 to 9999 as the bare number."""
     if not _EARLIEST_US <= time_us <= _LATEST_US:
         return f"{time_us} µs since 1970"
-    moment = _EPOCH + time_us * _MICROSECOND
+    moment = to_time(time_us)
     if zone is not UTC and _EARLIEST_US + _DAY_US < time_us < _LATEST_US - _DAY_US:
         return moment.astimezone(zone).isoformat()
     return moment.isoformat().replace("+00:00", "Z")
