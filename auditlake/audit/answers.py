@@ -73,7 +73,7 @@ class ShownColumns:
 
     def values(self, texts: Texts | None) -> dict[str, Any] | None:
         """Return the values of a row's texts."""
-        return _values(self.columns, texts) if texts else None if texts is None else {}
+        return None if texts is None else _values(self.columns, texts)
 
 
 @dataclass(frozen=True, slots=True)

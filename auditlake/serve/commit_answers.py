@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import overload
 
 from pydantic import Field
 
@@ -166,15 +165,9 @@ def _listed(key: Iterable[str] | None) -> list[str] | None:
     return None if key is None else list(key)
 
 
-@overload
-def _texts(key: Texts) -> list[str]: ...
-@overload
-def _texts(key: None) -> None: ...
-@overload
-def _texts(key: Texts | None) -> list[str] | None: ...
-def _texts(key: Texts | None) -> list[str] | None:
-    """Return the values of a key, of which none is NULL."""
-    return None if key is None else [str(value) for value in key.values()]
+def _texts(key: Texts) -> list[str]:
+    """Return the values of a key, none of which is NULL."""
+    return [str(value) for value in key.values()]
 
 
 def changed_values(before: Texts | None, after: Texts | None) -> list[models.ChangedValueJson]:
@@ -368,7 +361,7 @@ def _event(event: RowEvent, only: _Column | None) -> models.EventJson:
         actor=at.actor,
         reason=at.reason,
         key=_texts(event.key_texts),
-        key_before=_texts(event.key_texts_before),
+        key_before=None if event.key_texts_before is None else _texts(event.key_texts_before),
         values=[each for each in changed_values(before, after) if names is None or each.column in names],
         row=None if after is None else {k: v for k, v in after.items() if names is None or k in names},
     )
