@@ -189,12 +189,16 @@ def never(table: HistoryTable, upto: Lsn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Blamed:
-    """The commit that set each column; `is_deleted` if the row does not exist at `upto`."""
+    """The commit that set each column; there are none if no row ever had the key."""
 
     columns: list[BlamedColumn]
     table: HistoryTable
     upto: Lsn
-    is_deleted: bool = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether the row exists at `upto`."""
+        return bool(self.columns) and self.columns[0].deleted is None
 
 
 def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
@@ -226,7 +230,7 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
         BlamedColumn.of(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None, ended, types)
         for each in columns
     ]
-    return Blamed(blamed, life.table, life.span.upto, is_deleted=mark is not None)
+    return Blamed(blamed, life.table, life.span.upto)
 
 
 def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:

@@ -271,7 +271,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         table=str(table.name_at(lsn)),
         key_columns=[column.name for column in table.key],
         key=list(parse_key(table, question.key).key),
-        exists=bool(life.events) and not blamed.is_deleted,
+        exists=blamed.exists,
         events=events,
         gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry in entries if isinstance(entry, Gap))],
         blame=blame,
