@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 _COLUMNS = 'lsn, ordinal, xid, "time", epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
 _PART = "_part"
+_ENDS = tuple(name for name in ENDS if name != _PART)
 
 
 class _Folded:
@@ -65,7 +66,7 @@ class _Folded:
     def closes(self) -> pa.Table:
         """The keys and ends of the open versions that end: `k0`, `r0`, …, or BEGIN without a key."""
         net = self._fold.net.filter(pc.equal(self._fold.net["kind"], RowKind.CLOSE))
-        return net.select([*self._key_names, *(name for name in ENDS if name != _PART)])
+        return net.select([*self._key_names, *_ENDS])
 
     @cached_property
     def edges(self) -> pa.Table:
@@ -92,7 +93,7 @@ class _Folded:
 
     def ended(self, connection: "DuckDBPyConnection", rows: str) -> str:
         """Return a query of open versions in the columns at the end of the tail, with their ends."""
-        ends = ", ".join(f"g.{name} as {name}" for name in ENDS if name != _PART)
+        ends = ", ".join(f"g.{name} as {name}" for name in _ENDS)
         gone = register(connection, self.closes)
         return f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
 
