@@ -95,24 +95,38 @@ class _Call:
 
     value: Cell
     distinct: bool
-    tail: str
     order: str
+    where: str | None
+    frame: Frame | None
     node: exp.Expr
-    is_window: bool
 
     def of(self, function: str, value: str | None = None) -> str:
         """Return a call of a function of DuckDB."""
         word = "distinct " if self.distinct else ""
-        return f"{function}({word}{self.value.sql if value is None else value}{self.order}){self.tail}"
+        value = self.value.sql if value is None else value
+        return f"{function}({word}{value}{self.order}){self.tail}"
+
+    @property
+    def tail(self) -> str:
+        """Return FILTER and OVER."""
+        return _tail(self.where, self.frame)
 
     @property
     def texts(self) -> str:
         """Return a list of the group's numbers as texts, without NULL."""
-        known = f"{self.value.sql} is not null"
-        tail = self.tail.replace("filter (where ", f"filter (where {known} and ", 1)
         word = "distinct " if self.distinct else ""
-        tail = tail if tail != self.tail else f" filter (where {known}){self.tail}"
+        tail = _tail(_known(self.value, self.where), self.frame)
         return f"list({word}{numeric_text(self.value, self.node)}){tail}"
+
+
+def _tail(where: str | None, frame: Frame | None) -> str:
+    """Return what stands after the parentheses of a call."""
+    return ("" if where is None else f" filter (where {where})") + ("" if frame is None else f" over {frame.sql}")
+
+
+def _known(value: Cell, where: str | None) -> str:
+    """Return the condition for the rows with a value, of those that FILTER keeps."""
+    return f"{value.sql} is not null" + ("" if where is None else f" and {where}")
 
 
 def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None) -> Cell:
@@ -121,21 +135,19 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     Raises Refused.
     """
     name = AGGREGATES.get(node.name.lower() if isinstance(node, exp.Anonymous) else type(node), "")
-    tail = "" if where is None else f" filter (where {where})"
-    tail += "" if frame is None else f" over {frame.sql}"
     shown = "every" if isinstance(node, exp.Anonymous) else spelled(node, name) if name in _DEVIATIONS else name
     if not name:
         raise Refused(node, construct(node))
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         only(node, "this", "big_int")
-        return Cell(f"count(*){tail}", INT8, "count")
+        return Cell(f"count(*){_tail(where, frame)}", INT8, "count")
     inner = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
     if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
         raise Refused(node, "every of several arguments", wrong=True)
     if inner is None:
         raise Refused(node, f"{shown} of nothing", f"Write {shown}(*), or name a column.", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
-    call = _parts(node, inner, cell, ordered, tail, frame)
+    call = _parts(node, inner, cell, ordered, where, frame)
     if where is not None:  # DuckDB may compute the argument for all rows, and fail on one that is left out
         only_then = f"case when {where} then {call.value.sql} end"
         call = replace(call, value=replace(call.value, sql=only_then))
@@ -143,7 +155,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
 
 
 def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
-    node: exp.Expr, inner: exp.Expr, cell: Translate, ordered: Ordered, tail: str, frame: Frame | None
+    node: exp.Expr, inner: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None
 ) -> _Call:
     order = ""
     distinct = False
@@ -169,7 +181,7 @@ def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
         raise Refused(node, f"DISTINCT of {value.type.shown}")
     if frame is not None and (distinct or order):
         raise Refused(node, "DISTINCT or ORDER BY in an aggregate with OVER", wrong=distinct)
-    return _Call(value, distinct, tail, order, node, frame is not None)
+    return _Call(value, distinct, order, where, frame, node)
 
 
 def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C901 - one case for each aggregate
@@ -235,7 +247,7 @@ def _extreme(name: str, call: _Call) -> Cell:
     if not is_comparable(kind) or kind.name in {"bool", "uuid", "bytea", "interval"}:
         raise Refused(call.node, f"{name} of {kind.shown}")
     if kind == NUMERIC or kind.labels:
-        if call.distinct or call.is_window:
+        if call.distinct or call.frame is not None:
             raise Refused(call.node, f"{name} of {kind.shown} with DISTINCT or OVER")
         return Cell(f"arg_{name}({call.value.sql}, {sort_key(call.value, call.node)}){call.tail}", kind)
     return Cell(call.of(name), kind)
@@ -243,7 +255,7 @@ def _extreme(name: str, call: _Call) -> Cell:
 
 def _joined(call: _Call, cell: Translate) -> Cell:
     separator = call.node.args.get("separator")
-    if call.value.type.name not in TEXTS or separator is None or call.is_window:
+    if call.value.type.name not in TEXTS or separator is None or call.frame is not None:
         raise Refused(
             call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS | {"bytea"}
         )
@@ -267,14 +279,14 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
     only(order[0], "this", "desc", "nulls_first")
     way = "desc" if order[0].args.get("desc") else "asc"
     value = cell(order[0].this)
-    known = f"filter (where {value.sql} is not null{'' if where is None else f' and {where}'})"
+    tail = _tail(_known(value, where), None)
     if name == "percentile_cont":
         if way == "desc" or value.type.name not in NUMBERS:
             raise Refused(node, f"percentile_cont of {value.type.shown} {way}")
-        numbers = f"list({coerced(value, FLOAT8, node).sql}) {known}"
+        numbers = f"list({coerced(value, FLOAT8, node).sql}){tail}"
         return Cell(f"pg_percentile({numbers}, cast({fraction!r} as double))", FLOAT8, name)
-    values = f"list({value.sql} order by {sort_key(value, node)} {way}) {known}"
-    place = f"greatest(cast(ceil({fraction!r} * count({value.sql}) {known}) as bigint), 1)"
+    values = f"list({value.sql} order by {sort_key(value, node)} {way}){tail}"
+    place = f"greatest(cast(ceil({fraction!r} * count({value.sql}){tail}) as bigint), 1)"
     return Cell(f"list_extract({values}, {place})", value.type, name)
 
 

@@ -300,6 +300,7 @@ select id, sum(qty) over (order by customer_id, id rows between 2 preceding and 
 select id, count(*) over (order by customer_id, id rows 2 preceding exclude group), count(*) over (order by customer_id rows between unbounded preceding and unbounded following exclude no others) from orders order by id
 select id, first_value(id) over (order by customer_id, id groups current row exclude current row), last_value(id) over (order by status, id rows between 1 preceding and 1 following exclude current row) from orders order by id
 select id, sum(price) over (partition by status order by customer_id groups between unbounded preceding and current row exclude ties) from orders order by id
+select id, sum(total) over (partition by (select count(*) filter (where c.id > 2) from customers c)) from orders order by id
 select id, rank() over (order by customer_id rows between 1 preceding and current row exclude current row), row_number() over (order by customer_id, id groups between 1 preceding and current row) from orders order by id
 select id, bool_and(qty > 0) over (order by customer_id range between current row and unbounded following exclude group) from orders order by id
 select id, avg(qty) over (order by customer_id groups between 1 following and 2 following), min(price) over (order by customer_id groups between 2 preceding and 1 preceding) from orders order by id
