@@ -135,7 +135,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     Raises Refused.
     """
     name = AGGREGATES.get(node.name.lower() if isinstance(node, exp.Anonymous) else type(node), "")
-    shown = "every" if isinstance(node, exp.Anonymous) else spelled(node, name) if name in _DEVIATIONS else name
+    shown = spelled(node, name)
     if not name:
         raise Refused(node, construct(node))
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
