@@ -1,14 +1,13 @@
 """Expressions of a checked tree in DuckDB's SQL with PostgreSQL's meaning: operators, CASE, IN, patterns, documents.
 
-See `arithmetic`, `conversions`, `functions`, `aggregates`. A node that is not
-listed here is refused with its name and place; nothing of the typed text reaches DuckDB.
+See `arithmetic`, `conversions`, `functions`, `aggregates`. A node that is not listed here is refused with its name and
+place; nothing of the typed text reaches DuckDB.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC
 
 from sqlglot import exp
 
@@ -32,6 +31,7 @@ from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.numbers import Failed
+from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
     DATE,
@@ -111,26 +111,6 @@ _METHODS: dict[type[exp.Expr], str] = {
     **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
 }
 """The method of `Expressions` for each node."""
-
-
-class Scope(Protocol):
-    """What an expression may name."""
-
-    @property
-    def now(self) -> datetime:
-        """The time of the statement."""
-
-    def column(self, node: exp.Column) -> Cell:
-        """Return the column that a name means; raises Refused."""
-
-    def is_outer(self, node: exp.Column) -> bool:
-        """Return whether a name means a column of a query around this one."""
-
-    def subquery(self, node: exp.Expr) -> "tuple[str, Sequence[Cell]]":
-        """Translate a query in an expression; return its text, and its columns as `o0` …."""
-
-    def has_windows(self, name: exp.Expr) -> "exp.Expr | None":
-        """Return the definition of a window by its name."""
 
 
 class Expressions:

@@ -77,6 +77,7 @@ class Scope:
 
     @property
     def now(self) -> datetime:
+        """The time of the statement."""
         return self.names.now
 
     def column(self, node: exp.Column) -> Cell:
@@ -142,12 +143,12 @@ class Scope:
         return Refused(node, f"there is no column {name}{where}", nearest(name, columns), wrong=True)
 
     def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
-        """Translate a query in an expression."""
+        """Translate a query in an expression; return its text, and its columns as `o0` …."""
         inner = self.names.query(node, self)
         return inner.sql, inner.columns
 
     def has_windows(self, name: exp.Expr) -> exp.Expr | None:
-        """Return the definition of a window."""
+        """Return the definition of a window by its name."""
         return self.windows.get(folded(name))
 
     def star(self, node: exp.Expr) -> list[Cell]:
