@@ -12,7 +12,7 @@ from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.query.postgres.conversions import coerced, common
 from auditlake.query.postgres.expressions import Expressions
-from auditlake.query.postgres.scopes import Names, Scope, Source, folded, renamed, usable
+from auditlake.query.postgres.scopes import FromItem, Names, Scope, folded, renamed, usable
 
 
 class Joins:
@@ -60,7 +60,7 @@ class Joins:
                 self._scope.add(each, node)
             return f"({text})", inner.shown
         cells = tuple(renamed(inner.shown, alias, node))
-        self._scope.add(Source(folded(alias.this), None, cells), node)
+        self._scope.add(FromItem(folded(alias.this), None, cells), node)
         return f"({text})", cells
 
     def _join(self, join: exp.Expr, *, after_comma: bool) -> str:

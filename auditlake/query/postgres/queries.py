@@ -16,7 +16,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
-from auditlake.query.postgres.scopes import Opened, Query, Scope, Source, folded, nearest, renamed
+from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
 from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, is_groupable
 from auditlake.query.room import limited, require_plannable
 
@@ -169,7 +169,7 @@ class _Names:
         if isinstance(alias, exp.TableAlias):
             columns = renamed(columns, alias, node)
         cells = tuple(replace(cell, sql=f"{label}.{cell.sql}") for cell in columns)
-        scope.add(Source(given, schema, cells, key), node)
+        scope.add(FromItem(given, schema, cells, key), node)
         return f"{text} as {label}"
 
     def _opened(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:

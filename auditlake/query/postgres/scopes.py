@@ -56,8 +56,8 @@ def folded(identifier: exp.Expr) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A table of a FROM clause, as `alias` in DuckDB, with the texts of its key's columns."""
+class FromItem:
+    """A table of a FROM clause by the names that it has there, its columns, and the texts of those of its key."""
 
     given: str
     schema: str | None
@@ -71,7 +71,7 @@ class Scope:
 
     names: Names
     outer: "Scope | None"
-    sources: list[Source] = field(default_factory=list)
+    sources: list[FromItem] = field(default_factory=list)
     shown: list[Cell] = field(default_factory=list)
     windows: dict[str, exp.Expr] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ class Scope:
             return [cell for cell in self.shown if cell.name == name]
         return [cell for source in self.named(node) for cell in source.cells if cell.name == name]
 
-    def named(self, node: exp.Column) -> list[Source]:
+    def named(self, node: exp.Column) -> list[FromItem]:
         """Return the tables that the qualifier of a column can mean."""
         table, schema = folded(node.args["table"]), node.args.get("db")
         return [
@@ -159,14 +159,14 @@ class Scope:
                 raise Refused(node, "* without FROM", wrong=True)
             return [usable(cell, node) for cell in self.shown]
         scope: Scope | None = self
-        found: list[Source] = []
+        found: list[FromItem] = []
         while scope is not None and not found:
             found, scope = scope.named(node), scope.outer  # type: ignore[arg-type]  # a column whose name is a star
         if len(found) != 1:
             raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
         return [usable(cell, node) for cell in found[0].cells]
 
-    def add(self, source: Source, node: exp.Expr) -> None:
+    def add(self, source: FromItem, node: exp.Expr) -> None:
         """Add a table."""
         if source.given and any(each.given == source.given and each.schema == source.schema for each in self.sources):
             raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
