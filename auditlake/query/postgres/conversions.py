@@ -472,5 +472,5 @@ def number(text: str) -> Cell:
             if int(text) < _BOUNDS[name]:
                 kind = Type(name)
                 return Cell(f"cast({int(text)} as {kind.duckdb})", kind)
-    value = numbers.shown(Decimal(text))
+    value = numbers.decimal_text(Decimal(text))
     return Cell(*_numeric(value, NUMERIC))

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import NO_YEAR, failed
-from auditlake.query.postgres.numbers import read, shown
+from auditlake.query.postgres.numbers import decimal_text, read
 from auditlake.query.postgres.types import INTEGERS, TEXT, TIMES
 from auditlake.sql_names import standard_literal
 
@@ -119,7 +119,7 @@ def number_text(text: str, form: str) -> str:
     whole, _, fraction = bare.partition(".")
     with_point = "." in bare
     value = Decimal(read(text)).quantize(Decimal(1).scaleb(-len(fraction)), ROUND_HALF_UP, _CONTEXT)
-    digits, _, decimals = shown(abs(value)).partition(".")
+    digits, _, decimals = decimal_text(abs(value)).partition(".")
     places = len(whole.replace(",", ""))
     digits = "" if digits == "0" and with_point and _zeros_from(whole) is None else digits
     negative = value < 0

@@ -43,7 +43,7 @@ def scale_of(value: Decimal) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def shown(value: Decimal) -> str:
+def decimal_text(value: Decimal) -> str:
     """Return PostgreSQL's text of a value."""
     text = f"{value:f}"
     return text[1:] if text.startswith("-") and not value else text
@@ -51,22 +51,22 @@ def shown(value: Decimal) -> str:
 
 def numeric(text: str) -> str:
     """Return the canonical text of a number."""
-    return shown(read(text))
+    return decimal_text(read(text))
 
 
 def add(one: str, other: str) -> str:
     """Add."""
-    return shown(_CONTEXT.add(read(one), read(other)))
+    return decimal_text(_CONTEXT.add(read(one), read(other)))
 
 
 def subtract(one: str, other: str) -> str:
     """Subtract."""
-    return shown(_CONTEXT.subtract(read(one), read(other)))
+    return decimal_text(_CONTEXT.subtract(read(one), read(other)))
 
 
 def multiply(one: str, other: str) -> str:
     """Multiply."""
-    return shown(_CONTEXT.multiply(read(one), read(other)))
+    return decimal_text(_CONTEXT.multiply(read(one), read(other)))
 
 
 def divide(one: str, other: str) -> str:
@@ -75,7 +75,7 @@ def divide(one: str, other: str) -> str:
     if not right:
         raise Failed("division by zero")
     with localcontext(_CONTEXT):
-        return shown(rounded_quotient(left, right, _division_scale(left, right)))
+        return decimal_text(rounded_quotient(left, right, _division_scale(left, right)))
 
 
 def rounded_quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
@@ -114,7 +114,7 @@ def remainder(one: str, other: str) -> str:
         raise Failed("division by zero")
     scale = max(scale_of(left), scale_of(right))
     with localcontext(_CONTEXT):
-        return shown((left % right).quantize(Decimal(1).scaleb(-scale)))
+        return decimal_text((left % right).quantize(Decimal(1).scaleb(-scale)))
 
 
 def compare(one: str, other: str) -> int:
@@ -128,7 +128,7 @@ def rounded(text: str, scale: int) -> str:
     value = read(text)
     with localcontext(_CONTEXT):
         result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
-        return shown(result.quantize(Decimal(1)) if scale < 0 else result)
+        return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
 
 
 def truncated(text: str, scale: int) -> str:
@@ -136,29 +136,29 @@ def truncated(text: str, scale: int) -> str:
     value = read(text)
     with localcontext(_CONTEXT):
         result = value.quantize(Decimal(1).scaleb(-scale), "ROUND_DOWN")
-        return shown(result.quantize(Decimal(1)) if scale < 0 else result)
+        return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
 
 
 def floored(text: str) -> str:
     """Return the largest whole number that is not greater."""
     with localcontext(_CONTEXT):
-        return shown(read(text).quantize(Decimal(1), "ROUND_FLOOR"))
+        return decimal_text(read(text).quantize(Decimal(1), "ROUND_FLOOR"))
 
 
 def raised(text: str) -> str:
     """Return the smallest whole number that is not smaller."""
     with localcontext(_CONTEXT):
-        return shown(read(text).quantize(Decimal(1), "ROUND_CEILING"))
+        return decimal_text(read(text).quantize(Decimal(1), "ROUND_CEILING"))
 
 
 def negated(text: str) -> str:
     """Change the sign."""
-    return shown(_CONTEXT.minus(read(text)))
+    return decimal_text(_CONTEXT.minus(read(text)))
 
 
 def absolute(text: str) -> str:
     """Return the value without its sign."""
-    return shown(_CONTEXT.abs(read(text)))
+    return decimal_text(_CONTEXT.abs(read(text)))
 
 
 def total(texts: list[str]) -> str:
@@ -166,13 +166,13 @@ def total(texts: list[str]) -> str:
     result = Decimal(0)
     for each in texts:
         result = _CONTEXT.add(result, read(each))
-    return shown(result)
+    return decimal_text(result)
 
 
 def variance(texts: list[str], is_sample: int) -> str | None:
     """Return the variance of the values of a group; None if there are too few."""
     found = _variance([read(each) for each in texts], is_sample)
-    return None if found is None else shown(found[0])
+    return None if found is None else decimal_text(found[0])
 
 
 def deviation(texts: list[str], is_sample: int) -> str | None:
@@ -182,7 +182,7 @@ def deviation(texts: list[str], is_sample: int) -> str | None:
         return None
     value, scale = found
     with localcontext(_CONTEXT):
-        return shown(value if not value else value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
+        return decimal_text(value if not value else value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
 
 
 def _variance(values: list[Decimal], is_sample: int) -> tuple[Decimal, int] | None:
@@ -224,11 +224,11 @@ def of_double(value: float) -> str:
     """Return the numeric of a double precision: of its 15 leading digits."""
     if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
         raise NotFinite
-    return shown(Decimal(f"{value:.15g}"))
+    return decimal_text(Decimal(f"{value:.15g}"))
 
 
 def of_real(value: float) -> str:
     """Return the numeric of a real: of its 6 leading digits."""
     if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
         raise NotFinite
-    return shown(Decimal(f"{value:.6g}"))
+    return decimal_text(Decimal(f"{value:.6g}"))
