@@ -104,7 +104,7 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
         if text not in to.labels:
             raise Refused(node, f"the label {standard_literal(text)} of {to.shown}", "Labels: " + ", ".join(to.labels))
         return Cell(standard_literal(text), to, cell.name)
-    if to.name in _UNBOUNDED and text.strip().lower().lstrip("+-") in numbers.NOT_FINITE:
+    if to.name in _UNBOUNDED and numbers.is_not_finite(text):
         raise Refused(node, f"{standard_literal(text)} of {to.shown}")
     try:
         return Cell(*_value(text, to), cell.name)

@@ -14,7 +14,7 @@ _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
 _CONTEXT = Context(prec=4000, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
 _KEY_DIGITS = 6
-NOT_FINITE = frozenset({"nan", "inf", "infinity"})
+_NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
 
 class Failed(ValueError):
@@ -30,11 +30,14 @@ def read(text: str) -> Decimal:
 
     Raises Failed, NotFinite.
     """
-    if text.strip().lower().lstrip("+-") in NOT_FINITE:
-        raise NotFinite
-    if not _NUMBER.fullmatch(text):
-        raise Failed("invalid input syntax for type numeric")
-    return Decimal(text.strip())
+    if _NUMBER.fullmatch(text):
+        return Decimal(text.strip())
+    raise NotFinite if is_not_finite(text) else Failed("invalid input syntax for type numeric")
+
+
+def is_not_finite(text: str) -> bool:
+    """Return whether a text means NaN or an infinity."""
+    return text.strip().lower().lstrip("+-") in _NOT_FINITE
 
 
 def scale_of(value: Decimal) -> int:
@@ -222,13 +225,15 @@ def sort_key(text: str) -> str:
 
 def of_double(value: float) -> str:
     """Return the numeric of a double precision: of its 15 leading digits."""
-    if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
-        raise NotFinite
-    return decimal_text(Decimal(f"{value:.15g}"))
+    return _of_float(value, 15)
 
 
 def of_real(value: float) -> str:
     """Return the numeric of a real: of its 6 leading digits."""
-    if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
+    return _of_float(value, 6)
+
+
+def _of_float(value: float, digits: int) -> str:
+    if not math.isfinite(value):
         raise NotFinite
-    return decimal_text(Decimal(f"{value:.6g}"))
+    return decimal_text(Decimal(f"{value:.{digits}g}"))
