@@ -12,14 +12,13 @@ from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.query.postgres.conversions import coerced, common
 from auditlake.query.postgres.expressions import Expressions
-from auditlake.query.postgres.scopes import FromItem, Names, Scope, folded, renamed, usable
+from auditlake.query.postgres.scopes import FromItem, Scope, folded, renamed, usable
 
 
 class Joins:
     """Tables that are joined to those of a scope."""
 
-    def __init__(self, names: Names, scope: Scope) -> None:
-        self._names = names
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
     def text(self, first: exp.Expr, joins: Sequence[exp.Expr]) -> str:
@@ -43,14 +42,14 @@ class Joins:
         joins = node.args.get("joins")
         if not joins:
             return self._alone(node)
-        within = Joins(self._names, Scope(self._names, self._scope.outer))
+        within = Joins(Scope(self._scope.names, self._scope.outer))
         return self._placed(within._joined(within._alone(node), joins), within._scope, None, node)
 
     def _alone(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         if not _is_wrapped(node):
-            return self._names.source(node, self._scope), self._scope.sources[-1].cells
+            return self._scope.names.source(node, self._scope), self._scope.sources[-1].cells
         only(node, "this", "alias", "joins")
-        within = Joins(self._names, Scope(self._names, self._scope.outer))
+        within = Joins(Scope(self._scope.names, self._scope.outer))
         return self._placed(within.text(node.this, []), within._scope, node.args.get("alias"), node)
 
     def _placed(self, text: str, inner: Scope, alias: exp.Expr | None, node: exp.Expr) -> tuple[str, Sequence[Cell]]:

@@ -379,7 +379,6 @@ class _Select:
 
     def __init__(self, names: _Names, node: exp.Select, outer: Scope | None) -> None:
         only(node, *_CLAUSES)
-        self._names = names
         self._node = node
         self._scope = Scope(names, outer)
         self._rows = Expressions(self._scope, aggregates=False)
@@ -448,7 +447,7 @@ class _Select:
         if clause is None:
             return ""
         only(clause, "this")
-        return f" from {Joins(self._names, self._scope).text(clause.this, self._node.args.get('joins') or [])}"
+        return f" from {Joins(self._scope).text(clause.this, self._node.args.get('joins') or [])}"
 
     def _columns(self) -> list[Cell]:
         columns = list(self._listed())
