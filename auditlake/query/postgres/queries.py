@@ -80,7 +80,7 @@ class _Names:
             inner = made or names.query(cte.this, outer)
             columns = renamed(inner.columns, cte.args["alias"], cte)
             texts.append(f"{label} as ({inner.sql})")
-            named = _Named(label, tuple(_all_settled(columns)))
+            named = _Named(label, _all_settled(columns))
             names = _Names(self._catalog, self.now, {**names._queries, name: named}, self._counter)
         return names, f"with {'recursive ' if clause.recursive else ''}{', '.join(texts)} "
 
@@ -90,9 +90,9 @@ class _Names:
             raise Refused(cte, "a recursive query that is not a UNION")
         _check_recursion(body, folded(cte.args["alias"].this))
         first = self.query(body.this, outer)
-        columns = [_settled(cell, f"o{n}") for n, cell in enumerate(renamed(first.columns, cte.args["alias"], cte))]
+        columns = _all_settled(renamed(first.columns, cte.args["alias"], cte))
         name = folded(cte.args["alias"].this)
-        inside = _Names(self._catalog, self.now, {**self._queries, name: _Named(label, tuple(columns))}, self._counter)
+        inside = _Names(self._catalog, self.now, {**self._queries, name: _Named(label, columns)}, self._counter)
         rest = inside.query(body.expression, outer)
         if len(rest.columns) != len(columns):
             raise Refused(cte, "UNION of different numbers of columns", wrong=True)
@@ -109,7 +109,7 @@ class _Names:
         word = "union" if body.args.get("distinct") else "union all"
         if word == "union" and not all(is_groupable(each.type) for each in columns):
             raise Refused(cte, "UNION of such values")
-        return Query(f"{sides[0]} {word} {sides[1]}", tuple(columns))
+        return Query(f"{sides[0]} {word} {sides[1]}", columns)
 
     def set_operation(self, node: exp.Expr, outer: Scope | None) -> Query:
         """Translate UNION, INTERSECT and EXCEPT."""
@@ -160,64 +160,61 @@ class _Names:
     def source(self, node: exp.Expr, scope: Scope) -> str:
         """Add a table of a FROM clause to its scope, and return its text."""
         label = self.alias()
-        text, given, schema, columns = self._opened(node, scope)
-        opened = self._catalog(node) if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) else None
-        key = frozenset(f"{label}.{each}" for each in (opened.key if opened is not None else ()))
+        text, item = self._opened(node, scope)
+        columns: Sequence[Cell] = item.cells
         alias = node.args.get("alias")
         if isinstance(alias, exp.TableAlias) and alias.this is not None:
-            given, schema = folded(alias.this), None
+            item = replace(item, given=folded(alias.this), schema=None)
         if isinstance(alias, exp.TableAlias):
             columns = renamed(columns, alias, node)
         cells = tuple(replace(cell, sql=f"{label}.{cell.sql}") for cell in columns)
-        scope.add(FromItem(given, schema, cells, key), node)
+        key = frozenset(f"{label}.{each}" for each in item.key)
+        scope.add(replace(item, cells=cells, key=key), node)
         return f"{text} as {label}"
 
-    def _opened(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:
-        """Return a source's text, its own name and schema, and its columns without an alias of DuckDB."""
+    def _opened(self, node: exp.Expr, scope: Scope) -> tuple[str, FromItem]:
+        """Return the text of a table, and the table by its own name, its columns without an alias of DuckDB."""
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 return self._table(node)
             case exp.Table():
                 only(node, "this", "alias")
-                text, columns = self._function(node.this, scope, node)
-                return text, columns[0].name, None, columns
+                return self._function(node.this, scope, node)
             case exp.Subquery():
                 only(node, "this", "alias", "joins")
                 inner = self.query(node.this, scope.outer)
-                return f"({inner.sql})", "", None, _all_settled(inner.columns)
+                return f"({inner.sql})", FromItem("", None, _all_settled(inner.columns))
             case exp.Lateral():
                 return self._lateral(node, scope)
             case exp.Values():
                 only(node, "expressions", "alias")
                 inner = self.values(node, scope.outer)
-                return f"({inner.sql})", "", None, inner.columns
+                return f"({inner.sql})", FromItem("", None, inner.columns)
             case exp.Unnest():
                 only(node, "expressions", "alias")
-                text, columns = self._function(node, scope, node)
-                return text, columns[0].name, None, columns
+                return self._function(node, scope, node)
             case _:
                 raise Refused(node, f"{construct(node)} in FROM")
 
-    def _lateral(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:
+    def _lateral(self, node: exp.Expr, scope: Scope) -> tuple[str, FromItem]:
         only(node, "this", "alias", "view", "outer")
         if not isinstance(node.this, exp.Subquery):
-            text, columns = self._function(node.this, scope, node)
-            return text, columns[0].name, None, columns
+            return self._function(node.this, scope, node)
         inner = self.query(node.this.this, scope)
-        return f"lateral ({inner.sql})", "", None, _all_settled(inner.columns)
+        return f"lateral ({inner.sql})", FromItem("", None, _all_settled(inner.columns))
 
-    def _table(self, node: exp.Expr) -> tuple[str, str, str | None, Sequence[Cell]]:
+    def _table(self, node: exp.Expr) -> tuple[str, FromItem]:
         only(node, "this", "db", "alias", "version", "joins")
         name = folded(node.this)
         opened = self._catalog(node)  # type: ignore[arg-type]  # the caller has checked it
         if opened is not None:
-            return f'"{opened.view}"', name, opened.name.schema, opened.columns
+            return f'"{opened.view}"', FromItem(name, opened.name.schema, opened.columns, opened.key)
         query = self._queries.get(name)
         if query is None:
             raise Refused(node, f"there is no table {name}", nearest(name, list(self._queries)), wrong=True)
-        return query.label, name, None, query.columns
+        return query.label, FromItem(name, None, query.columns)
 
-    def _function(self, node: exp.Expr, scope: Scope, place: exp.Expr) -> tuple[str, tuple[Cell, ...]]:
+    def _function(self, node: exp.Expr, scope: Scope, place: exp.Expr) -> tuple[str, FromItem]:
         """Translate a function in FROM, which may name the tables before it."""
         inner = Scope(self, scope)
         expressions = Expressions(inner, aggregates=False)
@@ -226,12 +223,13 @@ class _Names:
         match node:
             case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
                 text, kind = _series(expressions, node)
-                return f"lateral (select {text} as o0)", (Cell("o0", kind, given or "generate_series"),)
+                cell = Cell("o0", kind, given or "generate_series")
             case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
                 text, element = _elements(expressions, node)
-                return f"lateral (select {text} as o0)", (Cell("o0", element, given or "unnest"),)
+                cell = Cell("o0", element, given or "unnest")
             case _:
                 raise Refused(node, f"{construct(node)} in FROM")
+        return f"lateral (select {text} as o0)", FromItem(cell.name, None, (cell,))
 
 
 def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
@@ -305,8 +303,8 @@ def _settled(cell: Cell, sql: str) -> Cell:
     return replace(cell, sql=sql, type=TEXT if cell.type == UNKNOWN else cell.type, literal=None, null=False)
 
 
-def _all_settled(columns: Sequence[Cell]) -> list[Cell]:
-    return [_settled(cell, f"o{n}") for n, cell in enumerate(columns)]
+def _all_settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple(_settled(cell, f"o{n}") for n, cell in enumerate(columns))
 
 
 def _typed(cell: Cell, kind: Type, node: exp.Expr) -> str:

@@ -36,7 +36,7 @@ class Opened:
     view: str
     name: TableName
     columns: tuple[Cell, ...]
-    key: tuple[str, ...] = ()
+    key: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,12 +211,10 @@ def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Ope
         Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES, masked=each.masked)
         for n, each in enumerate(columns)
     ]
-    key = () if any(each.column is None for each in columns) else _key(columns)
+    if any(each.column is None for each in columns):
+        return Opened(view, name, tuple(cells))
+    key = frozenset(f"c{n}" for n, each in enumerate(columns) if each.column is not None and each.column.key)
     return Opened(view, name, tuple(cells), key)
-
-
-def _key(columns: tuple[ShownColumn, ...]) -> tuple[str, ...]:
-    return tuple(f"c{n}" for n, each in enumerate(columns) if each.column is not None and each.column.key)
 
 
 _LSN_NAMES = frozenset({*LSNS, "lsn", "end_lsn", "lsn_from", "lsn_to"})
