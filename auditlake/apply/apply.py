@@ -157,7 +157,7 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     now = read_parked(lake, tables) if parked or merged.stopped else {}
     positions = {table.name: table.position for table in tables}
     positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
-    # One that capture has released since was searched only up to where it was parked.
+    # A table that capture has released since was searched only up to the LSN at which it was parked.
     ends = {name: min(_end(limit, parked.get(name)), _end(limit, now.get(name))) for name in positions}
     reached = {name: Reached(at, Lsn(max(ends[name], at))) for name, at in positions.items()}
     behind = freed | {name for name, parking in now.items() if not parking.silent}
@@ -228,7 +228,7 @@ def _merge_without_spark(lake: Lake, tail: Tail) -> Parked | None:
 
 
 def _merge_to_limit(lake: Lake, tail: Tail, merge_or_stop: Callable[[Tail], Parked | None]) -> Parked | None:
-    """Merge a tail, then what it was cut before; return the record that parks the table where that stops."""
+    """Merge a tail and, if it was cut, the rest up to its limit; return the record that parks the table on the way."""
     stopped = merge_or_stop(tail)
     while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
         (tail,) = following
@@ -444,7 +444,7 @@ def _fold_before(
 ) -> tuple[Lsn, CannotFold | NotFolded] | None:
     """Fold all commits before the first that cannot be folded by itself; return its LSN and the reason.
 
-    None if all were folded: then the failure was not one of any commit, but of memory, or of a moment.
+    None if all were folded: then no commit caused the failure, but a lack of memory or another passing condition.
     """
     log = open_log(lake)
     commits = find_commits(log, tail) if log else []

@@ -7,8 +7,8 @@
    transaction that waits for a synchronous standby is in the log already, but not yet visible in the catalog.
 4. A loss is compared a second time, after the end of the log was read, up to which the table is parked. A resync that
    publishes and records the table in between takes its snapshot later than that, so that the snapshot ends the record.
-   A table that is published with its schema has no entry of its own (`publication_membership`). If its loss
-   was undone between the two comparisons and the record has not changed, only the first comparison shows it.
+   A table that is published with its schema has no entry of its own (`source.publication_membership`). If its loss was
+   undone between the two comparisons and the record has not changed, only the first comparison shows it.
 5. A digest of the publication and its entries is compared before every batch and every idle stretch becomes durable. So
    no question about a later moment is answered in between.
 """

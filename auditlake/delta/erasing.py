@@ -60,10 +60,11 @@ def is_erasure(table: Place, version: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to erase from a table: `concerns` is whether a file has any of it, also in rows that are deleted.
+    """A part of a table to erase: `concerns` is whether a file has any of it, also in rows that are deleted.
 
     `change` is applied to all rows of such files that are not deleted. `columns` get statistics; None for all integers.
-    `positions` are set to what they are, so that every commit that was planned before conflicts; `moved` are set, too.
+    `positions` are set to the versions that they have, so that every commit that was planned before conflicts; `moved`
+    are set to new ones.
     """
 
     concerns: Callable[[Add], bool]

@@ -204,7 +204,7 @@ def duckdb_type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
 
 
 class Queried(Protocol):
-    """Rows of which SQL is made in a connection, as of `TableFiles`."""
+    """Rows that SQL in a connection can query, such as those of `TableFiles`."""
 
     @property
     def place(self) -> Place:

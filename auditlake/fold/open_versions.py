@@ -14,8 +14,6 @@ from auditlake.relation import Column
 
 BEGIN = ("_from_lsn", "_ordinal")
 """Columns that identify a version in a table without a key."""
-
-
 _CONTRADICTION = "they contradict the history: "
 OPENED_TWICE = f"{_CONTRADICTION}a key is opened that has an open version"
 CLOSED_WITHOUT_OPEN = f"{_CONTRADICTION}a key is closed that has no open version"

@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 _RAW = "_raw"
 _MISSED = frozenset({"blob", "double", "float"})
-"""Types of which DuckDB 1.5 misses values in files with Bloom filters (github.com/duckdb/duckdb/issues/24994 and pull
-request 23829): any bytes outside ASCII, and -0 if 0 is asked for. No writer here makes any, but another one may have
-rewritten a file. A condition on an expression is not pushed into the scan, where such a filter is read."""
+"""In columns of these types, DuckDB 1.5 misses values of files with Bloom filters: any bytes outside ASCII, and -0 if
+0 is asked for (github.com/duckdb/duckdb/issues/24994 and pull request 23829). No writer here makes such filters, but
+another one may have rewritten a file. A condition on an expression is not pushed into the scan, which reads them."""
 _PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS if name != _RAW} | {
     _RAW: "map(varchar, varchar)"
 }

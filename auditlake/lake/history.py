@@ -30,8 +30,8 @@ file is only a cache: a table whose mark differs is opened, and readers never wr
 
 In a store, one request per table would make ten thousand for a question about one. So a question opens only the tables
 that it names. The others may stay at an older Delta version: an older history plus a longer tail gives the same rows.
-Only a new snapshot has rows that the stream does not contain. While one is due, and after it, the table
-has a record (`lake.parking`), which makes a reader open the table (`temporal.moments.read_known`).
+Only a new snapshot has rows that the stream does not contain. While one is due, and after it, the table has a record
+(`lake.parking`), which makes a reader open the table (`temporal.moments.read_known`).
 
 No JVM.
 

@@ -1,7 +1,7 @@
-"""Where a lake is, as it is recorded: what distinguishes it from its copies.
+"""Where a lake is, as it is recorded: this distinguishes it from its copies.
 
-A copy has the same records in another folder, which has another inode; in an object store, another URL. What the lake
-was to be asked about first (does it continue its ledger, may it forget versions) is asked about its copy again.
+A copy has the same records in another folder, which has another inode; in an object store, another URL. So a copy
+does not continue the origin of the lake's ledger, and forgets versions only after that was confirmed for it.
 """
 
 from pathlib import Path

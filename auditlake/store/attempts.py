@@ -1,4 +1,4 @@
-"""Attempts at a write that another process may come before: it is planned again, a limited number of times.
+"""Attempts at a write that may lose against another process's: it is planned again, a limited number of times.
 
 for _ in attempts(10, f"the history of {name}", "Stop the other writer, then start again.", pause_s=0.1):
     with suppress(FileExistsError):

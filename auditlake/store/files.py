@@ -319,7 +319,7 @@ def local_folder(place: Place) -> Path | None:
 
 
 def absolute(place: Place) -> str:
-    """Return a name of a place that no other name of it differs from."""
+    """Return the one full name of a place, also if it was named by a relative path or a link."""
     return str(place.resolve() if isinstance(place, Path) else place)
 
 

@@ -44,9 +44,9 @@ class Session:
 
 
 class Kept:
-    """What was used last, up to a total weight: bytes, or another number; threads may share it.
+    """The values that were used last, up to a total weight: bytes, or another number; threads may share it.
 
-    What weighs more than `most_each` is not kept.
+    A value that weighs more than `most_each` is not kept.
     """
 
     def __init__(self, most: int, most_each: int | None = None) -> None:
