@@ -12,22 +12,14 @@ from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Period
 from tests import command
 from tests.capture_lake import make_lake
+from tests.expiry import AT_ONCE
 from tests.running import await_true
 
 pytestmark = pytest.mark.pg
 
 _ROUNDS, _ROWS, _APPLIED_S = 24, 9, 240
-
-
-class _Now(Period):
-    """No time at all."""
-
-    def before(self, time_us: int) -> int | None:
-        """Return the time itself."""
-        return time_us
 
 
 def _wal_end(conn: psycopg.Connection) -> Lsn:
@@ -44,7 +36,7 @@ def _table(lake: Lake) -> HistoryTable:
 
 def test_versions_expire_while_follow_commits(database: str, tmp_path: Path) -> None:
     """Every state from the last horizon on is that of the source, and follow reports no failure."""
-    rules, said = (("public.t", _Now()),), list[str]()
+    rules, said = (("public.t", AT_ONCE),), list[str]()
     states: dict[Lsn, dict[int, int]] = {}
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, v int)")

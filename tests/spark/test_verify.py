@@ -28,13 +28,13 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Period
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.verify import source_side as source
 from tests import command
 from tests.damage import edit_log, file_of, rewrite
+from tests.expiry import AT_ONCE
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
 from tests.server import Server, execute, install_trigger
@@ -238,7 +238,7 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
         site.execute(change)
         assert command.run_here(follow).code == 0
     before = _history(site, "t")
-    expire_versions(site.lake, (("public.t", _Now()),), "tests", say)
+    expire_versions(site.lake, (("public.t", AT_ONCE),), "tests", say)
     site.execute("update t set v = 'secret3' where id in (2, 8)")
     assert command.run_here(follow).code == 0
     done = site.verify()
@@ -282,14 +282,6 @@ def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path, b
     with closing(connect_embedded()) as connection:
         later = connection.sql(rows_of(connection, files, ["id", "c"], "v = 'after'")).fetchall()
     assert sorted(later) == [(number, None) for number in (1, 3, 4, 7, 8, 9, 10)]
-
-
-class _Now(Period):
-    """No time at all."""
-
-    def before(self, time_us: int) -> int | None:
-        """Return the time itself."""
-        return time_us
 
 
 def _history(site: Site, name: str) -> HistoryTable:

@@ -19,10 +19,10 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.verification import Evidence, verify_digests
 from auditlake.messages import say
-from auditlake.settings.retention_rules import Period
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 from tests.erasure_lake import found_in
+from tests.expiry import AT_ONCE
 from tests.ledger_lake import sealed
 from tests.random_ddl import ERASED
 from tests.torture.bootstrap_faults import finish
@@ -44,14 +44,6 @@ _PAUSE_S, _LONG_S = 2.0, 300.0
 _KILLED, _DONE, _REFUSED, _LAKE, _NOT_YET = -9, 0, 3, 6, 7
 
 
-class _Now(Period):
-    """No time at all."""
-
-    def before(self, time_us: int) -> int | None:
-        """Return the time itself."""
-        return time_us
-
-
 class Removals(threading.Thread):
     """Writes rows, seals, expires and erases until the end of the campaign."""
 
@@ -70,7 +62,7 @@ class Removals(threading.Thread):
             with suppress(AuditlakeError, OSError):  # another process seals or removes, or the disk is full
                 self._digests.append(sealed(self._bed.lake, f"digest {len(self._digests)}"))
             with suppress(AuditlakeError, OSError):
-                expire_versions(self._bed.lake, ((f"{ERASED}.persons", _Now()),), "campaign", say)
+                expire_versions(self._bed.lake, ((f"{ERASED}.persons", AT_ONCE),), "campaign", say)
             if self._left:
                 self._erase()
 
