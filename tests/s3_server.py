@@ -7,7 +7,6 @@ files. `make release` installs it if Go is there.
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pytest
 from auditlake.lake.layout import Lake
 from auditlake.store import files, objects
 from auditlake.store.place import Place, Remote, parse_url, session_of
+from tests.server import free_port
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 """Where tests make their lakes: `disk`, or `s3` for a bucket."""
@@ -104,9 +104,7 @@ def copy_lake(lake: Lake, folder: Path) -> Lake:
 @contextmanager
 def s3_server(name: str = NAME) -> Iterator[str]:
     """Run the server, with its settings in the environment of this process; yield the URL of an empty bucket."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     endpoint, bucket = f"http://127.0.0.1:{port}", f"tests-{port}"
     settings = {
         "AWS_ENDPOINT_URL": endpoint,

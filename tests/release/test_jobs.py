@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -30,6 +29,7 @@ from auditlake.store.place import Remote
 from tests import command
 from tests.capture_once import capture
 from tests.s3_server import SECRET
+from tests.server import free_port
 from tests.small_lake import ORDERS, write_small_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]  # it has JVMs of its own
@@ -74,9 +74,7 @@ def await_line(log: Path, words: str) -> None:
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """A standalone master with two workers of one core each; gives its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     url, deploy, web = f"spark://127.0.0.1:{port}", "org.apache.spark.deploy", ["--webui-port", "0"]
     with ExitStack() as running:
         log = tmp_path / "master.log"
@@ -237,9 +235,7 @@ class _Watched:
         self._seen: set[str] = set()
         self._ended = threading.Event()
         self.pages = 0
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self._url = f"http://127.0.0.1:{free_port()}"
         events = folder / "events"
         events.mkdir()
         settings = {

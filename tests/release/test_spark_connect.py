@@ -3,11 +3,9 @@
 import csv
 import io
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +18,7 @@ from auditlake.store.place import Remote, parse_url
 from tests import command
 from tests.capture_once import capture
 from tests.release.test_jobs import await_line, daemon
+from tests.server import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]  # the server is a JVM of its own
 
@@ -31,9 +30,7 @@ _ALL = "select id, note, total from public.orders order by id"
 @pytest.fixture
 def connect_server(bucket: str, tmp_path: Path) -> Iterator[str]:
     """A Spark Connect server with Delta and the jars of S3; gives its URL."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "AUDITLAKE_LAKE": f"{bucket}/any"}
     jars = subprocess.check_output([sys.executable, "-m", "auditlake.spark.jars"], env=environment, text=True).strip()
     options = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
