@@ -120,13 +120,17 @@ class _TwoMoments:
         self._reader = reader
         self.table = table
         self._span = span
-        self._overlay = overlaid(reader, table, span.upto)
         self.columns_before = reader.columns_at(table, span.after)
         self.columns_after = reader.columns_at(table, span.upto)
         own = reader.own_names(table)
         self.own = {c: own.get(c.stored, c.stored) for c in (*self.columns_before, *self.columns_after)}
         now = {self.own[c]: c.name for c in self.columns_after}
         self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self.columns_before, *self.columns_after)}
+
+    @cached_property
+    def _overlay(self) -> Overlay:
+        """The versions up to the later moment; folded when the first rows are asked for, not for all tables at once."""
+        return overlaid(self._reader, self.table, self._span.upto)
 
     def named_columns(self, columns: Sequence[Column], kind: str) -> dict[str, Column]:
         """Return the columns of one moment by the names that they have in entries of a kind.
