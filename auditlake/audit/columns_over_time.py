@@ -1,9 +1,9 @@
 """The columns of a table over time, for the audit commands: one name for each column, and the names of every moment.
 
 Audit rows have every column the table ever had. A column has one *own name* at all moments: its current or last name.
-If a dropped column and another one share a name, one gets a number. So a row is the same whether it is
-read from before or after a change of the table, from the history or from the tail. A column that was added later shows
-its missing value in older rows. Output as of a moment has the columns of that moment, under their names of that moment
+If a dropped column and another one share a name, one gets a number. So a row is the same whether it is read from before
+or after a change of the table, from the history or from the tail. A column that was added later shows its missing value
+in older rows. Output as of a moment has the columns of that moment, under their names of that moment
 (`TableShapes.columns_at`).
 
 A column whose type was rewritten has several physical columns (`lake.column_identity`). They share one own name, so

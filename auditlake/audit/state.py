@@ -28,13 +28,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import overlaid
 from auditlake.delta.sql import VIRTUAL_COLUMNS, connect
 from auditlake.errors import Unsupported
-from auditlake.lake.duckdb_rows import (
-    bare,
-    quoted,
-    raw_with_printed,
-    rows_of,
-    sql_type,
-)
+from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn

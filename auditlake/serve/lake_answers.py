@@ -116,9 +116,9 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
 def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
     """Yield the gaps, and what is parked, of a table or of all."""
     for each in unknown(reader.known, table):
-        name = None if each.table is None else reader.known.tables.get(each.table)
+        of_table = None if each.table is None else reader.known.tables.get(each.table)
         yield models.StretchJson(
-            table=None if name is None else str(name.last_name),
+            table=None if of_table is None else str(of_table.last_name),
             lsn=str(each.after),
             to_lsn=None if each.upto is None else str(each.upto),
             from_us=each.from_us or commits.time_us(each.after),

@@ -1,4 +1,4 @@
-"""Knowledge of a table: at which LSNs its state is known, and what is said of the others.
+"""Knowledge of a table: at which LSNs its state is known, and the refusals of the others.
 
     LSN                       the state of the table
     before `horizon`          is not known: the history begins there, or its versions have expired

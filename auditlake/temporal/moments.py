@@ -221,7 +221,7 @@ class _Rest:
 
 @dataclass(slots=True)
 class _Before:
-    """What a session keeps of the questions before, about a lake in a store."""
+    """What a session keeps from one question to the next, about a lake in a store."""
 
     positions: tuple[int, str] | None = None
     """Version and ETag of the positions that were read last."""

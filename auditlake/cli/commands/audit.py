@@ -99,9 +99,10 @@ def log(settings: Settings, *, follow: bool, as_json: bool, **asked: Any) -> Non
         listed = reversed(list(found)) if follow else found
         with stopped_by_signals() as stop:
             for each in follow_log(reader, question, listed, stop) if follow else listed:
-                click.echo(objects.line(objects.transaction_fields(each))) if as_json else show_log_line(
-                    each, reader.now
-                )
+                if as_json:
+                    click.echo(objects.line(objects.transaction_fields(each)))
+                else:
+                    show_log_line(each, reader.now)
         return
     show_log(found, reader.now)
 
