@@ -1,16 +1,17 @@
 """Rows that were erased and are in the lake again: from a restored backup of the source, a late writer, or a new row.
 
 An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). This looks for these keys in what came
-later: in versions that began, and changes that committed, after the position at which the row was erased. It reports;
-to erase again is for who knows why the row came back, because PostgreSQL must not have it any more.
+later: in versions that began, and changes that committed, after the position at which the row was erased. It reports
+and erases nothing, because PostgreSQL must not have the row any more before it is erased again.
 
 Only whole rows are recognized. Of erased columns no value is known, and a row keeps its key. Memory is bounded by the
 keys in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.sql import TableFiles, read_newest, select
@@ -85,13 +86,12 @@ def _in_table(reader: Reader, name: TableName, erasures: Sequence[Erasure], secr
         )
     by_token = {each: erasure for erasure in erasures for each in erasure.tokens}
     since = min(erasure.upto_lsn for erasure in erasures)
-    first: dict[tuple[str, ...], int] = {}
-    for lsn, key in (*_begun(table, since), *_changed(reader, known, erasures[0], since)):
+    first: dict[tuple[str, ...], Returned] = {}
+    for lsn, key in chain(_begun(table, since), _changed(reader, known, erasures[0], since)):
         erasure = by_token.get(token(secret, name, key))
-        if erasure is not None and lsn > erasure.upto_lsn:
-            first[key] = min(lsn, first.get(key, lsn))
-    pairs = sorted((lsn, key) for key, lsn in first.items())
-    return [Returned(by_token[token(secret, name, key)], key, Lsn(lsn)) for lsn, key in pairs]
+        if erasure is not None and lsn > erasure.upto_lsn and (key not in first or lsn < first[key].lsn):
+            first[key] = Returned(erasure, key, Lsn(lsn))
+    return sorted(first.values(), key=lambda found: (found.lsn, found.key))
 
 
 def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
@@ -120,14 +120,13 @@ def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) 
 
 def _each_file(table: TableFiles | None, column: str, since: int) -> Iterator[TableFiles]:
     """Yield the files that may have a greater value, one by one."""
-    newer = None if table is None else table.within(**{column: (since + 1, None)})
-    for file in () if newer is None else newer.files:
-        yield newer.which(lambda each, name=file.name: each.name == name)  # type: ignore[union-attr, misc]
+    if table is not None:
+        for file in table.within(**{column: (since + 1, None)}).files:
+            yield replace(table, files=(file,))
 
 
 def as_json(found: Returned) -> Mapping[str, object]:
     """Return a row that has come back as plain values."""
     erasure = found.erasure
-    when = format_us(erasure.time_us)
-    about = {"erased": when, "by": erasure.by, "reason": erasure.reason}
+    about = {"erased": format_us(erasure.time_us), "by": erasure.by, "reason": erasure.reason}
     return {"table": str(erasure.name), "key": list(found.key), "since": str(found.lsn), **about}
