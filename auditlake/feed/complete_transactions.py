@@ -38,6 +38,7 @@ class ChangeReader:
     def __init__(self, tail: LogTail, selected: Selected) -> None:
         self._tail = tail
         self._selected = selected
+        self._with_erased = set[int]()
 
     def held_bytes(self, after: Lsn, upto: Lsn) -> int:
         """Return about how much memory a read of these LSNs takes."""
@@ -58,7 +59,6 @@ class ChangeReader:
             rows = _of_rows(rows.filter(pc.is_in(rows["lsn"], lsns)))
             rows = rows.sort_by([(name, "ascending") for name in _PLACE])
             counts = {each["values"]: each["counts"] for each in pc.value_counts(rows["lsn"]).to_pylist()}
-            rows = _without_erased(rows)
             for lsn, change in self._decoded(rows):
                 changes.setdefault(lsn, []).append(change)
         for transaction in transactions:
@@ -70,6 +70,7 @@ class ChangeReader:
         return StreamedChanges(transaction, self._tail, self._decoded)
 
     def _decoded(self, rows: pa.Table) -> Iterator[tuple[Lsn, Change]]:
+        rows = self._without_erased(rows)
         for number in pc.unique(rows["relation"]).to_pylist():
             self._selected.relation(number)
         for batch in self._chosen(rows).to_batches(max_chunksize=_DECODED_ROWS):
@@ -79,6 +80,15 @@ class ChangeReader:
                 change = self._change(row, shape)
                 if self._selected.takes_key(change, shape, lsn):
                     yield lsn, change
+
+    def _without_erased(self, rows: pa.Table) -> pa.Table:
+        """Return the changes that a feed delivers; report each transaction of the others once."""
+        is_erased = pc.equal(rows["op"], ERASED_OP)
+        for lsn in pc.unique(rows.filter(is_erased)["lsn"]).to_pylist():
+            if lsn not in self._with_erased:
+                self._with_erased.add(lsn)
+                say(f"erased: changes of transaction {Lsn(lsn)}, which are left out; erasures/ has why")
+        return rows.filter(pc.invert(is_erased))
 
     def _chosen(self, rows: pa.Table) -> pa.Table:
         numbers, ops = self._selected.numbers, self._selected.selection.ops
@@ -106,14 +116,6 @@ class ChangeReader:
 def _of_rows(rows: pa.Table) -> pa.Table:
     """Return the changes of rows: `changes` has logical messages too."""
     return rows.filter(pc.is_in(rows["op"], _ROW_OPS))
-
-
-def _without_erased(rows: pa.Table) -> pa.Table:
-    """Return the changes that a feed delivers; report the transactions of the others."""
-    is_erased = pc.equal(rows["op"], ERASED_OP)
-    for lsn in pc.unique(rows.filter(is_erased)["lsn"]).to_pylist():
-        say(f"erased: changes of transaction {Lsn(lsn)}, which are left out; erasures/ has why")
-    return rows.filter(pc.invert(is_erased))
 
 
 def _old(texts: Sequence[str | None] | None, relation: Relation) -> Texts | None:
@@ -150,7 +152,7 @@ class StreamedChanges:
             if first <= last:
                 raise InvariantBroken(f"parts of transaction {self._transaction.lsn} overlap at ordinal {first}")
             count, last = count + rows.num_rows, end
-            for _, change in self._decode(_without_erased(rows)):
+            for _, change in self._decode(rows):
                 yield change
         _check_complete(self._transaction, count)
 

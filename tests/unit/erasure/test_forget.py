@@ -108,6 +108,9 @@ def test_a_feed_leaves_out_what_was_erased(
     capsys.readouterr()
     assert delivered() == before | {0x500: []}
     assert "erased: changes of transaction 0/500, which are left out" in capsys.readouterr().err
+    for each in auditlake.Lake(lake.root).changes("0/200", follow=False):
+        assert list(each.changes) == list(each.changes)
+    assert capsys.readouterr().err.count("erased: changes of transaction 0/500") == 1
 
 
 @pytest.mark.parametrize(
