@@ -13,6 +13,7 @@ Authority: Parquet's format, "Row group", "File metadata"
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,8 @@ GROUP_BYTES = 16 << 20
 """Limit of the row groups that are written here; a larger row has one of its own."""
 _DICTIONARY_BYTES = 256
 _OFFSET_BYTES = 4
-_KEPT_BYTES, _FOOTER_BYTES = 16 << 20, 128
+_KEPT_BYTES, _FOOTER_BYTES = 16 << 20, 256
+_Group = TypeVar("_Group")
 _VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
 
 
@@ -46,19 +48,21 @@ class RowGroup:
 
 
 class _Footers(Kept):
-    """The row groups of the files that a session has opened."""
+    """What a session has read of the footers of files."""
 
     def __init__(self) -> None:
         super().__init__(_KEPT_BYTES)
 
 
+def read_footer(path: Place, read: Callable[[Place], tuple[_Group, ...]]) -> tuple[_Group, ...]:
+    """Return what `read` returns of each row group of a file, whose name is used once; a session reads it once."""
+    kept = session_of(path).part(_Footers)
+    return kept.get((read, path), lambda: read(path), lambda groups: _FOOTER_BYTES * (1 + len(groups)))
+
+
 def row_groups(path: Place) -> tuple[RowGroup, ...]:
-    """Read the row groups of a file, whose name is used once; a session reads them once."""
-    return (
-        session_of(path)
-        .part(_Footers)
-        .get(path, lambda: _read_groups(path), lambda groups: _FOOTER_BYTES * (1 + len(groups)))
-    )
+    """Read the row groups of a file."""
+    return read_footer(path, _read_groups)
 
 
 def _read_groups(path: Place) -> tuple[RowGroup, ...]:

@@ -21,15 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.log_reader import Add, entry, file_path
+from auditlake.delta.row_groups import read_footer
 from auditlake.delta.sql import read_newest
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
-from auditlake.store.place import Place, session_of
-from auditlake.store.session import Kept
+from auditlake.store.place import Place
 
 _LISTED_AGAIN_S = 30.0
 _ANY = (0, 2**63 - 1)
-_KEPT_BYTES, _FOOTER_BYTES = 4 << 20, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +49,6 @@ class Group:
         """
         with pq.ParquetFile(parquet(self.file), pre_buffer=False) as file:
             return file.read_row_group(self.number, columns=list(columns), use_threads=False)
-
-
-class _Footers(Kept):
-    """The row groups of the files that a session has opened."""
-
-    def __init__(self) -> None:
-        super().__init__(_KEPT_BYTES)
-
-
-def _groups(file: Place) -> tuple[Group, ...]:
-    return (
-        session_of(file)
-        .part(_Footers)
-        .get(file, lambda: _read_groups(file), lambda groups: _FOOTER_BYTES * (1 + len(groups)))
-    )
 
 
 def _read_groups(file: Place) -> tuple[Group, ...]:
@@ -143,7 +127,8 @@ class LogTail:
     def _overlapping(self, after: Lsn, upto: Lsn) -> Iterator[Group]:
         for file, first, last in list(self._files.values()):
             if last > after and first <= upto:
-                yield from (group for group in _groups(file) if group.last > after and group.first <= upto)
+                groups = read_footer(file, _read_groups)
+                yield from (group for group in groups if group.last > after and group.first <= upto)
 
     def rows(self, after: Lsn, upto: Lsn, columns: Sequence[str]) -> pa.Table | None:
         """Read the rows in `(after, upto]`, in any order; None if there is none."""
