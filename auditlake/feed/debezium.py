@@ -27,18 +27,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
+from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import double_text
 
 UNAVAILABLE = "__debezium_unavailable_value"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ZERO = date(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
 
 Fields = dict[str, Any]
 
@@ -123,5 +122,5 @@ def _binary_or_time(value: Any) -> Any:  # noqa: ANN401 - as above
     if isinstance(value, datetime):
         if value.tzinfo is not None:
             return f"{value.replace(tzinfo=None).isoformat()}Z"
-        return (value.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+        return to_us(value.replace(tzinfo=UTC))
     return (value - _DAY_ZERO).days if isinstance(value, date) else value
