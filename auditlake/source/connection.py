@@ -105,7 +105,6 @@ _SYNTAX_ERROR = "42601"
 _LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
-
 _PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
 
 

@@ -92,14 +92,15 @@ def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
     )
 
 
-def _identify_by_walsender(conn: psycopg.Connection[Row], refused: Exception) -> tuple[str, int]:
+def _identify_by_walsender(conn: psycopg.Connection[Row], refused: NotGranted | psycopg.Error) -> tuple[str, int]:
+    reason = refused.message if isinstance(refused, NotGranted) else refused.diag.message_primary
     try:
         return identify_system(for_other_machines("", conn))
     except (SourceUnready, SourceUnreachable) as exc:
         if isinstance(exc, SourceUnreachable) and exc.retryable:
             raise
         raise SourceUnready(
-            f"role {conn.info.user} can read the server's identity neither by SQL ({refused})"
+            f"role {conn.info.user} can read the server's identity neither by SQL ({reason})"
             f" nor by a replication connection: {exc.message}",
             f"Run GRANT EXECUTE ON FUNCTION pg_control_system(), pg_walfile_name(pg_lsn) TO {conn.info.user}, or give"
             " the role REPLICATION.",
