@@ -51,8 +51,6 @@ _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
-
-
 _DATABASES = ("postgresql://", "postgres://")
 
 

@@ -56,7 +56,7 @@ from auditlake.temporal.when import format_us
 
 _ATTEMPTS = 20
 _EVERY_S = 3 * 3600.0
-"""Periods are days at least, and to look for what has expired takes a listing of every history."""
+"""Periods are days at least, and looking for expired versions lists the files of every history."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ so appending and signing read nothing else.
 
 `hash` commits to a row, and tells nothing about its values once the block's `key` is gone (`ledger.canonical`).
 
-A lake that was copied or restored is another *incarnation*. Its first block gets another `origin`, because `place`,
-`lake.whereabouts` of the folder `blocks`, is not that of the block before.
+A lake that was copied or restored is another *incarnation*. Its first block gets another `origin`, because its `place`
+(`lake.whereabouts` of the folder `blocks`) differs from that of the block before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Digests in a table of a PostgreSQL database: best one of a server whose owner is not who writes the lake.
+"""Digests in a table of a PostgreSQL database, best on a server whose owner does not write the lake.
 
-The table is made by who owns the database (`TABLE`). The role that keeps digests needs INSERT alone, so it can neither
-read, change nor delete one. A digest of a tree that is there stays.
+The owner of the database makes the table (`TABLE`). The role that keeps digests needs INSERT alone, so it cannot read,
+change or delete one. The first digest of a tree stays.
 
 Authority: PostgreSQL's documentation, INSERT, "ON CONFLICT Clause"
 """

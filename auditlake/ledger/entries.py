@@ -133,8 +133,8 @@ _PLAIN_TEXTS = {
 def sql_of(table: _Kind, key: str, engine: EngineSql, alias: str = "", stored: Stored | None = None) -> str:
     """Return SQL for the hash of a row.
 
-    `key` is SQL of a field with the key of the row's block, `alias` that of the table. `stored` is SQL for what is
-    used instead where it is not NULL.
+    `key` is SQL of a field with the key of the row's block, `alias` that of the table. `stored` replaces the computed
+    secret and commitment of a row for which it is not NULL.
     """
     ordinal = _named("ordinal", alias) if table.kind is Kind.CHANGE else "0"
     identity = [sql_constant(table.kind), sql_number(_named("lsn", alias)), sql_number(ordinal), sql_constant("")]

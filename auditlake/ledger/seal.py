@@ -12,7 +12,8 @@ Nothing above the watermark is sealed, because capture may discard it. A block h
 ends after a million changes, within a transaction if that is larger. A lake that exists already is sealed from its
 beginning: everything that is in it when its first block is sealed is proved to have been in it then.
 
-This never runs in the way of capture. DataFusion hashes in its own threads, and appending is two commits.
+This never runs in the way of capture. DataFusion hashes in its own threads, and appending is two commits, or a few more
+for a copy of very many rows.
 """
 
 import json
