@@ -4,8 +4,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from auditlake.failpoints import After
+from auditlake.lake.erasures import unfinished
 from auditlake.lake.layout import Lake
 from auditlake.store.place import Place, Remote, parse_url
+from tests.command import run, run_here
+from tests.erasure_lake import OF_ONE, ONE, columns_gone, found_in, states, without
+from tests.s3_server import forget
 
 
 def copied_into_bucket(written: Path, store: Any, **options: object) -> Lake:
@@ -42,3 +47,19 @@ def everything(lake: Lake, store: Any, to: Path) -> Lake:
         file.parent.mkdir(parents=True)
         file.write_bytes(found["Body"].read())
     return Lake(to)
+
+
+def kill_and_finish(lake: Lake, store: Any, step: str, to: Path) -> None:
+    """Kill an erasure after a step: rows can be read meanwhile, and it ends as without the kill, in all versions."""
+    before = states(lake)
+    at = ["--lake", str(lake.root)]
+    assert run(["forget", *OF_ONE, "--delete-versions", *at], {"AUDITLAKE_FAILPOINT": step}).code == -9
+    forget(lake.root)
+    for (lsn, table), rows in states(lake).items():
+        assert [row["id"] for row in rows] == [row["id"] for row in before[lsn, table]]
+    if step != After.ERASURE_ENDED:
+        assert run_here(["forget", "--resume", *at]).code == 3
+    assert run_here(["forget", "--resume", "--delete-versions", *at]).code == 0
+    assert unfinished(lake) == []
+    assert found_in(everything(lake, store, to), ONE) == {}
+    assert states(lake) == without(before, columns_gone)

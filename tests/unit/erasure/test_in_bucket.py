@@ -11,7 +11,7 @@ from auditlake.lake.erasures import unfinished
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from tests.command import Done, run, run_here
-from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything
+from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything, kill_and_finish
 from tests.erasure_lake import (
     OF_ONE,
     OF_TWO,
@@ -26,7 +26,6 @@ from tests.erasure_lake import (
     write_lake,
 )
 from tests.ledger_lake import compared, sealed
-from tests.s3_server import forget
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +70,7 @@ def test_no_byte_of_any_version_stays(lake: Lake, store: Any, tmp_path: Path) ->
         assert (asked.code, "erased: name, email, born, score of one row" in asked.stderr) == (0, True), asked.stderr
 
 
-def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(
-    written: Path,
-    store: Any,
-    tmp_path: Path,
-) -> None:
+def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(written: Path, store: Any, tmp_path: Path) -> None:
     """Its digest still fits, and no key of a secret stays."""
     lake = copied_into_bucket(written, store)
     before, digest = states(lake), sealed(lake)
@@ -89,14 +84,7 @@ def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(
 @pytest.mark.parametrize("step", [f"{After.VALUES_ERASED}:2", After.VERSIONS_DELETED])
 def test_a_killed_erasure_is_finished(lake: Lake, store: Any, tmp_path: Path, step: str) -> None:
     """Its older versions, too."""
-    before = states(lake)
-    command = ["forget", *OF_ONE, "--delete-versions", "--lake", str(lake.root)]
-    assert run(command, {"AUDITLAKE_FAILPOINT": step}).code == -9
-    forget(lake.root)
-    assert _forget(lake, "--resume").code == 3
-    assert _forget(lake, "--resume", "--delete-versions").code == 0
-    assert found_in(everything(lake, store, tmp_path / "after"), ONE) == {}
-    assert states(lake) == without(before, columns_gone)
+    kill_and_finish(lake, store, step, tmp_path / "after")
 
 
 def test_apply_must_not_run(lake: Lake) -> None:
@@ -107,10 +95,7 @@ def test_apply_must_not_run(lake: Lake) -> None:
     assert not lake.erasures.is_dir()
 
 
-def test_a_locked_version_leaves_the_erasure_unfinished(
-    written: Path,
-    store: Any,
-) -> None:
+def test_a_locked_version_leaves_the_erasure_unfinished(written: Path, store: Any) -> None:
     """Until somebody removes the lock."""
     lake = copied_into_bucket(written, store, ObjectLockEnabledForBucket=True)
     locked = next(each for each in all_versions(lake, store) if each["Key"].startswith("lake/changes/part"))
