@@ -131,15 +131,17 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
 def _show_returned(settings: Settings, lake: Lake, *, as_json: bool) -> None:
     from datetime import datetime
 
+    from auditlake.audit.json_output import line
     from auditlake.erasure import returned
     from auditlake.lake.manifest import require_manifest
+    from auditlake.values.escapes import visible
 
     require_manifest(lake)
     found = returned.find_returned(lake, datetime.now(settings.zone))
     for each in found:
         shown = returned.as_json(each)
-        key = " ".join(each.key)
-        click.echo(json.dumps(shown, ensure_ascii=False) if as_json else f"{shown['table']} {key}  since {each.lsn}")
+        text = f"{shown['table']} {' '.join(each.key)}  since {each.lsn}"
+        click.echo(line(shown) if as_json else visible(text))
     if found:
         raise ConfigError(
             f"{len(found)} erased rows are in the lake again",

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from auditlake.erasure import returned
+from auditlake.lake.erasures import read_erasures
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from tests.command import Done, run_here
 from tests.erasure_lake import OF_ONE, OF_TWO, append_change, apply, write_lake
 
@@ -59,6 +61,16 @@ def test_a_version_without_a_change_is_shown(lake: Lake, monkeypatch: pytest.Mon
     apply(lake)
     monkeypatch.setattr(returned, "_changed", lambda *_: ())
     assert _returned(lake).stdout == "public.people 2  since 0/700\n"
+
+
+def test_a_key_with_control_characters_is_shown_escaped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It imitates no other line, and moves no cursor."""
+    erasure, key = read_erasures(lake)[0], "a\x1b[2J\nb\x9b"
+    monkeypatch.setattr(returned, "find_returned", lambda *_: [returned.Returned(erasure, (key,), Lsn(0x700))])
+    assert _returned(lake).stdout == "public.people a\\u001b[2J\\nb\\u009b  since 0/700\n"
+    printed = _returned(lake, "--json").stdout.removesuffix("\n")
+    assert printed.isprintable()
+    assert json.loads(printed)["key"] == [key]
 
 
 def test_a_row_that_came_and_went_is_shown_until_it_is_erased_again(lake: Lake) -> None:
