@@ -22,7 +22,6 @@ from auditlake.query.postgres.conversions import (
     coerced,
     common,
     interval,
-    literal,
     named_type,
     number,
     padded,
@@ -219,7 +218,7 @@ class Expressions:
         if "" in texts:
             raise Refused(node, "malformed array literal", wrong=True)
         cells = [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
-        return cells if kind is None else [literal(each, kind, node) for each in cells]
+        return cells if kind is None else [cast(each, kind, node) for each in cells]
 
     def _call(self, node: exp.Expr) -> Cell:
         name, arguments = CALLS[type(node)]
@@ -271,22 +270,18 @@ class Expressions:
         return cast(inner, to, node).named(to.name if weak else inner.name, weak=weak)
 
     def _cast_to_array(self, node: exp.Expr) -> Cell:
-        kind = named_type(node.args["to"].expressions[0])
-        is_written = isinstance(node.this, exp.Array | exp.Literal)
-        elements = self._elements(node.this if isinstance(node.this, exp.Array) else node) if is_written else None
+        kind, given = named_type(node.args["to"].expressions[0]), node.this
+        elements = self._elements(given) if isinstance(given, exp.Array | exp.Literal) else None
         if elements is None:
-            cell = self.cell(node.this)
+            cell = self.cell(given)
             if cell.type != array(kind):
                 raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
             return cell
         if kind.name in _NO_ELEMENTS or kind == NUMERIC:
             raise Refused(node, f"ARRAY of {kind.shown}")
         texts = ", ".join(cast(each, kind, node).sql for each in elements)
-        return Cell(
-            f"cast([{texts}] as {kind.duckdb}[])",
-            array(kind),
-            kind.name if not isinstance(node.this, exp.Array) else "array",
-        )
+        name = "array" if isinstance(given, exp.Array) else kind.name
+        return Cell(f"cast([{texts}] as {kind.duckdb}[])", array(kind), name)
 
     def _parenthesised(self, node: exp.Expr) -> Cell:
         only(node, "this")

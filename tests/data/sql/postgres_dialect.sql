@@ -385,6 +385,7 @@ select array_length(tags, 1), cardinality(tags), array_to_string(tags, '+'), arr
 select '{1,2,null}'::int[], array['1', '2']::int[], tags::text[], '{}'::text[], array[]::int[], (array[1.5, 2.5]::int[])[1] from customers order by id
 select id from orders where status = any('{new,sent}') order by id
 select id from orders where id = any('{1,2}'::int[]) order by id
+select '{abcdef,null,ab}'::varchar(3)[], id from customers where 'abc' = any('{abcdef}'::varchar(3)[]) order by id
 select name from customers where email not like all (array['user1%', '%2@%']) order by id
 select name from customers where email not ilike any (array['USER1%', 'user2%']) order by id
 select name from customers where not email like all (array['user1%', '%2@%']) order by id
