@@ -177,17 +177,14 @@ class Expressions:
         return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
 
     def _quantified(self, op: str, left: Cell, node: exp.Expr) -> Cell:
-        given = node.expressions[0] if _is_all(node) else node.this
-        inner = given.unnest() if isinstance(given, exp.Paren | exp.Subquery) else given
-        is_any = isinstance(node, exp.Any)
+        inner, is_any = _quantity(node), isinstance(node, exp.Any)
         if isinstance(inner, exp.Query):
             if (op, is_any) not in {("=", True), ("<>", False)}:
                 raise Refused(node, f"{op} {construct(node)} of a query")
             return self._in_query(left, inner, negated_=not is_any, node=node)
         elements = self._elements(inner)
         if elements is not None:
-            parts = [compared(op, left, each, node).sql for each in elements]
-            return Cell(f"({(' or ' if is_any else ' and ').join(parts) or ('false' if is_any else 'true')})", BOOL)
+            return _any_or_all(node, [compared(op, left, each, node) for each in elements])
         cell = self.cell(inner)
         if cell.type.element is None or op != "=" or not is_any:
             raise Refused(node, f"{op} {construct(node)} of {cell.type.shown}")
@@ -442,13 +439,10 @@ class Expressions:
         return _liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
 
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
-        given = node.expressions[0] if _is_all(node) else node.this
-        elements = self._elements(given.unnest())
+        elements = self._elements(_quantity(node))
         if elements is None:
             raise Refused(node, f"{word.upper()} {construct(node)} of an array that is not written out")
-        parts = [_liked(word, left, each, "\\", node).sql for each in elements]
-        is_any = isinstance(node, exp.Any)
-        return Cell(f"({(' or ' if is_any else ' and ').join(parts) or ('false' if is_any else 'true')})", BOOL)
+        return _any_or_all(node, [_liked(word, left, each, "\\", node) for each in elements])
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
@@ -663,6 +657,18 @@ def _is_quantified(node: exp.Expr | None) -> bool:
 
 def _is_all(node: exp.Expr | None) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
+
+
+def _quantity(node: exp.Expr) -> exp.Expr:
+    """Return what ANY or ALL is of, without parentheses."""
+    given: exp.Expr = node.expressions[0] if _is_all(node) else node.this
+    return given.unnest()
+
+
+def _any_or_all(node: exp.Expr, parts: Sequence[Cell]) -> Cell:
+    """Combine the tests of the elements."""
+    word, of_none = (" or ", "false") if isinstance(node, exp.Any) else (" and ", "true")
+    return Cell(f"({word.join(each.sql for each in parts) or of_none})", BOOL)
 
 
 def _as(cell: Cell, kind: Type, node: exp.Expr) -> str:
