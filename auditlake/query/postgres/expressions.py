@@ -609,9 +609,9 @@ class Expressions:
         if (alias := node.args.get("alias")) is not None:
             partition, order, spec = self._extended(node, alias)
         by = [self._grouped(each) for each in partition or []]
-        cells = [] if order is None else [self.cell(each.this) for each in order.expressions]
-        cells = [*cells] if spec is None else with_offsets(spec, cells)
-        keys = [] if order is None else [self.ordered(*pair) for pair in zip(order.expressions, cells, strict=True)]
+        terms = [] if order is None else order.expressions
+        cells = with_offsets(spec, [self.cell(each.this) for each in terms])
+        keys = [self.ordered(*pair) for pair in zip(terms, cells, strict=True)]
         text = frame_text(spec, self.cell, cells)
         if not keys and text.startswith(" groups"):
             raise Refused(node, "GROUPS of a window without ORDER BY", wrong=True)

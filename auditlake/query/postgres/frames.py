@@ -17,13 +17,15 @@ from auditlake.query.postgres.types import INTEGERS, INTERVAL, TIMES, UNKNOWN
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 
 
-def with_offsets(spec: exp.Expr, keys: Sequence[Cell]) -> list[Cell]:
+def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
     """Return the keys of an order as RANGE with offsets needs them.
 
     Raises Refused.
     """
-    if _kind(spec) != "range" or not any(isinstance(spec.args.get(each), exp.Expr) for each in ("start", "end")):
-        return list(keys)
+    if spec is None or _kind(spec) != "range":
+        return keys
+    if not any(isinstance(spec.args.get(each), exp.Expr) for each in ("start", "end")):
+        return keys
     if len(keys) != 1:
         raise Refused(spec, "RANGE with an offset and not one key of ORDER BY", wrong=True)
     name = keys[0].type.name
