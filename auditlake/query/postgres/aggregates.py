@@ -28,6 +28,7 @@ from auditlake.query.postgres.types import (
     array,
     decimal,
     is_comparable,
+    is_element,
     is_groupable,
 )
 
@@ -206,7 +207,7 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
         case "string_agg":
             return _joined(call, cell)
         case _:
-            if kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz", "bpchar"}:
+            if not is_element(kind):
                 raise Refused(call.node, f"{name} of {kind.shown}")
             return Cell(_sorted(call).of("list"), array(kind))
 

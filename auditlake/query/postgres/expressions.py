@@ -47,6 +47,7 @@ from auditlake.query.postgres.types import (
     Type,
     array,
     is_comparable,
+    is_element,
 )
 from auditlake.sql_names import standard_literal
 
@@ -55,7 +56,6 @@ _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _SAFE_PATTERN = re.compile(r"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]|\\[.$^*+?()|\[\]{}/-]|\.[*+?]?|[A-Za-z0-9_ @][*+?]"
                            r"|\[\^?[A-Za-z0-9_ -]+\][*+?]?|\((?!\?)|\)[*+?]?|\|)*\$?")  # fmt: skip
 _UNNAMED = "case"
-_NO_ELEMENTS = frozenset({"interval", "timestamptz", "bpchar"})
 
 
 _METHODS: dict[type[exp.Expr], str] = {
@@ -274,7 +274,7 @@ class Expressions:
             if cell.type != array(kind):
                 raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
             return cell
-        if kind.name in _NO_ELEMENTS or kind == NUMERIC:
+        if not is_element(kind):
             raise Refused(node, f"ARRAY of {kind.shown}")
         texts = ", ".join(cast(each, kind, node).sql for each in elements)
         name = "array" if isinstance(given, exp.Array) else kind.name
@@ -553,7 +553,7 @@ class Expressions:
         only(node, "expressions")
         cells = [self.cell(each) for each in node.expressions]
         kind = common(cells, node, "ARRAY")
-        if not cells or kind == NUMERIC or kind.element is not None or kind.name in _NO_ELEMENTS:
+        if not cells or not is_element(kind):
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(f"[{', '.join(_as(each, kind, node) for each in cells)}]", array(kind), "array")
 

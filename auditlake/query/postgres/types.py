@@ -133,6 +133,11 @@ def is_comparable(of: Type) -> bool:
     return of.name in _COMPARABLE or bool(of.labels)
 
 
+def is_element(of: Type) -> bool:
+    """Return whether an expression may make an array of a type."""
+    return of != NUMERIC and of.element is None and of.name not in {"interval", "timestamptz", "bpchar"}
+
+
 def is_groupable(of: Type) -> bool:
     """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
     if of.element is not None:
