@@ -288,16 +288,14 @@ def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
     return _millionths(micros)
 
 
-_OF_INTERVAL = frozenset({"year", "month", "day", "hour", "minute"})
+_OF_INTERVAL = ("year", "month", "day", "hour", "minute")
 
 
 def _of_interval(field: str, cell: Cell, node: exp.Expr) -> Cell:
     """Translate EXTRACT of an interval; its epoch counts years of 365.25 days, and months of 30."""
     if field in _OF_INTERVAL:
         return Cell(f"cast(date_part('{field}', {cell.sql}) as decimal(19,0))", decimal(19, 0))
-    parts = {
-        each: f"cast(date_part('{each}', {cell.sql}) as bigint)" for each in ("year", "month", "day", "hour", "minute")
-    }
+    parts = {each: f"cast(date_part('{each}', {cell.sql}) as bigint)" for each in _OF_INTERVAL}
     clock = f"date_part('microsecond', {cell.sql})"
     days = f"{parts['year']} * 31557600 + ({parts['month']} * 30 + {parts['day']}) * 86400"
     micros = {
@@ -331,8 +329,3 @@ def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:
     if "/" not in zone or zone not in available_timezones():
         raise Refused(node, f"the time zone {standard_literal(zone)}", "Write a name such as 'Europe/Paris'.")
     return Cell(f"pg_at_zone({cell.sql}, {standard_literal(zone)})", Type("timestamp"))
-
-
-def is_number(cell: Cell) -> bool:
-    """Return whether sum and avg of a type are translated."""
-    return cell.type.name in INTEGERS or cell.type.name == "numeric"
