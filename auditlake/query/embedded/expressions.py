@@ -272,8 +272,7 @@ class Expressions:
         if (literal := _DATE_LITERAL.fullmatch(cell.sql)) is not None:
             return Cell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
         self.may_fail = True
-        held = "date" if cell.kind == "date" else "timestamp"
-        naive = f"cast((cast({cell.sql} as timestamp) + {known[unit]}({by})) as {held})"
+        naive = f"cast((cast({cell.sql} as timestamp) + {known[unit]}({by})) as {cell.kind})"
         moved = naive if cell.kind == "date" else f"cast({naive} as timestamptz)"
         return Cell(f"case when year({naive}) not between 1 and 9999 then error('year') else {moved} end", cell.kind)
 
