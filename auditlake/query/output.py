@@ -110,7 +110,6 @@ def write_rows(
 def write_parquet(rows: "DataFrame | Rows", out: BinaryIO) -> int:
     """Run the query, write its rows to `out` as one Parquet file and return their number."""
     schema, fetched = _batches(rows)
-    need_distinct(rows.columns)
     count = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
