@@ -11,7 +11,7 @@ What is done to a row twice is done once: an erased row has no token any more, o
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,8 +122,8 @@ class Contexts:
         if lsn not in self.lsns or not (self._has(text) or self._has(_unescaped(text))):
             return text
         try:
-            number = self._number
-            content = json.loads(text, object_pairs_hook=self._members, parse_int=number, parse_float=number)
+            integer, real = self._number_by(int), self._number_by(float)
+            content = json.loads(text, object_pairs_hook=self._members, parse_int=integer, parse_float=real)
             return json.dumps(self._of(content), ensure_ascii=False)
         except (ValueError, RecursionError):  # no JSON, or nested as nobody reads it
             return REPLACED
@@ -132,10 +132,8 @@ class Contexts:
         """Clean an object; of members with one name, only the last stays."""
         return {REPLACED if self._has(name) else name: self._of(value) for name, value in pairs}
 
-    def _number(self, text: str) -> object:
-        if self._has(text):
-            return REPLACED
-        return float(text) if {*".eE"} & {*text} else int(text)
+    def _number_by(self, read: Callable[[str], object]) -> Callable[[str], object]:
+        return lambda text: REPLACED if self._has(text) else read(text)
 
     def _of(self, content: object) -> object:
         if isinstance(content, list):
