@@ -21,7 +21,7 @@ from auditlake.lake.parking import Cause, Parked
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice
 from auditlake.relation import TableName
-from auditlake.resync.resync import Report, Starters, Target, resync
+from auditlake.resync.resync import Report, ResyncTarget, Starters, resync
 from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.worker_pool import Workers
 
@@ -44,7 +44,7 @@ class _Turn:
 class AutomaticResync:
     """Snapshots of one lake's parked tables; close it before the process ends."""
 
-    def __init__(self, target: Target, start_workers: Callable[[], Workers], report: Report) -> None:
+    def __init__(self, target: ResyncTarget, start_workers: Callable[[], Workers], report: Report) -> None:
         self._target = target
         self._start_workers = start_workers
         self._report = report

@@ -88,7 +88,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResyncTarget:
     """Source and lake of a resync; `limits` bound the copy.
 
     `capture` is that of this process; without it, one runs during the copy, unless another process captures. With
@@ -122,7 +122,11 @@ class Starters:
 
 
 def resync(
-    target: Target, names: Collection[TableName], start: Starters, report: Report, progress: Progress | None = None
+    target: ResyncTarget,
+    names: Collection[TableName],
+    start: Starters,
+    report: Report,
+    progress: Progress | None = None,
 ) -> list[Resynced]:
     """Take a new snapshot of these tables; return the changes of each that succeeded.
 
@@ -153,7 +157,7 @@ def resync(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    target: Target
+    target: ResyncTarget
     control: psycopg.Connection[Row]
     report: Report
     progress: Progress

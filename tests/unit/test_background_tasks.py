@@ -24,7 +24,7 @@ from auditlake.relation import TableName
 from auditlake.replication.stream import ReplicationStream
 from auditlake.resync import automatic
 from auditlake.resync.automatic import AutomaticResync
-from auditlake.resync.resync import Target
+from auditlake.resync.resync import ResyncTarget
 from auditlake.snapshot import new_tables
 from auditlake.source import lock_waits
 from tests.page import Page, write_lake
@@ -72,7 +72,7 @@ def test_a_failed_resync_is_reported_once_and_tried_again(
     monkeypatch.setattr(automatic, "resync", _raising(failure[0], calls, succeed_at=3))
     monkeypatch.setattr(automatic, "_FIRST_PAUSE_S", 0.0)
     lake = Lake(tmp_path)
-    again = AutomaticResync(Target("", lake), lambda: pytest.fail("no worker is needed"), said.append)
+    again = AutomaticResync(ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), said.append)
 
     def tended() -> bool:
         again.tend(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
@@ -90,7 +90,7 @@ def test_a_resync_that_fails_before_a_target_ends_the_run(
     """There is no later time to try it again, so the failure itself is raised."""
     monkeypatch.setattr(automatic, "resync", _raising(failure[0], [], succeed_at=2))
     lake = Lake(tmp_path)
-    again = AutomaticResync(Target("", lake), lambda: pytest.fail("no worker is needed"), lambda _: None)
+    again = AutomaticResync(ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), lambda _: None)
     with pytest.raises(type(failure[0]())):
         again.finish(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
     again.close()

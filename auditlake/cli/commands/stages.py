@@ -64,7 +64,7 @@ def follow(settings: Settings, until: Until) -> None:
 
 def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
-    from auditlake.resync.resync import Target
+    from auditlake.resync.resync import ResyncTarget
     from auditlake.snapshot.scheduler import Limits
     from auditlake.snapshot.worker_pool import start_workers
 
@@ -72,7 +72,7 @@ def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | No
         return None
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
     lake, how = lake_of(settings), settings.how_to_stream
-    target = Target(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
+    target = ResyncTarget(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
     return AutomaticResync(target, lambda: start_workers(spark), say)
 
 
@@ -210,7 +210,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     """
     from auditlake.lake.history import list_histories
     from auditlake.resync.renewal import find_renewal
-    from auditlake.resync.resync import Starters, Target, choose_tables
+    from auditlake.resync.resync import ResyncTarget, Starters, choose_tables
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress import shown
     from auditlake.snapshot.scheduler import Limits
@@ -219,7 +219,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     lake = lake_of(with_recorded_names(settings))
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
     how, spark = settings.how_to_stream, spark_of(settings)
-    target = Target(
+    target = ResyncTarget(
         settings.source_required(),
         lake,
         how,

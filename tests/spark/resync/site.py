@@ -19,10 +19,9 @@ from auditlake.delta.table import open_table
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from auditlake.resync.renewal import Renewal
-from auditlake.resync.resync import Starters, Target, resync
+from auditlake.resync.resync import ResyncTarget, Starters, resync
 from auditlake.resync.supersede import Resynced
-from auditlake.snapshot.bootstrap import Target as First
-from auditlake.snapshot.bootstrap import bootstrap
+from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import oracle
 from tests.s3_server import chosen_lake
@@ -66,7 +65,7 @@ class Site:
         """Give tables a new snapshot."""
         start = Starters(lambda: self.spark, lambda: LocalWorkers(1))
         names = [TableName("public", table) for table in tables]
-        return resync(Target(self.dsn, self.lake, renewal=renewal), names, start, lambda _: None)
+        return resync(ResyncTarget(self.dsn, self.lake, renewal=renewal), names, start, lambda _: None)
 
     def moment(self) -> oracle.Moment:
         """Return PostgreSQL's rows now."""
@@ -95,7 +94,7 @@ def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site
     made = Site(server.dsn(name), chosen_lake(tmp_path / "lake"), spark)
     try:
         made.run(SCHEMA)
-        bootstrap(First(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
+        bootstrap(Target(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
         yield made
     finally:
         server.drop_database(name)
