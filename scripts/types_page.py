@@ -66,8 +66,8 @@ _TAIL = """
   semicolons, keeps its text.
 - **char(n)**: a history has PostgreSQL's padded text, and so have `row`, `log`, `diff`, undo scripts, live changes and
   `exact_text`, and statements in PostgreSQL's dialect. In Spark's, in exported views and in `Lake.table` the trailing
-  blanks are left out, as they count neither in PostgreSQL's comparisons, GROUP BY and joins nor in its
-  `length` and `||` ([asking](asking.md)).
+  blanks are left out, as they count neither in PostgreSQL's comparisons, GROUP BY and joins nor in its `length` and
+  `||` ([asking](asking.md)).
 - **Domains**: the stream names a domain's base type, but not its modifier, so a domain over `numeric(10,2)` is text,
   like one over `numeric`. A domain over a domain or an array is treated as its base type; over an enum or a composite
   it is text.
