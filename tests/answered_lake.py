@@ -3,7 +3,7 @@
 0x400  xid 14  T0 + 40 s  insert order 5: the part that the small lake has above its watermark
 0x410  xid 15  T0 + 50 s  ann, for "refund": message note; order 4 → 40, insert order 6, truncate customers
 0x420  xid 16  T0 + 60 s  visits, a table without a key: delete one of two equal rows, insert another
-       gap (0x120, 0x140] of hostile; nobody holds the LSNs in between
+       gap (0x120, 0x140] of hostile, without a transaction in it
 """
 
 import json

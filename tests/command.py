@@ -19,7 +19,7 @@ from auditlake.lake.layout import Lake
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
 _DIALECT = {"AUDITLAKE_DIALECT": "spark"}
-"""Tests that do not say otherwise ask in Spark's dialect, which the older of them are written in."""
+"""Tests ask in Spark's dialect unless they set another one: the older of them are written in it."""
 
 
 @dataclass(frozen=True)

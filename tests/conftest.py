@@ -54,7 +54,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what the collection of tests made out of every collection of garbage: it lasts as long as the process."""
+    """Keep the objects of all tests out of garbage collection: they last as long as the process."""
     gc.collect()
     gc.freeze()
 

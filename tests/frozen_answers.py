@@ -99,8 +99,6 @@ PYTHON: dict[str, Callable[[auditlake.Lake], Exportable]] = {
 
 _CLOCK = {"current_age_s", "version", "bytes", "code", "verdict"}
 """Members that depend on the clock, the release, or the compression of a file."""
-
-
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
 
 
@@ -142,8 +140,7 @@ def _stable(found: Any) -> Any:
 def endpoints(lake: Lake) -> str:
     """Return the answers of the page's API."""
     page = Page(lake)
-    names = {name: name.split("_")[0] for name in ENDPOINTS}
-    found = {name: _stable(page.json(names[name], **asked)) for name, asked in ENDPOINTS.items()}
+    found = {name: _stable(page.json(name.split("_")[0], **asked)) for name, asked in ENDPOINTS.items()}
     for chart in found["status"]["charts"]:
         if chart["unit"] != "since the beginning":
             chart["times_us"] = chart["values"] = "…"

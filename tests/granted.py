@@ -42,7 +42,7 @@ class Site:
         return [line for line in done.stdout.splitlines() if not line.startswith("--")]
 
     def role_for(self, name: str) -> str:
-        """Make a role for a command from what is printed, and nothing else."""
+        """Make a role with exactly the grants that are printed for a command."""
         role = f"{conninfo_to_dict(self.dsn)['dbname']}_{name}_{len(self.roles)}"
         self.roles.append(role)
         self.execute(*self.printed(name, role))

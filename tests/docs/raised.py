@@ -13,12 +13,12 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 HOLE = "…"
-"""Stands in a text for what is filled in."""
+"""Stands in a text for a value that is filled in."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """By name of a class: the names of its bases; by name of what is called: the texts of its first argument."""
+    """The names of the bases of each class, and the texts of the first argument of each call, by the name called."""
 
     bases: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, list[str]] = field(default_factory=dict)

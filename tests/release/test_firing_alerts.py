@@ -123,7 +123,7 @@ def test_a_killed_apply(database: str, tmp_path: Path) -> None:
 
 
 def test_wal_near_its_limit_and_then_a_lost_slot(tmp_path: Path) -> None:
-    """A transaction that stays open retains WAL: first capture warns, then the page shows what capture ended of."""
+    """An open transaction retains WAL: first capture warns, then it ends, and the page shows the lost slot."""
     limits = {"max_slot_wal_keep_size": "32MB", "checkpoint_timeout": "1h"}
     with Server(settings=limits) as server, psycopg.connect(server.dsn()) as writer:
         dsn = server.dsn()

@@ -310,7 +310,7 @@ def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
 
 @pytest.mark.parametrize(("width", "height"), _WIDTHS)
 def test_a_statement_is_painted(browser: webdriver.Chrome, url: str, width: int, height: int) -> None:
-    """The colours lie exactly below the text, also after it was completed, and when it is longer than its place."""
+    """The colours are exactly below the text, also after a completion, and if it is longer than its field."""
     _resize(browser, width, height)
     browser.get(f"{url}/sql")
     area = browser.find_element(By.ID, "statement")

@@ -70,7 +70,7 @@ def _answers(dsn: str) -> bool:
 def test_it_is_named_as_what_stands_between(
     server: Server, tmp_path: Path, mode: str, ignored: str, expected: tuple[int, str]
 ) -> None:
-    """With its defaults it refuses what auditlake asks for; told to ignore it, it drops that. Nothing is begun."""
+    """With its defaults it refuses settings of auditlake; told to ignore these, it drops them. Nothing begins."""
     name = server.create_database()
     try:
         with pooled(server, name, tmp_path, mode, ignored) as dsn:

@@ -1,8 +1,8 @@
 """TPC-H's 22 queries in both dialects, as of three moments: DuckDB gives PostgreSQL's answer to all of them.
 
-The scale factor is 0.01, 60,000 rows in lineitem; AUDITLAKE_TPCH_SCALE sets another one. Two refreshes lie between the
-moments. All three are asked about while the second refresh is not applied, and again when it is, so states come from
-open versions, from closed ones, and from a fold of both. Spark gives the same answers as of the first moment.
+The scale factor is 0.01, 60,000 rows in lineitem; AUDITLAKE_TPCH_SCALE sets another one. Each moment but the first
+follows a refresh. All three are asked about while the second refresh is not applied, and again when it is, so states
+come from open versions, from closed ones, and from a fold of both. Spark gives the same answers as of the first moment.
 """
 
 import os

@@ -100,7 +100,7 @@ class Removals(threading.Thread):
     def verify(self) -> int:
         """Finish all erasures undisturbed, and check values and digests; return the number of values."""
         finish(self._bed, self._resume())
-        for number in self._left:  # one of which the erasure ended as it was killed has no row any more
+        for number in self._left:  # _NOT_YET: its erasure had ended before the kill
             finish(self._bed, self._line(number), (_DONE, _NOT_YET))
         self._digests.append(sealed(self._bed.lake, "last digest"))
         self._bed.count(f"{len(self._digests)} digests signed")

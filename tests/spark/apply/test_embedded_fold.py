@@ -225,7 +225,7 @@ def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operat
 def test_a_table_released_during_a_batch_is_searched_from_where_it_was_parked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Capture settles its shape after the batch has read where it is parked: the next batch misses nothing before."""
+    """Capture settles its shape after the batch has read the parking LSN: the next batch misses no change after it."""
     source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Update(A, A, row("x"))], 120: [Insert(B, row("y"))]})
     capture(source, snapshot(A, B), {130: [Delete(B)]})

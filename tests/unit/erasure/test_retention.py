@@ -331,7 +331,7 @@ def _following(lake: Lake, said: list[str], rules: Rules = _RULES) -> Applier:
 
 
 def test_versions_expire_while_a_lake_is_followed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once in three hours; what is applied later is folded onto what is left."""
+    """Once in three hours; later changes are folded onto the versions that are left."""
     before, said = _answers(lake), list[str]()
     applier = _following(lake, said)
     _pass(lake, 8)

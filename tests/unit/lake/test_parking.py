@@ -65,7 +65,7 @@ def test_what_apply_parks_is_recorded_as_it_is(tmp_path: Path) -> None:
 
 
 def test_that_only_spark_can_fold_a_table_is_part_of_its_record(tmp_path: Path) -> None:
-    """Records without it, as earlier releases write them, say that any process was stopped."""
+    """It is recorded only if it is true: all other records are as earlier releases wrote them."""
     lake = chosen_lake(tmp_path)
     stopped = replace(SEEN, cause=Cause.APPLY, needs_spark=True)
     park(lake, stopped)

@@ -1,10 +1,8 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
-import os
 from datetime import UTC
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -298,7 +296,7 @@ def test_the_command_line(lake: Path) -> None:
 
 
 def test_the_dialect_is_the_default_unless_spark_is_to_answer(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's comes back by a setting, by an option, and where Spark is demanded."""
+    """Spark's comes back by a setting, by an option, and if Spark is demanded."""
     asked = ["sql", "--lake", str(lake), "--format", "csv"]
     unset = {"AUDITLAKE_DIALECT": ""}
     found = run([*asked, "select 7 / 2 as n, 'a'::text as t; describe orders; show tables"], unset)
@@ -311,13 +309,9 @@ def test_the_dialect_is_the_default_unless_spark_is_to_answer(lake: Path, monkey
     lost = run([*asked, "select id from orders where `id` = 1"], unset)
     assert lost.code == BadUsage.exit_code
     assert "the dialect spark reads Spark's" in lost.stderr
-    monkeypatch.setattr("auditlake.cli.commands.query._start_spark", _without_spark)
+    monkeypatch.setattr("auditlake.cli.commands.query._start_spark", lambda _: pytest.fail("Spark was started"))
     monkeypatch.chdir(lake.parent)
-    monkeypatch.setitem(os.environ, "AUDITLAKE_DIALECT", "")
+    monkeypatch.setenv("AUDITLAKE_DIALECT", "")
     demanded = run_here([*asked, "--engine", "spark", "select nte from orders"])
     assert demanded.code == BadUsage.exit_code
     assert "the SQL is Spark's" in demanded.stderr
-
-
-def _without_spark(_: object) -> NoReturn:
-    pytest.fail("Spark was started")
