@@ -122,8 +122,7 @@ class Statements:
             key = cache_key(query, sql)
             if key is None:
                 return self._run(resources, state, query)
-            key = resources.grant, key
-            return resources.cache.get(key, lambda: self._run(resources, state, query), _size)
+            return resources.cache.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
             if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None

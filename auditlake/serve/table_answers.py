@@ -157,8 +157,7 @@ def _count(
     resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Filter, ...] = ()
 ) -> int:
     key = ("count", *_identity(state), where)
-    found: int = resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
-    return found
+    return resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
 
 
 def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
