@@ -257,16 +257,16 @@ def _read(
     """Return the changes of a span, of all keys or of all that the rows of some had in it, and these keys."""
     if keys is None:
         return None, _changes(reader, table, span, "true")
-    names, known, linked = tuple(column.name for column in table.key), set[Key](), set(keys)
-    changes = _changes(reader, table, span, "false")
-    while linked - known:
-        known |= linked
+    names, known = tuple(column.name for column in table.key), set(keys)
+    while True:
         condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
         changes = _changes(reader, table, span, condition)
         is_move = pc.and_(pc.equal(changes["op"], "update"), pc.is_valid(changes["old"]))
         moves = [change_of(row, reader) for row in changes.filter(is_move).to_pylist()]
         linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
-    return sorted(known), changes
+        if linked <= known:
+            return sorted(known), changes
+        known |= linked
 
 
 def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) -> pa.Table:
