@@ -14,7 +14,8 @@ Order of effects, under the locks of everything that rewrites files, and with th
 
 Each table is rewritten, committed, and then rid of every file that its new version does not name (`delta.erasing`). A
 kill at any point leaves a lake that can be read and followed, and an intent without an end: `resume` does all of it
-again. `capture` goes on, and appends after the commit of an erasure; apply waits, but in a bucket it must not run.
+again. `capture` goes on, and appends after the commit of an erasure. On a disk apply waits; in a bucket it must not
+run.
 """
 
 from collections.abc import Callable, Iterator
