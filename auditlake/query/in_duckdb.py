@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
 from auditlake.query.languages import SPARK, Dialect
 from auditlake.query.postgres.engine import PostgresEngines, PostgresRows
-from auditlake.query.postgres.parser import describes
-from auditlake.query.postgres.statement import PostgresQuery
-from auditlake.query.postgres.statement import prepare_statement as prepare_postgres
+from auditlake.query.postgres.statement import PostgresQuery, prepare
 from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -39,9 +37,9 @@ class InDuckDb:
 
         Raises BadUsage, NotAnswerable.
         """
-        if dialect == SPARK or describes(sql):
+        if dialect == SPARK:
             return prepare_statement(state, sql, {})
-        return prepare_postgres(state, sql, None, self._masks)
+        return prepare(state, sql, {}, self._masks)
 
     def answer(self, state: LakeState, query: Query) -> Rows:
         """Run a statement.

@@ -92,9 +92,6 @@ def language(name: str) -> Language:
     if name == SPARK:
         return SPARK_SQL
     from auditlake.query.postgres import parser  # noqa: PLC0415 - a statement in the other dialect does without
-    from auditlake.query.postgres.statement import prepare_statement  # noqa: PLC0415 - the same
-
-    def prepare(state: LakeState, sql: str, defined: Defined) -> Prepared:
-        return (statement.prepare_statement if parser.describes(sql) else prepare_statement)(state, sql, defined)
+    from auditlake.query.postgres.statement import prepare  # noqa: PLC0415 - the same
 
     return Language(POSTGRES, parser.split, parser.is_complete, prepare)

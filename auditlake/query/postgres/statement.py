@@ -19,7 +19,7 @@ from auditlake.query.embedded.engine import check_unmasked, columns_of, log_tabl
 from auditlake.query.embedded.queries import Field
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.parser import parse, place_of
+from auditlake.query.postgres.parser import describes, parse, place_of
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import (
@@ -43,6 +43,7 @@ from auditlake.query.postgres.types import (
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
+from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
@@ -85,8 +86,16 @@ class PostgresQuery:
         return {}
 
 
-def prepare_statement(state: LakeState, sql: str, _: Defined | None = None, masks: Sequence[str] = ()) -> PostgresQuery:
-    """Prepare one statement; `masks` are patterns of columns that it must not read (`audit.masked_columns`).
+def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PostgresQuery | PreparedQuery:
+    """Prepare one statement, a query or one that is the same in both dialects; `masks` are those of the query.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    return prepare_described(state, sql, defined) if describes(sql) else prepare_statement(state, sql, masks)
+
+
+def prepare_statement(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
+    """Prepare one query; `masks` are patterns of columns that it must not read (`audit.masked_columns`).
 
     Raises BadUsage, NotAnswerable.
     """
