@@ -338,14 +338,17 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
     """Return the error of a message that an expression of ours raised."""
     if _NOT_FINITE in text:
         return NotAnswerable("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out.")
-    for mark in (_INEXACT, FAILED):
-        found = text.partition(mark)[2].split("\n", 1)[0].strip()
-        if found and mark == FAILED:
-            return BadUsage(f"the statement fails on a row: {found}")
-        if found:
-            hint = "Ask for other columns, or with exact_text in the dialect spark."
-            return NotAnswerable(f"{found} has a value here that only its text holds, such as infinity", hint)
+    if column := _after(_INEXACT, text):
+        hint = "Ask for other columns, or with exact_text in the dialect spark."
+        return NotAnswerable(f"{column} has a value here that only its text holds, such as infinity", hint)
+    if failure := _after(FAILED, text):
+        return BadUsage(f"the statement fails on a row: {failure}")
     return None
+
+
+def _after(mark: str, text: str) -> str:
+    """Return the rest of the line after a mark."""
+    return text.partition(mark)[2].split("\n", 1)[0].strip()
 
 
 _FAILURES: Mapping[str, str] = {
