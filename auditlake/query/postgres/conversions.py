@@ -66,7 +66,7 @@ _MANY_FORMS = {
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
-"""Where a char(n) beside a text is one; elsewhere the first of them decides."""
+"""Here a char(n) beside a text becomes a text; elsewhere the type of the first one decides."""
 
 
 def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
