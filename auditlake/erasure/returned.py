@@ -5,7 +5,7 @@ later: in versions that began, and changes that committed, after the position at
 and erases nothing, because PostgreSQL must not have the row any more before it is erased again.
 
 Only whole rows are recognized. Of erased columns no value is known, and a row keeps its key. Memory is bounded by the
-keys in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
+changes in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
