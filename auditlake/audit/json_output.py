@@ -110,7 +110,8 @@ def diff_lines(tables: Iterable[Compared], *, stat: bool) -> Iterator[str]:
     """Yield the lines of `auditlake diff --json`."""
     for table in tables:
         if stat:
-            yield line({"table": str(table.name), **asdict(table.stat()), "unmodified": table.stat().unmodified})
+            size = table.stat()
+            yield line({"table": str(table.name), **asdict(size), "unmodified": size.unmodified})
             continue
         for change in table.schema_changes():
             yield line({"table": str(table.name), "diff": "schema", "change": change})
