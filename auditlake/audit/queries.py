@@ -206,9 +206,17 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
 
     Raises BadUsage, NotAnswerable.
     """
-    life = life_of(reader, question)
+    return blame_in(life_of(reader, question), question)
+
+
+def blame_in(life: Life, question: RowQuestion) -> Blamed:
+    """Return the same for a row whose history has been read, from its beginning on.
+
+    Raises NotAnswerable.
+    """
     if not life.events:
         return Blamed([], life.table, life.span.upto)
+    reader = life.reader
     last, mark = last_version(life.events, parse_key(life.table, question.key).key)
     at = mark.lsn if mark else life.span.upto
     shown = reader.shown_at(life.table, at, last.values)

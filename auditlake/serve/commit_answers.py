@@ -10,7 +10,7 @@ from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_side
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.queries import Life, LogQuestion, RowQuestion, blame_of, life_of, table_of_both
+from auditlake.audit.queries import Life, LogQuestion, RowQuestion, blame_in, life_of, table_of_both
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
     Message,
@@ -257,7 +257,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     table = reader.table(asked.table, lsn)
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     life = life_of(reader, question)
-    blamed = blame_of(reader, question)
+    blamed = blame_in(life, question)
     room = Room()
     blame = room.fitting(map(models.BlameJson.model_validate, blamed.columns))
     entries = list(life.entries())
