@@ -31,10 +31,11 @@ snapshot and stream.
 _EQUALITY = """
 ## Equality and order
 
-A statement compares what it shows of a value. If that may mean something else than PostgreSQL's comparison of the
-values, the statement is refused (exit code 7), in both engines and before one starts; the message names the column and
-its type. So is a text that is compared with a column but is not as PostgreSQL prints the value: `'A0EE…'` with a
-`uuid`, `'9:30'` with a `time`, `'\\x00'` with a `bytea` (write `X'00'`), trailing blanks with a `char(n)`.
+A statement in Spark's dialect ([PostgreSQL's](asking.md#comparisons)) compares what it shows of a value. If that may
+mean something else than PostgreSQL's comparison of the values, the statement is refused (exit code 7), in both engines
+and before one starts; the message names the column and its type. So is a text that is compared with a column but is
+not as PostgreSQL prints the value: `'A0EE…'` with a `uuid`, `'9:30'` with a `time`, `'\\x00'` with a `bytea` (write
+`X'00'`), trailing blanks with a `char(n)`.
 
 | types | `=`, `IN`, joins, GROUP BY, DISTINCT, UNION | `<`, ORDER BY, `min`, `max` |
 |---|---|---|
