@@ -1,6 +1,6 @@
 """The names that a query can use: the tables of a FROM clause, their columns, and those of the queries around. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -85,22 +85,24 @@ class Scope:
 
         Raises Refused.
         """
-        scope: Scope | None = self
-        while scope is not None:
+        for scope in self._outward():
             found = scope.find(node)
             if len(found) > 1:
                 raise Refused(node, f"column {node.name} is ambiguous", "Write the table before it.", wrong=True)
             if found:
                 return usable(found[0], node)
-            scope = scope.outer
         raise self._unknown(node)
+
+    def _outward(self) -> "Iterator[Scope]":
+        """Yield this scope and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
 
     def is_outer(self, node: exp.Column) -> bool:
         """Return whether a name means a column of a query around this one."""
-        scope = None if self.find(node) else self.outer
-        while scope is not None and not scope.find(node):
-            scope = scope.outer
-        return scope is not None
+        return not self.find(node) and any(scope.find(node) for scope in self._outward())
 
     def find(self, node: exp.Column) -> list[Cell]:
         """Find the columns of this FROM clause that a name can mean."""
@@ -123,9 +125,7 @@ class Scope:
         if isinstance(node.this, exp.Star):
             raise Refused(node, "table.* in an expression")
         name, table = folded(node.this), node.args.get("table")
-        scopes: list[Scope] = [self]
-        while (outer := scopes[-1].outer) is not None:
-            scopes.append(outer)
+        scopes = list(self._outward())
         if table is None and any(source.given == name for each in scopes for source in each.sources):
             raise Refused(node, f"a row of {name} as a value", "Name its columns.")
         if table is not None and not any(each.named(node) for each in scopes):
@@ -158,10 +158,8 @@ class Scope:
             if not self.sources:
                 raise Refused(node, "* without FROM", wrong=True)
             return [usable(cell, node) for cell in self.shown]
-        scope: Scope | None = self
-        found: list[FromItem] = []
-        while scope is not None and not found:
-            found, scope = scope.named(node), scope.outer  # type: ignore[arg-type]  # a column whose name is a star
+        # a column whose name is a star
+        found = next(filter(None, (scope.named(node) for scope in self._outward())), [])  # type: ignore[arg-type]
         if len(found) != 1:
             raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
         return [usable(cell, node) for cell in found[0].cells]
