@@ -10,7 +10,8 @@ Differences between the engines, and how each is avoided:
   returns NULL for a division by zero, hence `error`), and Spark then runs the statement and names the error.
 - decimals: Spark's precision and scale. Sums and remainders that need an adjustment (38 digits) are not accepted; a
   quotient, and a product that needs one, is computed in whole numbers, and too large for them it is an error here.
-- dates: days, months and years may be added and subtracted, by a literal, and to timestamps hours to seconds, too.
+- dates: a literal of days, months or years may be added and subtracted; beside a timestamp also one of hours, minutes
+  or seconds.
 - sums of large numbers: an error here if some order of the rows could overflow, as it may in Spark.
 - sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted. DuckDB
   joins 0 and -0 apart, and shows 0 for -0 in a column that it sorts by, so floats are compared and sorted plus 0.
