@@ -21,7 +21,7 @@ from auditlake.apply import keys, typed_values
 from auditlake.apply.tails import TailShape
 from auditlake.errors import InvariantBroken
 from auditlake.fold.chains import ROOTS_DDL, roots
-from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Dialect, FoldColumns, RowKind
+from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Executor, FoldColumns, RowKind
 from auditlake.fold.open_versions import BEGIN, key_of
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
@@ -83,7 +83,7 @@ def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[
 def _net(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """Return the net rows, with `new` and `f<position>` of the change that has their values."""
     sent = tuple(f"f{position}" for position in _omitted(columns, shape))
-    form = FoldColumns(Dialect.SPARK, tuple(keys.names(columns)), ("new",), sent, has_truncate=shape.has_truncate)
+    form = FoldColumns(Executor.SPARK, tuple(keys.names(columns)), ("new",), sent, has_truncate=shape.has_truncate)
     changes = _with_epochs(changes) if shape.has_truncate else changes
     changed = _changed(changes, columns, shape)
     if shape.inserts_only:

@@ -25,7 +25,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import TableFiles, register
 from auditlake.fold.captured import NEVER_SENT, Captured, sql_of_tuples
 from auditlake.fold.chains import roots
-from auditlake.fold.net import BEFORE, KIND, PLACE, Dialect, FoldColumns, RowKind
+from auditlake.fold.net import BEFORE, KIND, PLACE, Executor, FoldColumns, RowKind
 from auditlake.fold.open_versions import TooLarge, key_of, may_have_key_of
 from auditlake.lake.duckdb_rows import apart, quoted, raw_entry, same_key, sql_type
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
@@ -128,7 +128,7 @@ class Fold:
 
         `f<place>` is the number of the last change that sent the value of a column that some change omits.
         """
-        captured, form = self._captured, FoldColumns(Dialect.DUCKDB, self._names, ("number",))
+        captured, form = self._captured, FoldColumns(Executor.DUCKDB, self._names, ("number",))
         number = pa.array(np.arange(changes.num_rows))
         given = {name: changes[name] for name in PLACE} | {"op": captured.op, "had_old": captured.had_old}
         given |= {"number": number, "epoch": changes["epoch"]}

@@ -106,8 +106,8 @@ class RowKind(StrEnum):
     """A version begins."""
 
 
-class Dialect(StrEnum):
-    """Executor whose SQL is written."""
+class Executor(StrEnum):
+    """What runs the SQL of a fold."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"
@@ -121,7 +121,7 @@ class FoldColumns:
     key. `first_key`: names of the columns for the key that a row had at first; none if the executor does not need them.
     """
 
-    dialect: Dialect
+    executor: Executor
     key: tuple[str, ...]
     payload: tuple[str, ...]
     sent: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class FoldColumns:
     def stage(self, name: str, source: str, **relations: str) -> str:
         """Return the SQL of a stage on `source`, a relation or a query in parentheses, and on other relations."""
         lists = self._lists() | {f"__{word}": relation for word, relation in relations.items()}
-        return _expanded(stages_of(self.dialect)[name], {**lists, "__source": source})
+        return _expanded(stages_of(self.executor)[name], {**lists, "__source": source})
 
     def effects(self, changes: str, *, may_move: bool) -> str:
         """Return the effects of changes, on rows without their copy if copies are numbered.
@@ -166,7 +166,7 @@ class FoldColumns:
         epoch = ("epoch",) if self.has_truncate else ()
         values = (*self.payload, *self.sent)
         nothing = [f"cast(null as {kind}) as {name}" for kind, name in zip(("bigint", "int"), began, strict=False)]
-        last_sent = stages_of(self.dialect)["last_sent"][len("select ") :]
+        last_sent = stages_of(self.executor)["last_sent"][len("select ") :]
         filled = [last_sent.replace("__one", name) for name in self.sent]
         first = zip(self.key, self.first_key, strict=False)
         filled += [f"first_value({name}) over until_here as {first_name}" for name, first_name in first]
@@ -206,9 +206,9 @@ def _list(columns: Iterable[str]) -> str:
 
 
 @lru_cache
-def stages_of(dialect: Dialect) -> Mapping[str, str]:
+def stages_of(executor: Executor) -> Mapping[str, str]:
     """Return the stages of an executor by name."""
-    if dialect is Dialect.DUCKDB:
+    if executor is Executor.DUCKDB:
         return STAGES
     text = files("auditlake.fold").joinpath(SPARK_FILE).read_text()
     return {name: sql.strip() for name, sql in _STAGE.findall(text)}

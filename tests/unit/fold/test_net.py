@@ -5,7 +5,7 @@ from importlib.resources import files
 import pyarrow as pa
 
 from auditlake.fold.chains import ROOT_COLUMNS, roots
-from auditlake.fold.net import SPARK_FILE, Dialect, FoldColumns, stages_of
+from auditlake.fold.net import SPARK_FILE, Executor, FoldColumns, stages_of
 from auditlake.fold.stages import STAGES
 from scripts.fold_stages import in_spark
 
@@ -13,21 +13,21 @@ from scripts.fold_stages import in_spark
 def test_spark_runs_the_stages_of_duckdb() -> None:
     """After a change of a stage, or of sqlglot's translation, `scripts/fold_stages.py` has to write the file again."""
     assert files("auditlake.fold").joinpath(SPARK_FILE).read_text() == in_spark(STAGES)
-    assert stages_of(Dialect.SPARK).keys() == stages_of(Dialect.DUCKDB).keys()
+    assert stages_of(Executor.SPARK).keys() == stages_of(Executor.DUCKDB).keys()
 
 
 def test_an_empty_list_goes_with_its_comma() -> None:
     """Of a table without a key, whose changes are all inserts, the fold has no key."""
-    inserted = FoldColumns(Dialect.DUCKDB, (), ("number",)).stage("inserted", "changes")
+    inserted = FoldColumns(Executor.DUCKDB, (), ("number",)).stage("inserted", "changes")
     assert "'birth' as kind, number, lsn as _from_lsn" in inserted
-    filled = FoldColumns(Dialect.DUCKDB, ("k0",), ("number",)).stage("filled", "effects")
+    filled = FoldColumns(Executor.DUCKDB, ("k0",), ("number",)).stage("filled", "effects")
     assert "born, died, number\n" in filled
 
 
 def test_every_word_of_a_stage_stands_for_a_list() -> None:
     """Whatever the table: with and without a key, TRUNCATE, moves and unchanged values."""
-    keyed = FoldColumns(Dialect.SPARK, ("k0", "r0"), ("new",), ("f1",), has_truncate=True, chain=("chain_lsn",))
-    copies = FoldColumns(Dialect.DUCKDB, ("row_id", "copy"), ("number",), numbers_copies=True)
+    keyed = FoldColumns(Executor.SPARK, ("k0", "r0"), ("new",), ("f1",), has_truncate=True, chain=("chain_lsn",))
+    copies = FoldColumns(Executor.DUCKDB, ("row_id", "copy"), ("number",), numbers_copies=True)
     for form in (keyed, copies):
         for name in STAGES:
             assert "__" not in form.stage(name, "given", truncates="t", roots="r", one="f1")
