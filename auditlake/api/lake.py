@@ -286,7 +286,7 @@ class Moment:
             if not self._is_known(table):
                 continue
             columns = columns_of(self._reader, table, self.lsn)
-            inner = state_query(connection, self._reader, Reading(table, self.lsn, columns))
+            inner = state_query(connection, self._reader, Reading(table, self.lsn, columns)).sql
             shown = ", ".join(f"{bare(each, quoted(each))} as {standard_identifier(each.name)}" for each in columns)
             schema = standard_identifier(name.schema)
             connection.execute(f"create schema if not exists {schema}")

@@ -17,7 +17,7 @@ Memory: rows of the history are streamed; the changes and rows of the tail are h
 `delta.sql.MEMORY_BYTES`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,14 @@ class Page:
 _EVERYTHING = Page()
 
 
+@dataclass(frozen=True, slots=True)
+class StateQuery:
+    """Query of a state's rows; `is_held`: it reads all rows of `Reading.held` and no others, unchanged."""
+
+    sql: str
+    is_held: bool = False
+
+
 def open_state(  # noqa: PLR0913 - the parts of a question
     reader: Reader,
     table: HistoryTable,
@@ -106,7 +114,7 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     condition = " and ".join(text for text, _ in conditions)
     terms = ", ".join(ordered(column, descending=descending) for column, descending in order)
     sql = (
-        f"select {', '.join(shown) or '1'} from ({inner}) h"
+        f"select {', '.join(shown) or '1'} from ({inner.sql}) h"
         f"{f' where {condition}' if condition else ''}{f' order by {terms}' if terms else ''}"
         f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
     )
@@ -146,18 +154,12 @@ def _kept(
         connection.close()
 
 
-def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> str:
+def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> StateQuery:
     """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
 
     The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
     """
-    return _State(connection, reader, reading).sql()
-
-
-def is_held(query: str, reading: Reading) -> bool:
-    """Return whether a state's query reads all rows of `held` and no others, unchanged."""
-    shown = [*(quoted(column) for column in reading.columns), *([_RAW] if reading.raw else [])]
-    return query == f"select {', '.join(shown)} from {reading.held}"
+    return _State(connection, reader, reading).query()
 
 
 def versions_query(
@@ -205,21 +207,24 @@ class _State:
         self._raw = reading.raw
         self._held_as = reading.held
 
-    def sql(self) -> str:
+    def query(self) -> StateQuery:
         upto = self._reader.known.changes_up_to(self._lsn)
         if upto > self._table.position and self._reader.changes is not None:
             _check_key(self._reader, self._table, upto)
             overlay = overlaid(self._reader, self._table, upto)
             if overlay.folded is not None:
                 only = {column.stored for column in self._columns}
-                return overlay.open_rows(self._connection, self._shown(overlay.table), only, self._held_as)
-        return self._history()
+                shown = self._shown(_types(overlay.table))
+                return StateQuery(overlay.open_rows(self._connection, shown, only, self._held_as))
+        types = _types(self._reader.shapes_of(self._table).table)
+        shown = self._shown(types)
+        if self._held_as is None:
+            return StateQuery(self._history(shown))
+        is_same = all(types.get(column.stored) == sql_type(column) for column in self._columns)
+        return StateQuery(f"select {shown} from {self._held_as}", is_held=is_same)
 
-    def _history(self) -> str:
+    def _history(self, shown: str) -> str:
         """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
-        shown = self._shown(self._reader.shapes_of(self._table).table)
-        if self._held_as is not None:
-            return f"select {shown} from {self._held_as}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)
         chosen.all.fetch()
         whole = rows_of(self._connection, chosen.whole, [shown], None)
@@ -228,11 +233,15 @@ class _State:
         partly = rows_of(self._connection, chosen.partly, [shown], as_of_sql(self._lsn))
         return f"{whole} union all {partly}" if chosen.whole.by_name else partly
 
-    def _shown(self, table: HistoryTable) -> str:
-        """Return the cells of the state in rows of a table, in which some columns have another type."""
-        types = {column.stored: sql_type(column) for column in table.columns}
+    def _shown(self, types: Mapping[str, str]) -> str:
+        """Return the cells of the state in rows of a table, in which some columns have another of these types."""
         cells = [_cell(column, types.get(column.stored)) for column in self._columns]
         return ", ".join([*cells, *([_RAW] if self._raw else [])]) or f"1 as {standard_identifier(_ROW)}"
+
+
+def _types(table: HistoryTable) -> dict[str, str]:
+    """Return the types of a table's columns by their stored names."""
+    return {column.stored: sql_type(column) for column in table.columns}
 
 
 def _cell(column: Column, held: str | None) -> str:

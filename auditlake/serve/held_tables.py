@@ -202,7 +202,7 @@ class HeldTables:
 
     def _made(self, cursor: "DuckDBPyConnection", reader: Reader, rows: HeldRows) -> "_Entry | None":
         """Make the table; None if it needs too many bytes."""
-        query = state_query(cursor, reader, Reading(rows.table, rows.lsn, rows.columns, rows.partial))
+        query = state_query(cursor, reader, Reading(rows.table, rows.lsn, rows.columns, rows.partial)).sql
         if not self._make_room(cursor, _estimated_bytes(cursor, query)):
             return None
         self._number += 1

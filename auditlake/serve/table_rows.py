@@ -28,7 +28,7 @@ from auditlake.audit.filters import (
 )
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
+from auditlake.audit.state import Reading, columns_of, state_query, versions_query
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
@@ -195,9 +195,10 @@ class OpenState:
         partial = any(type_of(column).may_not_fit for column in state.columns)
         source = None if held is None else held.source
         reading = Reading(state.table, state.lsn, state.columns, partial, source)
-        self._rows = state_query(cursor, state.reader, reading)
+        query = state_query(cursor, state.reader, reading)
+        self._rows = query.sql
         # Without changes of the tail the rows are those of the held table, which knows more of them.
-        self._whole = held if held is not None and is_held(self._rows, reading) else None
+        self._whole = held if query.is_held else None
         self._matching: dict[tuple[Filter, ...], npt.NDArray[np.int64]] = {}
 
     def _query(self, select: str, where: Sequence[Filter], more: str) -> tuple[str, list[Any]]:

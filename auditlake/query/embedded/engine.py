@@ -397,7 +397,7 @@ def rows_of(  # noqa: PLR0913, PLR0917 - what identifies the rows
 ) -> str:
     """Return a query of the rows of a selection, under their stored names; with `_raw` if `raw`."""
     if isinstance(selection, State):
-        return state_query(connection, reader, Reading(table, selection.lsn, columns, raw))
+        return state_query(connection, reader, Reading(table, selection.lsn, columns, raw)).sql
     condition = "false" if selection.bounds is None else within(selection.bounds)
     last = query.tails.upto(table, selection)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
