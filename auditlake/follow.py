@@ -20,7 +20,7 @@ from auditlake.engine import Engine
 from auditlake.erasure.retention import Retaining
 from auditlake.lake.belonging import require_together
 from auditlake.lake.erasure_gate import at_work
-from auditlake.lake.history import Histories
+from auditlake.lake.histories import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
 from auditlake.lake.parking import Cause, Parked, check_reached, read_saved

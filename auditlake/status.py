@@ -22,7 +22,7 @@ from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
 from auditlake.lake.erasures import Erasure, unfinished
-from auditlake.lake.history import histories_of
+from auditlake.lake.histories import histories_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest

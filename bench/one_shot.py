@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.delta.log_writer import moved, put_commit
-from auditlake.lake.history import create_history, history_schema, list_histories, write_rows
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import create_history, history_schema, write_rows
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.query.engine_choice import Engines
 from auditlake.query.statement import Rows, prepare_statement, read_state

@@ -17,7 +17,7 @@ import psycopg
 import auditlake
 from auditlake.delta.log_reader import entry
 from auditlake.delta.table import open_table
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from tests import command, oracle, suspending
 from tests.capture_once import capture

@@ -18,7 +18,8 @@ from deltalake import QueryBuilder
 from psycopg import sql
 
 from auditlake.delta.table import open_table
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn

@@ -39,7 +39,8 @@ from auditlake.feed.request import FeedRequest, key_arguments
 from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
-from auditlake.lake.history import ALL, HistoryTable, type_of
+from auditlake.lake.histories import ALL
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column

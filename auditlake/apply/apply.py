@@ -51,7 +51,8 @@ from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
 from auditlake.extras import SPARK
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import Histories, HistoryTable, open_history
+from auditlake.lake.histories import Histories
+from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, read_saved, unpark
 from auditlake.lsn import Lsn

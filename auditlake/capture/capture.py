@@ -54,7 +54,7 @@ from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lake.positions import read_positions

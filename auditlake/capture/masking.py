@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import ConfigError
-from auditlake.lake.history import history_of, list_histories, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks, TableMasks, check_effect, is_changed, settle
 from auditlake.lake.parking import Cause, Parked, park

@@ -14,7 +14,8 @@ from auditlake.audit.row_history import Book
 from auditlake.audit.row_key import parse_key
 from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.holds import ADDED, NAME, RELEASED, HoldEvent, holds_in_force, matches, record_event
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake

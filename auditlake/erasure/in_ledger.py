@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.erasing import Task, erase
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import BLOCKS_SCHEMA, ENTRIES_SCHEMA, Block, read_blocks, read_entries
 from auditlake.ledger.canonical import KEY_BYTES, OF_COPIES, Identity, Kind, hash_of, secret_of

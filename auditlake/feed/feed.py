@@ -38,7 +38,7 @@ from auditlake.feed.complete_transactions import ChangeReader
 from auditlake.feed.log_tail import LogTail, within
 from auditlake.feed.selection import Selected, Selection, Successor
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import read_earlier_sources, require_manifest
 from auditlake.lake.parking import Cause, Parked, in_force, read_records

@@ -47,7 +47,8 @@ from auditlake.lake.compaction import (
     join,
     may_hold,
 )
-from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, list_histories, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold

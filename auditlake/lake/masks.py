@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from auditlake.errors import ConfigError, LakeUnusable
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_record

@@ -21,7 +21,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
-from auditlake.lake.history import Histories, HistoryTable, open_history
+from auditlake.lake.histories import Histories
+from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
 from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn

@@ -32,7 +32,8 @@ from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import Histories, HistoryTable
+from auditlake.lake.histories import Histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import LEDGER_APP, Lake, path_segment
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions

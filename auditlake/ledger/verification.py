@@ -29,7 +29,8 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
 from auditlake.lake.expiries import expired_of, read_runs
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import (
     Block,

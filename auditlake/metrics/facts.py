@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from auditlake.counters import Mark, read_marks
 from auditlake.feed.log_tail import Group, LogTail, within
-from auditlake.lake.history import histories_of
+from auditlake.lake.histories import histories_of
 from auditlake.lake.layout import TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved

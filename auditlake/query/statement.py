@@ -28,7 +28,8 @@ import pyarrow as pa
 from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
-from auditlake.lake.history import ALL, PERIOD_COLUMNS, type_of
+from auditlake.lake.histories import ALL
+from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn

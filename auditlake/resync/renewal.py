@@ -29,7 +29,7 @@ from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import read_gaps
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, Manifest, record_source, require_manifest
 from auditlake.lake.parking import read_records

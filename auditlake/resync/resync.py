@@ -45,7 +45,8 @@ from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.engine import Engine
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import read_parked

@@ -45,7 +45,8 @@ import pyarrow as pa
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import list_newest
 from auditlake.delta.small_tables import read_rows
-from auditlake.lake.history import HistoryTable, history_of, list_histories, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks
 from auditlake.lake.records import read_recorded

@@ -33,7 +33,8 @@ from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import list_histories, new_history, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_lsn_offset, record_created_publication
 from auditlake.lake.masks import check_effect, is_changed, settle

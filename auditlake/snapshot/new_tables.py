@@ -31,7 +31,8 @@ import psycopg
 
 from auditlake.engine import Engine
 from auditlake.errors import AuditlakeError, SourceUnreachable
-from auditlake.lake.history import list_histories, new_history, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded

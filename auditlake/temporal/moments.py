@@ -19,7 +19,8 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.belonging import require_together
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
+from auditlake.lake.histories import ALL, Asked, read_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, in_force, read_records
@@ -177,8 +178,8 @@ class Known:
 def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_commits: bool = False) -> Known:
     """Read the state of a lake; with `allow_gaps`, questions inside a gap are answered and marked.
 
-    `asked` are the tables that the question may be about; in a store, others are not looked at (`lake.history`). For a
-    question `by_commits`, which needs `transactions`, these are opened in a store together with the rest.
+    `asked` are the tables that the question may be about; in a store, others are not looked at (`lake.histories`). For
+    a question `by_commits`, which needs `transactions`, these are opened in a store together with the rest.
 
     Raises LakeUnusable if it holds no table.
     """

@@ -26,7 +26,8 @@ from pyspark.sql import SparkSession
 from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import Task, run_capture
 from auditlake.errors import AuditlakeError, LakeConflict, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
-from auditlake.lake.history import HistoryTable, list_histories, type_of
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.masks import Masks

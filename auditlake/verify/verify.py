@@ -29,7 +29,8 @@ from auditlake.delta.data_files import FileProblem, check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.belonging import require_together
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import HistoryTable, list_histories, open_history
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.masks import Masks

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from auditlake.failpoints import After
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.positions import read_positions
 from tests import oracle
 from tests.capture_once import capture

@@ -10,7 +10,7 @@ import pytest
 
 from auditlake.delta.table import open_version
 from auditlake.failpoints import After
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from tests import oracle
 from tests.capture_lake import make_lake

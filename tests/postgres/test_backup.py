@@ -21,7 +21,7 @@ from auditlake.delta.table import open_table
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import TRANSACTIONS_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from auditlake.api.lake import Lake as LakeApi
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.mcp_server import MASKED, AnswerLimits, Tools
 from auditlake.snapshot import new_tables

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from tests import command, oracle
 from tests.crash.killed import SPARK

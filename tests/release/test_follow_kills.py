@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from auditlake.failpoints import After
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from tests.crash.test_follow import Kill, kill_follow
 

@@ -8,7 +8,7 @@ import pytest
 
 from auditlake.delta.log_reader import entry
 from auditlake.lake.compaction import fence
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.spark.log_store import FENCE
 from tests.interleaved import AND_ON, Site, Writer, check_overtaken, shown, suspended_before_commit
 

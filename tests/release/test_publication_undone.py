@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.temporal.moments import read_known
 from tests import command

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_parked
 from auditlake.snapshot.bootstrap import Target, bootstrap

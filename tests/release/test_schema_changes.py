@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from auditlake.lake.gaps import read_gaps
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_parked
 from auditlake.lake.relations import ShapeSource, read_versions

@@ -28,7 +28,8 @@ from auditlake.audit.row_history import deleted_rows
 from auditlake.audit.transactions import Wanted, contents, find, lsns_of_table
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName

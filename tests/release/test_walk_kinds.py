@@ -23,7 +23,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.audit.lake_reader import Reader
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.delta.table import open_table
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.cli.main import auditlake
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.small_lake import write_lake_with_manifest

@@ -27,7 +27,7 @@ _OPTIONS = {"after": "--after", "ops": "--op", "allow_gaps": "--allow-gaps", "fo
 def _reader(settings: Settings, *tables: str) -> Reader:
     """Read the lake; for a question about the named tables alone, if there are any."""
     from auditlake.audit.lake_reader import Reader
-    from auditlake.lake.history import ALL
+    from auditlake.lake.histories import ALL
     from auditlake.lake.manifest import require_manifest
     from auditlake.temporal.moments import read_known
     from auditlake.temporal.table_lookup import mentioned

@@ -189,7 +189,7 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     Example:
       auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
     """
-    from auditlake.lake.history import list_histories
+    from auditlake.lake.histories import list_histories
     from auditlake.snapshot.bootstrap import bootstrap as run
     from auditlake.snapshot.progress import shown
     from auditlake.snapshot.worker_pool import start_workers

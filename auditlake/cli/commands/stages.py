@@ -208,7 +208,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
       auditlake resync
       auditlake resync --table orders
     """
-    from auditlake.lake.history import list_histories
+    from auditlake.lake.histories import list_histories
     from auditlake.resync.renewal import find_renewal
     from auditlake.resync.resync import ResyncTarget, Starters, choose_tables
     from auditlake.resync.resync import resync as run

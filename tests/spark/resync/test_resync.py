@@ -11,7 +11,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.errors import LakeConflict, NotAnswerable, SourceUnready, WrongSource
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn

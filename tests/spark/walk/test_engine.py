@@ -10,7 +10,8 @@ from auditlake.capture.supervisor import make_task
 from auditlake.delta.log_reader import entry
 from auditlake.engine import Engine
 from auditlake.follow import Applier, follow
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.histories import list_histories
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import maintain
 from auditlake.lake.records import read_last_batch

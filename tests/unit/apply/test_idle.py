@@ -20,8 +20,9 @@ from auditlake.delta.commit_failures import Overtaken, writing
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, LakeUnusable
-from auditlake.lake import history as histories
-from auditlake.lake.history import Histories, create_history
+from auditlake.lake import histories
+from auditlake.lake.histories import Histories
+from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName

@@ -9,7 +9,7 @@ import pytest
 
 from auditlake.engine import Engine
 from auditlake.follow import Applier
-from auditlake.lake.history import Histories, list_histories
+from auditlake.lake.histories import Histories, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from auditlake.spark.on_demand import SparkOnDemand
@@ -27,10 +27,10 @@ def count(event, args):
         opened.append(args[0])
 sys.addaudithook(count)
 from auditlake.engine import Engine
-from auditlake.lake import history
+from auditlake.lake import histories
 from auditlake.spark.on_demand import SparkOnDemand
-real, tables = history.open_history, []
-history.open_history = lambda lake, name: tables.append(str(name)) or real(lake, name)
+real, tables = histories.open_history, []
+histories.open_history = lambda lake, name: tables.append(str(name)) or real(lake, name)
 lake, counts = Lake(Path(root)), {}
 def counted(name, question):
     before = len(opened), len(tables)

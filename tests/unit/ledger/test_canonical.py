@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import CHANGES_APP
 from auditlake.ledger.canonical import (
     IN_DATAFUSION,

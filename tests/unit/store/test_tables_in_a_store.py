@@ -16,16 +16,14 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.engine import Engine
 from auditlake.follow import Applier
-from auditlake.lake import history, parking
+from auditlake.lake import histories, parking
+from auditlake.lake.histories import Histories, list_histories, read_histories
 from auditlake.lake.history import (
     OPEN_PART,
-    Histories,
     HistoryTable,
     create_history,
     history_schema,
-    list_histories,
     open_history,
-    read_histories,
     set_columns,
     write_rows,
 )
@@ -70,13 +68,13 @@ def lake(remote_folder: Remote) -> Lake:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[TableName]:
     """The tables whose logs have been listed since."""
     listed: list[TableName] = []
-    real: Callable[[HistoryTable], dict[int, str | None]] = history._entries_since  # noqa: SLF001 - each is one request
+    real: Callable[[HistoryTable], dict[int, str | None]] = histories._entries_since  # noqa: SLF001 - each is one request
 
     def entries(table: HistoryTable) -> dict[int, str | None]:
         listed.append(table.name)
         return real(table)
 
-    monkeypatch.setattr(history, "_entries_since", entries)
+    monkeypatch.setattr(histories, "_entries_since", entries)
     return listed
 
 
@@ -138,7 +136,7 @@ def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of the page share the saved state of a lake: here two read it at once, and one finds a new table."""
-    real: Callable[[HistoryTable], dict[int, str | None]] = history._entries_since  # noqa: SLF001 - a request
+    real: Callable[[HistoryTable], dict[int, str | None]] = histories._entries_since  # noqa: SLF001 - a request
     later, inner = TableName("public", "later"), list[list[HistoryTable]]()
     names, listed = Lake.history_names, threading.Event()
 
@@ -148,7 +146,7 @@ def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
         return found
 
     def entries(table: HistoryTable) -> dict[int, str | None]:  # during the request, another thread runs
-        monkeypatch.setattr(history, "_entries_since", real)
+        monkeypatch.setattr(histories, "_entries_since", real)
         listed.wait()
         create_history(lake, later, (Column("id", 20, -1, key=True, attnum=1),), 16_400)
         _move(lake, later, 1, {HISTORY_APP: 300, SNAPSHOT_APP: 300})
@@ -156,7 +154,7 @@ def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
         return real(table)
 
     monkeypatch.setattr(Lake, "history_names", list_names)
-    monkeypatch.setattr(history, "_entries_since", entries)
+    monkeypatch.setattr(histories, "_entries_since", entries)
     tables, copying = read_histories(lake, lambda table: table.name == _A)
     assert ([table.name for table in tables], copying) == (_NAMES, [])
     assert [table.name for table in inner[0]] == sorted([*_NAMES, later])
@@ -246,7 +244,7 @@ def test_a_table_that_moved_is_followed_by_its_new_entries(lake: Lake, monkeypat
     list_histories(lake)
     _move(lake, _A, 3, {HISTORY_APP: 300, RESYNC_APP: 250})
     opened = open_history(lake, _A)
-    monkeypatch.setattr(history, "open_history", lambda *_: pytest.fail("its columns are known"))
+    monkeypatch.setattr(histories, "open_history", lambda *_: pytest.fail("its columns are known"))
     assert list_histories(lake)[0] == opened
 
 
@@ -271,7 +269,7 @@ def test_tables_that_apply_wrote_are_saved_as_they_are_now(lake: Lake, monkeypat
     _fill(lake, _A, 1)
     applier.forget([_A])
     applier.save()
-    monkeypatch.setattr(history, "open_history", lambda *_: pytest.fail("its columns are known"))
+    monkeypatch.setattr(histories, "open_history", lambda *_: pytest.fail("its columns are known"))
     assert [(t.delta_version, t.position) for t in Histories(lake).current(lambda _: False) if t.name == _A] == [
         (2, 200)
     ]

@@ -10,7 +10,7 @@ from auditlake.delta.append_table import AppendLog
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
-from auditlake.lake.history import list_histories
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.parking import Cause, Parked, park
