@@ -52,6 +52,7 @@ _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _DATABASES = ("postgresql://", "postgres://")
+_CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile)\s*=")
 
 
 def _conninfo(value: object) -> object:
@@ -99,9 +100,11 @@ class DigestDatabase:
 def _digest_place(value: object) -> Path | DigestDatabase:
     """Turn the URI of a database into one, anything else into a folder or a bucket.
 
-    Raises ValueError, Unsupported.
+    Raises ValueError, also for a conninfo, which might be a folder; Unsupported.
     """
     if not str(value).startswith(_DATABASES):
+        if _CONNINFO.match(str(value)):
+            raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
         return lake_place(value)
     _conninfo(value)
     return DigestDatabase(SecretStr(str(value)))
