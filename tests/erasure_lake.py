@@ -174,15 +174,19 @@ OF_ONE = ("people", "11", "--columns", "name,email,born,score", *_REASON)
 """Arguments that erase what is personal of person 1 before she was made anonymous."""
 OF_TWO = ("people", "2", *_REASON)
 """Arguments that erase person 2."""
-STEPS = (
-    After.ERASURE_BEGUN,
-    *(f"{After.VALUES_REWRITTEN}:{n}" for n in (1, 2, 3)),
-    *(f"{After.VALUES_ERASED}:{n}" for n in (1, 2, 3)),
-    *(f"{After.FILES_DELETED}:{n}" for n in (1, 2, 3)),
-    After.LOG_CHECKPOINTED,
-    After.LOG_FORGOTTEN,
-    After.ERASURE_ENDED,
-)
+
+
+def _steps(tables: int) -> tuple[str, ...]:
+    """Return the steps of an erasure from so many Delta tables."""
+    of_a_table = (After.VALUES_REWRITTEN, After.VALUES_ERASED, After.FILES_DELETED)
+    of_tables = (f"{step}:{n}" for step in of_a_table for n in range(1, tables + 1))
+    return After.ERASURE_BEGUN, *of_tables, After.LOG_CHECKPOINTED, After.LOG_FORGOTTEN, After.ERASURE_ENDED
+
+
+STEPS = _steps(3)
+"""Of `transactions`, `changes` and the history."""
+STEPS_IN_LEDGER = (*_steps(5), After.SECRETS_DESTROYED)
+"""The same in a sealed lake: of the ledger's entries and blocks before."""
 
 
 def states(lake: Lake) -> dict[tuple[int, str], list[dict[str, Any]]]:

@@ -6,9 +6,11 @@ import boto3
 import pytest
 
 from auditlake.failpoints import After
+from auditlake.ledger.blocks import read_blocks
 from tests import erasure_bucket
 from tests.erasure_bucket import copied_into_bucket
-from tests.erasure_lake import STEPS, kill_and_finish, write_lake
+from tests.erasure_lake import STEPS, STEPS_IN_LEDGER, kill_and_finish, write_lake
+from tests.ledger_lake import compared, sealed
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -24,3 +26,26 @@ def test_so_is_one_in_a_bucket_that_keeps_versions(tmp_path: Path, bucket: str, 
     store = boto3.client("s3")
     lake = copied_into_bucket(write_lake(tmp_path / "lake").root, store, Status="Enabled")
     erasure_bucket.kill_and_finish(lake, store, step, tmp_path / "after")
+
+
+@pytest.mark.parametrize("step", STEPS_IN_LEDGER)
+def test_so_is_one_in_a_sealed_lake(tmp_path: Path, step: str) -> None:
+    """Its digest still fits."""
+    lake = write_lake(tmp_path / "lake")
+    digest = sealed(lake)
+    kill_and_finish(lake, step)
+    assert compared(lake, digest).mismatches == ()
+
+
+@pytest.mark.parametrize("step", [*STEPS_IN_LEDGER, After.VERSIONS_DELETED])
+def test_so_is_one_in_a_sealed_lake_in_a_bucket(tmp_path: Path, bucket: str, step: str) -> None:
+    """The key of the secrets is in no version of an object either."""
+    assert bucket
+    store = boto3.client("s3")
+    lake = copied_into_bucket(write_lake(tmp_path / "lake").root, store, Status="Enabled")
+    digest, key = sealed(lake), read_blocks(lake)[0].key
+    assert key is not None
+    erasure_bucket.kill_and_finish(lake, store, step, tmp_path / "after")
+    files = [file for file in (tmp_path / "after").rglob("*") if file.is_file()]
+    assert not any(found in file.read_bytes() for file in files for found in (key, key.hex().encode()))
+    assert compared(lake, digest).mismatches == ()
