@@ -74,14 +74,17 @@ _LITERALS: dict[Conversion, Callable[[str], str]] = {
 }
 
 
-def same_in_history(table: HistoryTable, name: str) -> str:
-    """Return the condition that the history rows HERE and THERE, of one type of a column, are equal in the column."""
-    return " and ".join(_same(column) for column in table.columns if column.name == name)
+def same_in_history(table: HistoryTable, name: str, read: Callable[[Column, str], str] = lambda _, value: value) -> str:
+    """Return the condition that the history rows HERE and THERE, of one type of a column, are equal in the column.
+
+    `read` returns SQL for a value that is compared, such as `lake.duckdb_rows.apart`.
+    """
+    return " and ".join(_same(column, read) for column in table.columns if column.name == name)
 
 
-def _same(column: Column) -> str:
-    quoted = standard_identifier(column.stored)
-    same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
+def _same(column: Column, read: Callable[[Column, str], str]) -> str:
+    here, there = (read(column, f"{rows}.{standard_identifier(column.stored)}") for rows in (HERE, THERE))
+    same = f"({here} is not distinct from {there})"
     entry = f"_raw[{standard_literal(column.stored)}]"
     if not type_of(column).may_not_fit:
         return same

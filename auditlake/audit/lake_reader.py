@@ -269,7 +269,7 @@ class Reader:
         """
         moment = None if when is None else parse_when(when, self.now)
         require_state(self.known, table, lsn, moment)
-        self._check_followed(table, lsn)
+        self.check_followed(table, lsn)
 
     def followed_to(self, table: HistoryTable, lsn: Lsn) -> Followed:
         """Return what follows from the schema changes of a table up to `lsn` that are not applied yet.
@@ -292,8 +292,11 @@ class Reader:
         changes = self.changes_in(Span(table.position, Lsn(upto)))
         return bool(select(f"select lsn from changes where {condition} limit 1", changes=changes).num_rows)
 
-    def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
-        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
+    def check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
+        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not.
+
+        Raises NotAnswerable.
+        """
         followed = self.followed_to(table, lsn)
         if followed.cut_at is not None:
             raise not_followed(table, lsn, Lsn(followed.cut_at - 1), None)

@@ -15,7 +15,7 @@ that was changed twice shows both steps. If a table has no history yet at that L
 unknown, only the values in the change itself are known.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
@@ -25,10 +25,12 @@ from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, i
 from auditlake.audit.diff import read_sides
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
+from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
-from auditlake.audit.versions import row_values, versions_of
+from auditlake.audit.versions import history_texts, row_values, versions_of
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.duckdb_rows import apart
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
 from auditlake.lake.relations import ShapeSource, attnums_of
@@ -373,48 +375,45 @@ def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> 
 def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Iterable[str]) -> frozenset[int]:
     """Return the transactions of a span that changed one of these physical columns while the table had it.
 
-    Raises BadUsage if the table has no key.
+    Raises BadUsage if the table has no key, NotAnswerable if the history cannot follow a schema change of the span.
     """
     if not table.key:
         raise BadUsage(f"{table.last_name} has no key, so the changes of a column cannot be followed", None)
+    reader.check_followed(table, span.upto)
     own = reader.own_names(table)
     ends = {column.stored: LAST_LSN if column.until is None else column.until for column in reader.all_columns(table)}
     lasts: dict[str, Lsn] = {}
     for each in stored:
         name = own.get(each, each)
         lasts[name] = max(lasts.get(name, Lsn(0)), Lsn(ends.get(each, LAST_LSN) - 1))
-    found = (_of_own(reader, table, Span(span.after, min(span.upto, last)), name) for name, last in lasts.items())
+    overlay = overlaid(reader, table, span.upto)
+    found = (_of_own(reader, overlay, Span(span.after, min(span.upto, last)), name) for name, last in lasts.items())
     return frozenset(chain.from_iterable(found))
 
 
-def _of_own(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
-    merged = Span(span.after, Lsn(min(span.upto, table.position)))
-    if merged.after < merged.upto:
-        moved = _lsns_of_moves(reader, table, merged)
-        in_history = column in {c.name for c in table.columns}
-        yield from (
-            lsn for lsn in (_in_history(reader, table, merged, column) if in_history else ()) if lsn not in moved
-        )
-        for lsn in moved:
-            yield from _replayed(reader, table, Span(Lsn(lsn - 1), Lsn(lsn)), column)
-    if span.upto > table.position:
-        tail = Span(Lsn(max(span.after, table.position)), span.upto)
-        yield from _replayed(reader, table, tail, column)
+def _of_own(reader: Reader, overlay: Overlay, span: Span, column: str) -> Iterator[int]:
+    """Yield the transactions of a span that changed a column: by the versions of a key, and of moved rows by replay."""
+    if not any(each.name == column for each in overlay.table.columns):
+        return
+    moved = _lsns_of_moves(reader, overlay.table, span)
+    yield from _in_versions(reader, overlay, span, column) - moved
+    if moved:
+        yield from _replayed(reader, overlay, moved, column)
 
 
-def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) -> list[int]:
+def _in_versions(reader: Reader, overlay: Overlay, span: Span, column: str) -> set[int]:
+    table, later = overlay.table, reader.later(overlay.table.name).get(column)
     same = " and ".join(same_in_history(table, c.name) for c in table.key)
-    later = reader.later(table.name).get(column)
     # A version that ended before ADD COLUMN has no value to compare with.
     after = span.after if later is None else max(span.after, later.since - 1)
     sql = (
         f"select distinct {THERE}._from_lsn as lsn from history {HERE} join history {THERE}"
         f" on {HERE}._to_lsn = {THERE}._from_lsn and {same}"
         f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
-        f" and not ({same_in_history(table, column)})"
+        f" and not ({same_in_history(table, column, apart)})"
     )
-    lsns: list[int] = select(sql, history=reader.history(table))["lsn"].to_pylist()
-    return lsns
+    bound = (after + 1, span.upto)
+    return set(select(sql, history=overlay.within_any({"_from_lsn": bound}, {"_to_lsn": bound}))["lsn"].to_pylist())
 
 
 def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
@@ -427,10 +426,17 @@ def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
     return set(lsns_of_changes(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
 
 
-def _replayed(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
-    """Yield the transactions that changed the column, by replaying the changes of a span row by row."""
-    states = states_before(reader, table, span)
-    for lsn, transaction in groupby(changes_of(reader, table.name, span), key=lambda change: change.lsn):
+def _replayed(reader: Reader, overlay: Overlay, lsns: Collection[int], column: str) -> Iterator[int]:
+    """Yield those of some transactions that changed the column, by replaying their changes row by row."""
+    table, listed = overlay.table, f"in ({', '.join(map(str, sorted(lsns)))})"
+    key, rows = _key(table), dict[int, dict[Key, Values]]()
+    ended = overlay.within(_to_lsn=(min(lsns), max(lsns)))
+    for row in history_texts(reader, table, f"_to_lsn {listed}", files=ended).to_pylist():
+        values = row_values(row)
+        rows.setdefault(row["_to_lsn"], {})[tuple(str(values[name]) for name in key)] = values
+    span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
+    for lsn, transaction in groupby(changes_of(reader, table.name, span, f"lsn {listed}"), key=lambda each: each.lsn):
+        states = States(key, rows.get(lsn, {}), known=lsn > table.horizon)
         first: dict[Key, Values | None] = {}
         for change in transaction:
             _record_first(states.apply(change), first)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from auditlake.audit.lake_reader import Reader
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
+from auditlake.audit.transactions import lsns_of_table
 from auditlake.audit.versions import Version, versions_of
 from auditlake.delta.sql import select
 from auditlake.errors import InvariantBroken, LakeUnusable
@@ -47,6 +48,21 @@ def test_the_changes_of_keys_that_a_row_had_in_the_tail_are_read(tmp_path: Path)
     reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")], 0x600: [last]})
     found = versions_of(reader, reader.table("orders"), [("9",)], Lsn(0x600))
     assert _periods(found) == [("9", "moved", 0x600, None)]
+
+
+def test_transactions_that_changed_a_column_of_a_moved_row_are_found_in_the_tail(tmp_path: Path) -> None:
+    """Not one that moved the row only, or that put another row under its former key."""
+    unsent = _moved("8", "9", "") | {"unchanged": [1]}
+    changes = {
+        0x500: [_moved("1", "8", "moved")],
+        0x600: [unsent, {"op": "insert", "new": ["8", "other", None, _AT]}],
+        0x700: [{"op": "delete", "old": ["9", None, None, None]}, _moved("8", "9", "other")],
+        0x800: [{"op": "update", "new": ["9", "other", None, _AT]}],
+        0x900: [{"op": "update", "new": ["9", "fourth", None, _AT]}],
+    }
+    reader = _extended(tmp_path / "lake", changes)
+    found = lsns_of_table(reader, reader.table("orders"), Span(Lsn(0x250), Lsn(0x900)), None, "note")
+    assert set(found or ()) == {0x500, 0x900}
 
 
 def test_a_truncate_ends_the_versions_of_a_key(tmp_path: Path) -> None:
