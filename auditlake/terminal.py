@@ -56,8 +56,6 @@ def _fits(table: Table, to: Console) -> bool:
 
 
 def _show_expanded(table: Table, to: Console, first: int) -> None:
-    if table.title:
-        to.print(Text(str(table.title), "italic"))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(overflow="fold", style="bold")
     grid.add_column(overflow="fold")
@@ -81,9 +79,9 @@ class _Escaping(Table):
         super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **given)
 
 
-def plain_table(*headers: str, title: str | None = None, right: Collection[str] = ()) -> Table:
+def plain_table(*headers: str, right: Collection[str] = ()) -> Table:
     """Return a table in our style, without boxes around every cell; the `right` columns are aligned to the right."""
-    table = _Escaping(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = _Escaping(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold", justify="right" if header in right else "left")
     return table
@@ -125,7 +123,7 @@ def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
         show_holds(held, to)
 
 
-def show_expiries(expiries: Sequence[Mapping[str, Any]], to: Console | None = None) -> None:
+def show_expiries(expiries: Sequence[Mapping[str, Any]]) -> None:
     """Print what would expire, in the form of `erasure.retention.Expiry.as_json`."""
     table = plain_table(
         "table", "versions", "bytes", "ended before", "whole months", "others", "new horizon", "held by"
@@ -136,7 +134,7 @@ def show_expiries(expiries: Sequence[Mapping[str, Any]], to: Console | None = No
         table.add_row(
             each["table"], *counts, each["ended_before"], *months, each["new_horizon"], each["held_by"] or "-"
         )
-    show(table, to or console_for())
+    show(table)
 
 
 def _period(months: Sequence[str]) -> str:

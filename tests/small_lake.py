@@ -23,7 +23,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
 from auditlake.lake.gaps import GAPS_SCHEMA
-from auditlake.lake.history import create_history, open_history
+from auditlake.lake.history import HistoryTable, create_history, open_history, set_columns
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,
@@ -84,6 +84,11 @@ def write_history(
     transactions = [Transaction(app, version) for app, version in positions.items()]
     content = pa.Table.from_pylist(rows, schema=pa.schema(table.schema().to_arrow()))
     write_deltalake(table, content, mode="append", commit_properties=CommitProperties(app_transactions=transactions))
+
+
+def add_columns(table: HistoryTable, *columns: Column) -> None:
+    """Add columns to a history, as apply does."""
+    set_columns(table, [*table.columns, *columns], table.names)
 
 
 def files_of(lake: Lake, name: TableName) -> Files:

@@ -94,11 +94,6 @@ class CaptureLog:
         self._last_mono_us = max(self.current_us, _last_time_us(self._transactions))
 
     @property
-    def started(self) -> bool:
-        """Whether the slot's consistent point is recorded."""
-        return self._changes.position(CHANGES_APP) is not None
-
-    @property
     def watermark(self) -> Lsn:
         return Lsn(self._changes.position(CHANGES_APP) or 0)
 

@@ -29,7 +29,6 @@ Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Actions", "Table Features"
 """
 
 import errno
-import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -127,16 +126,6 @@ def put_entry(
 
 def _entry(log: Place, version: int) -> Place:
     return log / entry_name(version)
-
-
-def commit_id_of(entry: Place) -> str | None:
-    """Read the id of the commit that wrote an entry; None if there is no entry, or its writer set no id."""
-    try:
-        with entry.open("rb") as lines:
-            infos = [json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"')]
-    except FileNotFoundError:
-        return None
-    return infos[0].get("txnId") if infos else None
 
 
 def require_plain(path: Place, table: "DeltaTable") -> None:

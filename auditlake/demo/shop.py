@@ -43,8 +43,6 @@ create table order_lines (
     quantity int not null, unit_price numeric(10,2) not null, primary key (order_id, line_no));
 """
 
-TABLES = ("customers", "products", "orders", "order_lines")
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:

@@ -395,11 +395,6 @@ def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[
             return
 
 
-def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
-    """Add physical columns to the table; raises as `set_columns`."""
-    set_columns(table, [*table.columns, *columns], table.names)
-
-
 def _columns_conflict(name: TableName) -> LakeConflict:
     return LakeConflict(
         f"another process changes the columns of {name}",

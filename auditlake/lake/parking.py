@@ -157,22 +157,20 @@ def read_records(lake: Lake) -> list[Parked]:
     return [record for record, _ in read_each(lake.root, _read, places) if record is not None]
 
 
-def read_parked(
-    lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False, dropped: bool = True
-) -> dict[TableName, Parked]:
+def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False) -> dict[TableName, Parked]:
     """Read which of these tables are parked, each with its earliest reason; read the watermark before.
 
-    With `silent`, only the records of capture; without `dropped`, not those of the end of a dropped table.
+    With `silent`, only by the records of capture.
 
     Raises LakeUnusable if a record cannot be read.
     """
-    return in_force(read_records(lake), tables, silent=silent, dropped=dropped)
+    return in_force(read_records(lake), tables, silent=silent)
 
 
 def in_force(
     records: Sequence[Parked], tables: Iterable[HistoryTable], *, silent: bool = False, dropped: bool = True
 ) -> dict[TableName, Parked]:
-    """Return which of these tables the records park, as `read_parked`."""
+    """Return which of these tables the records park, as `read_parked`; not dropped ones without `dropped`."""
     if not records:
         return {}
     taken = {table.name: table.snapshot_lsn for table in tables}

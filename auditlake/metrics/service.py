@@ -80,7 +80,7 @@ def _watchdog_s(environment: Mapping[str, str]) -> float:
 
 
 @contextmanager
-def notified(stages: frozenset[Beat], stop: threading.Event, report: Callable[[str], None] = say) -> Iterator[None]:
+def notified(stages: frozenset[Beat], stop: threading.Event) -> Iterator[None]:
     """Notify the service manager during the block, if there is one; `stop` is set when the stages are to end.
 
     Raises ConfigError as `find_manager`.
@@ -90,7 +90,7 @@ def notified(stages: frozenset[Beat], stop: threading.Event, report: Callable[[s
         yield
         return
     ended = threading.Event()
-    notifier = Notifier(manager, stages, report)
+    notifier = Notifier(manager, stages, say)
     arguments = (notifier, stop, ended)
     thread = threading.Thread(target=_notify_until, args=arguments, name="service manager", daemon=True)
     thread.start()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame, SparkSession
 
 AUTO, SPARK = "auto", "spark"
-CHOICES = (AUTO, SPARK, NAME)
 
 
 class Engines:

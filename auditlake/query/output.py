@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 
 TEXT_FORMATS = ("table", "csv", "json")
-FORMATS = (*TEXT_FORMATS, "parquet")
 _TABLE_ROWS = 10_000
 
 
@@ -159,7 +158,7 @@ _UTF8 = codecs.getwriter("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One of `FORMATS`, and the file to write; None is standard output.
+    """One of `TEXT_FORMATS` or parquet, and the file to write; None is standard output.
 
     `expanded` and `zone` are as in `Layout`; `paged`: use the pager on a terminal.
     """

@@ -162,14 +162,6 @@ def _check_held(spark: SparkSession, query: PreparedQuery) -> None:
             raise held_error(next(column for entry, column in entries.items() if entry in row["_raw"]))
 
 
-def plan_all(spark: SparkSession, queries: Iterable[PreparedQuery]) -> list[DataFrame]:
-    """Plan the statements of a script in order; return the rows of those that have a result.
-
-    Raises BadUsage if Spark refuses one.
-    """
-    return [rows for query in queries for rows in (plan(spark, query),) if query.defines is None]
-
-
 def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection: Selection | Log) -> DataFrame:
     known = query.known
     if isinstance(selection, Log):

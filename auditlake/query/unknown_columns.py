@@ -14,25 +14,12 @@ from auditlake.query.functions import FUNCTIONS
 
 _PLAIN = (
     *(exp.Where, exp.Group, exp.Order, exp.Ordered, exp.Having, exp.Alias, exp.Join, exp.Paren, exp.Distinct),
-    *(
-        exp.And,
-        exp.Or,
-        exp.Not,
-        exp.EQ,
-        exp.NEQ,
-        exp.GT,
-        exp.GTE,
-        exp.LT,
-        exp.LTE,
-        exp.Is,
-        exp.In,
-        exp.Between,
-        exp.Like,
-    ),
+    *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.In),
     *(exp.Between, exp.Like, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max),
 )
 _OTHERS = (exp.Lateral, exp.Lambda, exp.Pivot, exp.With, exp.Subquery, exp.Values, exp.SetOperation)
 _MOST_PARTS = 2
+_LISTED = 12
 _OF_FILES = "_metadata"
 
 
@@ -79,5 +66,5 @@ def _check(column: exp.Column, known: Mapping[str, Mapping[str, str]], aliases: 
     raise BadUsage(f"there is no column {'.'.join(part.name for part in column.parts)}", hint)
 
 
-def _some(columns: Mapping[str, str], most: int = 12) -> str:
-    return ", ".join(list(columns.values())[:most]) + (" …" if len(columns) > most else "")
+def _some(columns: Mapping[str, str]) -> str:
+    return ", ".join(list(columns.values())[:_LISTED]) + (" …" if len(columns) > _LISTED else "")

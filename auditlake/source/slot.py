@@ -99,7 +99,6 @@ class SlotState:
     two_phase: bool
     active_pid: int | None
     confirmed_flush_lsn: Lsn | None
-    restart_lsn: Lsn | None
     wal_status: str | None
     retained_bytes: int | None
     safe_wal_bytes: int | None
@@ -144,7 +143,7 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
         return None
     row, retained, wal_end = rows[0]
     slot = cast("dict[str, Any]", row)
-    confirmed, restart = slot["confirmed_flush_lsn"], slot["restart_lsn"]
+    confirmed = slot["confirmed_flush_lsn"]
     return SlotState(
         plugin=slot["plugin"],
         database=slot["database"],
@@ -152,7 +151,6 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
         two_phase=slot.get("two_phase", False),
         active_pid=slot["active_pid"],
         confirmed_flush_lsn=None if confirmed is None else lsn_in_lake(conn, Lsn.parse(confirmed)),
-        restart_lsn=None if restart is None else lsn_in_lake(conn, Lsn.parse(restart)),
         wal_status=slot["wal_status"],
         retained_bytes=cast("int | None", retained),
         safe_wal_bytes=slot["safe_wal_size"],

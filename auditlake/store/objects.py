@@ -342,9 +342,9 @@ def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
             _repeated(lambda: obstore.delete(_store(bucket), list(keys_to_delete)))
 
 
-def keys(bucket: str, prefix: str, *, after: str = "", at_most: int | None = None) -> Iterator[str]:
-    """Yield the keys below a prefix in order, those greater than `prefix + after`; a page at a time."""
-    found = _listed(bucket, prefix, f"{prefix}{after}" if after else None, min(_PAGE, at_most or _PAGE))
+def keys(bucket: str, prefix: str, *, at_most: int | None = None) -> Iterator[str]:
+    """Yield the keys below a prefix in order, a page at a time."""
+    found = _listed(bucket, prefix, None, min(_PAGE, at_most or _PAGE))
     for meta in islice(found, at_most):
         yield meta["path"]
 

@@ -27,7 +27,7 @@ import auditlake.capture.change_log as log
 from auditlake.apply.apply import apply_pending
 from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import make_task, open_capture, run_capture
-from auditlake.delta.log_writer import commit_id_of, moved, put_commit
+from auditlake.delta.log_writer import moved, put_commit
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.failpoints import After
 from auditlake.lake.history import open_history
@@ -51,6 +51,7 @@ from tests.replay import history_rows
 from tests.server import install_trigger
 from tests.torture import checks, work
 from tests.torture.schema import EMPTY, LEAVES, LEDGER, RETYPE, RETYPED, TABLES
+from tests.torture.testbed import commit_id_of
 
 PARKED = "parts"
 """The table that loses a partition by DETACH, which the stream does not show."""

@@ -3,6 +3,7 @@
 It records the faults injected and the promises broken. The campaign itself reads a bucket without faults.
 """
 
+import json
 import os
 import re
 import signal
@@ -18,7 +19,6 @@ from typing import Self, TextIO
 
 import psycopg
 
-from auditlake.delta.log_writer import commit_id_of
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -35,6 +35,16 @@ _POLL_S = 0.02
 _OUTPUT_CHARS = 3000
 _LAKE, _OF_ALL = 6, ("No space left on device", "the store answered 40", *REFUSED)
 _LOG_ENTRY, _DATA_FILE = re.compile(r"/_delta_log/\d{20}\.json$"), re.compile(r"/_part=[^/]*/[^/]*\.parquet$")
+
+
+def commit_id_of(entry: Path) -> str | None:
+    """Read the id of the commit that wrote an entry; None if there is no entry, or its writer set no id."""
+    try:
+        lines = entry.read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    infos = [json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"')]
+    return infos[0].get("txnId") if infos else None
 
 
 @dataclass

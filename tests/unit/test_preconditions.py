@@ -16,7 +16,6 @@ SLOT = SlotState(
     two_phase=False,
     active_pid=None,
     confirmed_flush_lsn=Lsn(0x100),
-    restart_lsn=Lsn(0x80),
     wal_status="reserved",
     retained_bytes=0x200,
     safe_wal_bytes=None,

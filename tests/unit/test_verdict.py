@@ -29,7 +29,6 @@ _SLOT = SlotState(
     two_phase=False,
     active_pid=7,
     confirmed_flush_lsn=Lsn(0x300),
-    restart_lsn=Lsn(0x300),
     wal_status="reserved",
     retained_bytes=4096,
     safe_wal_bytes=None,

@@ -3,6 +3,7 @@
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
 from auditlake.query.exported_views import Choice, view_script
 from auditlake.query.output import Form, answer, render
-from auditlake.query.spark_engine import plan_all, run_sql
-from auditlake.query.statement import prepare_script, split
+from auditlake.query.spark_engine import plan, run_sql
+from auditlake.query.statement import prepare_all, read_state, split
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -242,9 +243,9 @@ def test_every_type_is_rendered_exactly(spark: SparkSession) -> None:
 def test_a_script_is_answered_as_of_one_moment(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     """Results come in order; a Parquet file has typed rows; a failure leaves no file."""
     script = "select count(*) as n from orders; select note from orders order by id;"
-    queries = prepare_script(lake, script, "0/1FF")
+    queries = prepare_all(read_state(lake, "0/1FF", UTC, script=script), script)
     path = tmp_path / "answer"
-    answer(plan_all(spark, queries), Form("csv", path))
+    answer([plan(spark, query) for query in queries], Form("csv", path))
     assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
     wanted = Form("parquet", path)
     with pytest.raises(BadUsage):

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP
-from auditlake.query.spark_engine import plan_all
-from auditlake.query.statement import prepare_script
+from auditlake.query.spark_engine import plan
+from auditlake.query.statement import prepare_all, prepare_sql, read_state
 from auditlake.relation import Column, TableName
 from tests.small_lake import version, write_history, write_small_lake
 
@@ -40,7 +40,7 @@ def test_a_computation_with_such_a_column_is_refused(spark: SparkSession, tmp_pa
     row["_raw"] = [("price", "NaN"), ("ints", "{{1}}")]
     write_history(lake, TableName("public", "prices"), columns, [row], {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180})
     answered = "select id, price from prices where cast(price as decimal(6,2)) is null and due is null"
-    (rows,) = plan_all(spark, prepare_script(lake, answered, None, UTC))
+    rows = plan(spark, prepare_sql(lake, answered))
     assert [tuple(each) for each in rows.collect()] == [(1, None)]
     with pytest.raises(NotAnswerable, match=r"computes with public\.prices\.(price|p|ints), which is NULL here"):
-        plan_all(spark, prepare_script(lake, script, None, UTC))
+        [plan(spark, query) for query in prepare_all(read_state(lake, None, UTC, script=script), script)]

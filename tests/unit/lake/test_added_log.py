@@ -9,7 +9,7 @@ from deltalake import CommitProperties, Transaction
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.errors import LakeConflict, LakeUnusable
-from auditlake.lake.history import add_columns, create_history, open_history
+from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
@@ -17,6 +17,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot, write_catalog_snapshot
 from auditlake.schema.missing_values import Added, CatalogSnapshot, Existing, Question, read_added
 from tests.s3_server import chosen_lake, overwrite
+from tests.small_lake import add_columns
 
 _NAME = TableName("public", "T")
 _ID, _C, _D = Column("id", 23, -1, key=True), Column("c", 1114, -1, key=False), Column("C", 25, -1, key=False)
@@ -73,13 +74,13 @@ def test_a_column_in_the_history_is_not_asked(lake: Lake) -> None:
     table = open_history(lake, _NAME)
     assert table is not None
     added = Column("c", 1114, -1, key=False, stored_as="~63", since=Lsn(120))
-    add_columns(table, [added])
+    add_columns(table, added)
     found = open_history(lake, _NAME)
     assert found is not None
     assert found.columns == (_ID, added)
     _register(CaptureLog(lake, _Source()), 130, _ID, _C)
     with pytest.raises(LakeConflict, match=r'another process changes the columns of public\."T"'):
-        add_columns(table, [_D])
+        add_columns(table, _D)
 
 
 def test_a_catalog_snapshot_reads_back_as_written(lake: Lake) -> None:

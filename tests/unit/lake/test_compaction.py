@@ -23,7 +23,7 @@ from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
 from auditlake.lake import compaction, history, maintenance
 from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
-from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
+from auditlake.lake.history import HistoryTable, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
@@ -31,7 +31,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.files import parquet
 from tests.s3_server import chosen_lake
-from tests.small_lake import files_of
+from tests.small_lake import add_columns, files_of
 
 NAME = TableName("public", "t")
 OPEN = {"_part": "open"}
@@ -70,7 +70,7 @@ def begin(lake: Lake) -> None:
     ended = [{"id": 3, "_from_lsn": 130, "_to_lsn": 140}, {"id": 3, "_from_lsn": 110, "_to_lsn": 130}]
     actions = [write_part(path, rows(COLUMNS, *older), ["id"], {"_part": "open"})]
     put_commit(path, 2, "WRITE", [*actions, write_part(path, rows(COLUMNS, *ended), ["id"], {"_part": "2026-11"})])
-    add_columns(the_table(lake), [LATER])
+    add_columns(the_table(lake), LATER)
     (first,) = (file for file in the_files(lake).by_name.values() if is_open(file))
     (vector,) = write_vectors(path, [BitMap64([1])])
     stats = json.dumps({**first.stats, "tightBounds": False})
@@ -163,7 +163,7 @@ def remove_file(lake: Lake) -> None:
 
 def add_last_column(lake: Lake) -> None:
     """Add a column."""
-    add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=Lsn(170))])
+    add_columns(the_table(lake), Column("last", 23, -1, key=False, since=Lsn(170)))
 
 
 def let_expire(lake: Lake) -> None:
@@ -212,7 +212,7 @@ def test_columns_are_not_set_in_a_version_that_expired(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(history, "put_commit", late)
     with pytest.raises(LakeConflict, match="another process changes the columns"):
-        add_columns(table, [Column("newest", 23, -1, key=False, since=Lsn(170))])
+        add_columns(table, Column("newest", 23, -1, key=False, since=Lsn(170)))
     assert the_table(lake).columns == table.columns
 
 

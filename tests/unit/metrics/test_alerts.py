@@ -20,7 +20,7 @@ from auditlake.source.slot import SlotState
 _ROOT = Path(__file__).parents[3]
 _CONF = _ROOT / "conf"
 _METRIC = re.compile(r"\b(?:auditlake|process)_[a-z_]+\b")
-_SLOT = SlotState("pgoutput", "shop", False, False, 7, Lsn(1), Lsn(1), "reserved", 1, 1, False, False, None, Lsn(9))
+_SLOT = SlotState("pgoutput", "shop", False, False, 7, Lsn(1), "reserved", 1, 1, False, False, None, Lsn(9))
 _LAKE = LakeFacts(Manifest("7", 1, "shop", "s", "p"), Positions(1, Lsn(5), Lsn(6), 7), {}, "running", 1, 1)
 
 
