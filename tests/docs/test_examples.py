@@ -1,5 +1,6 @@
 """SQL examples of the documents are valid and have the results that the text names."""
 
+import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,9 @@ from auditlake.query.rewrite import Names, rewrite
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
+from tests.capture_lake import make_lake
+from tests.capture_once import capture
+from tests.command import run_here
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -21,7 +25,7 @@ def _sql(document: str) -> list[str]:
 
 def test_the_example_of_two_moments_is_valid() -> None:
     """The query of asking.md reads one table at its two moments."""
-    (query,) = [block for block in _sql("asking.md") if "system_time" in block]
+    (query,) = [block for block in _sql("asking.md") if "before" in block]
     names = Names((TableName("public", "orders"),), datetime.now(UTC), "view_")
     found = rewrite(query, names)
     assert len(found.views) == 2
@@ -35,13 +39,24 @@ def test_the_example_of_exact_text_is_valid() -> None:
 
 
 @pytest.mark.pg
-def test_the_example_of_a_context_runs(database: str) -> None:
-    """PostgreSQL accepts the transaction of asking.md."""
+def test_the_example_of_a_context_runs(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL accepts the transaction of asking.md, and the query below it names who changed the price and why."""
     (transaction,) = [block for block in _sql("asking.md") if "pg_logical_emit_message" in block]
+    (question,) = [block for block in _sql("asking.md") if "context::jsonb" in block]
     with connect(database) as conn:
         conn.execute("set search_path = public")
         conn.execute("create table products (product_id int primary key, price numeric)")
+        lake = make_lake(database, tmp_path / "lake")
+        conn.execute("insert into products values (3, 8)")
         conn.execute(transaction.encode())
+    capture(database, lake)
+    monkeypatch.setenv("AUDITLAKE_DIALECT", "")
+    answer = run_here(["sql", "--lake", str(lake.root), "--format", "json", question])
+    found = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert [(row["price"], row["who"], row["why"]) for row in found] == [
+        ("8", None, None),
+        ("10.00", "back office", "supplier raised the price"),
+    ]
 
 
 @pytest.mark.pg

@@ -15,7 +15,12 @@ pytestmark = pytest.mark.pg
 
 STATEMENTS = (Path(__file__).parents[1] / "data" / "sql" / "postgres_dialect.sql").read_text().splitlines()
 REFUSED = (
-    "select settings ->> -2 from customers",
+    "select 'x: ' || settings ->> 'plan' from customers order by id",
+    "select settings @> settings -> 'n' from customers",
+    "select settings #>> '{\"n\",x}' from customers",
+    "select convert_from('\\x61'::bytea, 'LATIN1')",
+    "select '\\x61'::bytea || 'a'",
+    "select settings::text::jsonb = settings from customers",
     "select sum(weight) from orders",
     "select greatest(price, 0) from orders",
     "select to_char(placed, 'DDTH') from orders",

@@ -195,8 +195,10 @@ class _LogTable:
         return f"select {shown} from ({self.files.sql(connection)}){where}"
 
 
-def log_table(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
-    """Open `changes`, `transactions` or `gaps`; the last is not limited by an LSN.
+def log_table(known: Known, name: TableName, lsn: Lsn, documents: str | None = None) -> _LogTable:
+    """Open one of the lake's own tables; `changes` and `transactions` up to an LSN.
+
+    `documents` is the kind of columns of structs; without it, the table `relations`, which has one, is for Spark.
 
     Raises NotEmbedded.
     """
@@ -204,7 +206,7 @@ def log_table(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
     found = read_newest(path)
     if found is None:
         raise NotEmbedded(f"the table {name}")
-    kinds = {column: _spark_type(kind) for column, kind in found.types.items()}
+    kinds = {column: _spark_type(kind) or documents for column, kind in found.types.items()}
     fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
     if len(fields) < len(kinds):
         raise NotEmbedded(f"the table {name}")

@@ -164,7 +164,7 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if not any(cell.type == UNKNOWN or cell.type.name in TEXTS for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     texts = [as_text(coerced(c, TEXT, node)) if c.type == UNKNOWN else as_text(c) for c in (left, right)]
-    if texts[0] is None or texts[1] is None or left.type.name == "jsonb" or right.type.name == "jsonb":
+    if texts[0] is None or texts[1] is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     return Cell(f"({texts[0]} || {texts[1]})", TEXT)
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from auditlake.query.postgres import numbers
+from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.types import (
     BPCHAR,
@@ -149,6 +149,8 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
             if not text.startswith("\\x"):
                 raise ValueError(text)
             return f"from_hex({standard_literal(bytes.fromhex(text[2:]).hex())})", to
+        case "json" | "jsonb":
+            return standard_literal((documents.checked if to.name == "json" else documents.canonical)(text)), to
         case _:
             raise Refused(None, f"a literal of type {to.shown}")
 
@@ -308,11 +310,21 @@ def _cast(cell: Cell, to: Type) -> str | None:  # noqa: PLR0911 - one rule after
         return _from_text(cell.sql, to)
     if one.name in TIMES and to.name in TIMES:
         return f"cast({cell.sql} as {to.duckdb})"
+    if one.name in {"json", "jsonb"}:
+        return _from_json(cell, to)
     if (one.name, to.name) == ("bool", "int4"):
         return f"cast({cell.sql} as integer)"
     if (one.name, to.name) == ("int4", "bool"):
         return f"({cell.sql} <> 0)"
     return None
+
+
+def _from_json(cell: Cell, to: Type) -> str | None:
+    if to.name in {"json", "jsonb"}:
+        return cell.sql if to.name == "json" else f"pg_jsonb({cell.sql})"
+    if cell.type.name == "jsonb" and to.name in NUMBERS:
+        return _number(Cell(f"pg_json_number({cell.sql})", NUMERIC), to)
+    return f"pg_json_truth({cell.sql})" if (cell.type.name, to.name) == ("jsonb", "bool") else None
 
 
 def _number(cell: Cell, to: Type) -> str | None:
@@ -343,6 +355,8 @@ def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case fo
     if to.name == "numeric":
         text = f"pg_numeric({sql})"
         return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"
+    if to.name in {"json", "jsonb"}:
+        return f"pg_{to.name}({sql})"
     if to.name == "date":
         return _guarded(sql, "[0-9]{4}-[0-9]{2}-[0-9]{2}", f"cast({sql} as date)", to)
     if to.name == "timestamp":
@@ -403,10 +417,10 @@ def as_text(cell: Cell) -> str | None:
         case "date" | "timestamp" | "timestamptz" as name:
             zone = " || '+00'" if name == "timestamptz" else ""
             return f"(cast({with_year(cell.sql)} as varchar){zone})"
-        case "float8" | "float4":
+        case "float8" | "float4" | "interval":
             return f"pg_{cell.type.name}_text({cell.sql})"
-        case "interval":
-            return f"pg_interval_text({cell.sql})"
+        case "bytea":
+            return f"('\\x' || lower(hex({cell.sql})))"
         case _:
             return cell.sql if cell.type.labels else None
 
@@ -436,6 +450,7 @@ _CASTS = {
     exp.DType.TIMESTAMPTZ: "timestamptz",
     exp.DType.INTERVAL: "interval",
     exp.DType.UUID: "uuid",
+    exp.DType.VARBINARY: "bytea",
     exp.DType.JSON: "json",
     exp.DType.JSONB: "jsonb",
 }

@@ -1,4 +1,4 @@
-"""Operators of jsonb on the text that PostgreSQL prints, with numbers as they are written. Pure.
+"""Operators of jsonb on the text that PostgreSQL prints, and the casts from and to that text. Pure.
 
 A part of a jsonb's text is again such a text: keys keep their order, numbers their digits.
 
@@ -6,11 +6,15 @@ Authority: postgresql.org/docs/current/functions-json.html; src/backend/utils/ad
 """
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from auditlake.query.postgres.numbers import Failed
+from auditlake.query.postgres.numbers import Failed, numeric
+
+_PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?\d{1,10}", re.ASCII)
 
 
 class Number(str):
@@ -33,6 +37,52 @@ def parsed(text: str) -> Any:  # noqa: ANN401 - a document
 
 def _no_constant(_: str) -> None:
     raise ValueError
+
+
+def checked(text: str) -> str:
+    """Check a text and return it: a cast to json.
+
+    Raises Failed.
+    """
+    parsed(text)
+    return text
+
+
+@lru_cache(maxsize=4096)
+def canonical(text: str) -> str:
+    """Return the text of a jsonb: a cast to jsonb. Keys are in its order, the last of equal ones counts.
+
+    Raises Failed.
+    """
+    try:
+        return printed(_canonical(parsed(text)))
+    except RecursionError:
+        raise Failed("a document is nested too deep") from None
+
+
+def _canonical(value: Any) -> Any:  # noqa: ANN401 - a part of a document
+    if isinstance(value, Number):
+        return Number(numeric(value))
+    if isinstance(value, dict):
+        return {key: _canonical(value[key]) for key in sorted(value, key=lambda key: (len(_utf8(key)), _utf8(key)))}
+    if isinstance(value, list):
+        return list(map(_canonical, value))
+    if isinstance(value, str):
+        _utf8(value)
+    return value
+
+
+def _utf8(text: str) -> bytes:
+    """Return the bytes of a text, which PostgreSQL can hold.
+
+    Raises Failed.
+    """
+    if "\0" in text:
+        raise Failed("unsupported Unicode escape sequence")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        raise Failed("invalid input syntax for type json") from None
 
 
 def printed(value: Any) -> str:  # noqa: ANN401 - a part of a document
@@ -91,13 +141,41 @@ def element_text(text: str, place: int) -> str | None:
     return _text(_element(parsed(text), place))
 
 
-def has_key(text: str, key: str) -> bool:
-    """`?`: a key of an object, a text of an array, or the text itself."""
-    value = parsed(text)
-    if isinstance(value, dict):
-        return key in value
-    texts = value if isinstance(value, list) else [value]
-    return any(isinstance(each, str) and not isinstance(each, Number) and each == key for each in texts)
+def at_path(text: str, path: Sequence[str | None]) -> str | None:
+    """`#>`."""
+    return _document(_at(parsed(text), path))
+
+
+def at_path_text(text: str, path: Sequence[str | None]) -> str | None:
+    """`#>>`."""
+    return _text(_at(parsed(text), path))
+
+
+def _at(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - a part of a document
+    for step in path:
+        if step is None:
+            return _ABSENT
+        if isinstance(value, list):
+            value = _element(value, int(step)) if _PLACE.fullmatch(step) else _ABSENT
+        else:
+            value = _member(value, step)
+    return value
+
+
+def has_any(text: str, keys: Sequence[str | None]) -> bool:
+    """`?|`, and `?` of one key: keys of an object, texts of an array, or the text itself."""
+    return any(_has(parsed(text), keys))
+
+
+def has_all(text: str, keys: Sequence[str | None]) -> bool:
+    """`?&`."""
+    return all(_has(parsed(text), keys))
+
+
+def _has(value: Any, keys: Sequence[str | None]) -> Iterator[bool]:  # noqa: ANN401 - a document
+    texts = value if isinstance(value, dict | list) else [value]
+    held = {each for each in texts if isinstance(each, str) and not isinstance(each, Number)}
+    return (key in held for key in keys if key is not None)
 
 
 def contains(text: str, part: str) -> bool:
@@ -120,6 +198,28 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - scalars of documents
     if isinstance(one, Number) and isinstance(other, Number):
         return Decimal(one) == Decimal(other)
     return type(one) is type(other) and bool(one == other)
+
+
+def number(text: str) -> str | None:
+    """Return the number of a document that is one; None for null. As in PostgreSQL 18.
+
+    Raises Failed.
+    """
+    value = parsed(text)
+    if value is not None and not isinstance(value, Number):
+        raise Failed(f"cannot cast jsonb {kind(text)} to a number")
+    return None if value is None else str(value)
+
+
+def truth(text: str) -> bool | None:
+    """Return the boolean of a document that is one; None for null.
+
+    Raises Failed.
+    """
+    value = parsed(text)
+    if value is not None and not isinstance(value, bool):
+        raise Failed(f"cannot cast jsonb {kind(text)} to type boolean")
+    return value
 
 
 def kind(text: str) -> str:

@@ -38,8 +38,8 @@ from auditlake.query.postgres import documents, formats, numbers
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
-from auditlake.query.postgres.texts import at_zone, double_text, interval_text, real_text
-from auditlake.query.postgres.types import TEXT, UNKNOWN
+from auditlake.query.postgres.texts import at_zone, double_text, interval_text, of_utf8, real_text
+from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
@@ -53,6 +53,7 @@ _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
+_TEXTS = "varchar[]"
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
@@ -69,31 +70,45 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_abs": (numbers.absolute, (_TEXT,), _TEXT),
     "pg_numeric": (numbers.numeric, (_TEXT,), _TEXT),
     "pg_sort_key": (numbers.sort_key, (_TEXT,), _TEXT),
-    "pg_total": (numbers.total, ("varchar[]",), _TEXT),
-    "pg_variance": (numbers.variance, ("varchar[]", _WHOLE), _TEXT),
-    "pg_deviation": (numbers.deviation, ("varchar[]", _WHOLE), _TEXT),
+    "pg_total": (numbers.total, (_TEXTS,), _TEXT),
+    "pg_variance": (numbers.variance, (_TEXTS, _WHOLE), _TEXT),
+    "pg_deviation": (numbers.deviation, (_TEXTS, _WHOLE), _TEXT),
     "pg_percentile": (numbers.percentile, ("double[]", _DOUBLE), _DOUBLE),
     "pg_of_double": (numbers.of_double, (_DOUBLE,), _TEXT),
     "pg_of_real": (numbers.of_real, ("float",), _TEXT),
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
     "pg_float4_text": (real_text, ("float",), _TEXT),
+    "pg_of_utf8": (of_utf8, ("blob",), _TEXT),
     "pg_at_zone": (at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
     "pg_member_text": (documents.member_text, (_TEXT, _TEXT), _TEXT),
     "pg_element": (documents.element, (_TEXT, _WHOLE), _TEXT),
     "pg_element_text": (documents.element_text, (_TEXT, _WHOLE), _TEXT),
-    "pg_has_key": (documents.has_key, (_TEXT, _TEXT), _TRUTH),
+    "pg_at_path": (documents.at_path, (_TEXT, _TEXTS), _TEXT),
+    "pg_at_path_text": (documents.at_path_text, (_TEXT, _TEXTS), _TEXT),
+    "pg_has_any": (documents.has_any, (_TEXT, _TEXTS), _TRUTH),
+    "pg_has_all": (documents.has_all, (_TEXT, _TEXTS), _TRUTH),
     "pg_contains": (documents.contains, (_TEXT, _TEXT), _TRUTH),
+    "pg_json": (documents.checked, (_TEXT,), _TEXT),
+    "pg_jsonb": (documents.canonical, (_TEXT,), _TEXT),
+    "pg_json_number": (documents.number, (_TEXT,), _TEXT),
+    "pg_json_truth": (documents.truth, (_TEXT,), _TRUTH),
     "pg_json_kind": (documents.kind, (_TEXT,), _TEXT),
     "pg_json_length": (documents.length, (_TEXT,), _WHOLE),
 }
 _MAY_BE_NULL = frozenset(
-    {"pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"}
+    {
+        *("pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"),
+        *("pg_at_path", "pg_at_path_text", "pg_json_number", "pg_json_truth"),
+    }
 )
 _MAY_FAIL = frozenset(
     {name for name, (function, _, _) in _FUNCTIONS.items() if function.__module__ == numbers.__name__}
 )
-_MAY_FAIL |= {"pg_json_length", "pg_number_text"}
+_MAY_FAIL |= {
+    *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
+    *("pg_json_length", "pg_number_text", "pg_of_utf8"),
+}
 _INTERVAL_TEXT = "pg_interval_text"
 _YEAR_1_US = -62_135_596_800_000_000
 
@@ -241,8 +256,8 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
     for view, (name, selection) in prepared.views.items():
         shown = query.columns[view]
         if isinstance(selection, Log):
-            rows = log_table(state.known, name, selection.lsn).sql(connection)
-            cells = [_utc(f"c{n}", each, n) for n, each in enumerate(shown)]
+            rows = log_table(state.known, name, selection.lsn, JSONB.name).sql(connection)
+            cells = [_utc(_logged(f"c{n}", each), each, n) for n, each in enumerate(shown)]
         else:
             table = state.known.tables[name]
             pairs = columns_of(prepared, table, selection)
@@ -263,6 +278,11 @@ def _value(shown: ShownColumn, pairs: Sequence[tuple[Column, str]], table: Table
         return value
     failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
     return f"case when {raw_entry(shown.column)} is not null then {failure} else {value} end"
+
+
+def _logged(value: str, shown: ShownColumn) -> str:
+    """Return a column of a log: one of structs is a jsonb."""
+    return f"pg_jsonb(cast(to_json({value}) as varchar))" if shown.type == JSONB else value
 
 
 def _utc(value: str, shown: ShownColumn, n: int) -> str:

@@ -12,7 +12,6 @@ from datetime import UTC
 from sqlglot import exp
 
 from auditlake.query.dialect import COMPARISONS, SIGNS
-from auditlake.query.postgres import documents
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, percentile, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
 from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only, spelled
@@ -29,7 +28,7 @@ from auditlake.query.postgres.conversions import (
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
-from auditlake.query.postgres.numbers import Failed
+from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
 from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
@@ -37,7 +36,6 @@ from auditlake.query.postgres.types import (
     FLOAT8,
     INT4,
     INTERVAL,
-    JSONB,
     NUMERIC,
     TEXT,
     TEXTS,
@@ -88,10 +86,6 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Escape: "_like",
     exp.RegexpLike: "_regexp",
     exp.RegexpILike: "_regexp",
-    exp.JSONExtract: "_member",
-    exp.JSONExtractScalar: "_member",
-    exp.ArrayContainsAll: "_contains",
-    exp.JSONBContainsTopKey: "_has_key",
     exp.Interval: "_interval",
     exp.Extract: "_extract",
     exp.TimestampTrunc: "_date_trunc",
@@ -107,6 +101,7 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Filter: "_filtered",
     exp.Window: "_window",
     exp.WithinGroup: "_within_group",
+    **dict.fromkeys(OPERATORS, "_of_json"),
     **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
 }
 """The method of `Expressions` for each node."""
@@ -462,43 +457,25 @@ class Expressions:
         # For DuckDB the long s is another case of s; the pattern has neither letter.
         return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
 
-    def _member(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression", "only_json_types")
-        cell, path = self.cell(node.this), node.expression
-        if cell.type != JSONB:
-            raise Refused(node, f"-> of {cell.type.shown}", "It is translated for jsonb.")
-        text = isinstance(node, exp.JSONExtractScalar)
-        suffix, kind = ("_text", TEXT) if text else ("", JSONB)
-        steps = path.expressions[1:] if isinstance(path, exp.JSONPath) else []
-        match steps:
-            case [exp.JSONPathKey(this=str(key))]:
-                return Cell(f"pg_member{suffix}({cell.sql}, {standard_literal(key)})", kind)
-            case [exp.JSONPathSubscript(this=int(place))]:
-                return Cell(f"pg_element{suffix}({cell.sql}, {place})", kind)
-            case _:
-                raise Refused(node, "-> with this key", "Write a literal: document -> 'key', document -> 0.")
-
-    def _contains(self, node: exp.Expr) -> Cell:
+    def _of_json(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
-        left, right = self.cell(node.this), self.cell(node.expression)
-        if left.type != JSONB or (right.type != JSONB and right.literal is None):
-            raise Refused(node, f"{left.type.shown} @> {right.type.shown}")
-        if right.literal is not None:
-            self._check_document(right.literal, node)
-        return Cell(f"pg_contains({left.sql}, {right.sql})", BOOL)
+        op = OPERATORS[type(node)]
+        if op in {"@>", "<@", "?|", "?&"} and isinstance(node.expression, (exp.DPipe, *OPERATORS)):  # PostgreSQL groups
+            raise Refused(node, f"{op} before another operator", "Write parentheses.")
+        left = self.cell(node.this)
+        right = self._texts(node.expression) if op in OF_TEXTS else self.cell(node.expression)
+        return operate_on_json(op, left, right, node)
 
-    @staticmethod
-    def _check_document(text: str, node: exp.Expr) -> None:
-        try:
-            documents.parsed(text)
-        except Failed as exc:
-            raise Refused(node, str(exc), wrong=True) from None
-
-    def _has_key(self, node: exp.Expr) -> Cell:
-        left, right = self.cell(node.this), self.cell(node.expression)
-        if left.type != JSONB:
-            raise Refused(node, f"{left.type.shown} ? {right.type.shown}")
-        return Cell(f"pg_has_key({left.sql}, {coerced(right, TEXT, node).sql})", BOOL)
+    def _texts(self, node: exp.Expr) -> Cell:
+        """Translate an array of texts, which may be a literal."""
+        elements = self._elements(node)
+        if elements is None:
+            found = self.cell(node)
+        else:
+            found = Cell(f"[{', '.join(coerced(each, TEXT, node).sql for each in elements)}]::varchar[]", array(TEXT))
+        if found.type.element is None or found.type.element.name not in TEXTS:
+            raise Refused(node, f"{found.type.shown} where text[] is needed", wrong=True)
+        return found
 
     def _interval(self, node: exp.Expr) -> Cell:
         only(node, "this", "unit")

@@ -15,6 +15,7 @@ from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, padded, with_year
 from auditlake.query.postgres.types import (
     BOOL,
+    BYTEA,
     FLOAT8,
     INT4,
     INTEGERS,
@@ -124,6 +125,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "substring": (Form((TEXT, INT4), TEXT, _FROM), Form((TEXT, INT4, INT4), TEXT, _FOR)),
     "split_part": (Form((TEXT, TEXT, INT4), TEXT, _PART),),
     "starts_with": (Form((TEXT, TEXT), BOOL, "starts_with({0}, {1})"),),
+    "convert_from": (Form((BYTEA, TEXT), TEXT, "pg_of_utf8({0})"),),
     "sqrt": (Form((FLOAT8,), FLOAT8, _ROOT),),
     "jsonb_typeof": (Form((JSONB,), TEXT, "pg_json_kind({0})"),),
     "jsonb_array_length": (Form((JSONB,), INT4, "pg_json_length({0})"),),
@@ -142,6 +144,8 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     name = SPELLINGS.get(name, name)
     if name == "octet_length" and len(cells) == 1:
         cells = [replace(cells[0], sql=padded(cells[0], node))]
+    if name == "convert_from" and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
+        raise Refused(node, "convert_from of another encoding than 'UTF8'")
     if cells and cells[0].type.element is not None and (found := _of_array(name, cells, node)) is not None:
         return found
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":

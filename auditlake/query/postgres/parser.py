@@ -25,11 +25,16 @@ _READ_ONLY = (
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _DEEPEST = 300
-_AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART"})
+_AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"})
 
 
 class _Parser(Periods, PostgresParser):
     FUNCTIONS: ClassVar = {name: make for name, make in PostgresParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
+    JSON_OPERATORS: ClassVar = {  # sqlglot's would translate the key
+        **PostgresParser.JSON_OPERATORS,
+        TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
+        TokenType.DARROW: lambda self, this, key: self.expression(exp.JSONExtractScalar(this=this, expression=key)),
+    }
     FUNCTION_PARSERS: ClassVar = {
         name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name not in _AS_WRITTEN
     }

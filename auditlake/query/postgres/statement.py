@@ -31,6 +31,7 @@ from auditlake.query.postgres.types import (
     INT2,
     INT4,
     INT8,
+    JSONB,
     MOST_DIGITS,
     TEXT,
     TIMESTAMP,
@@ -158,7 +159,7 @@ def _columns(
     try:
         if isinstance(selection, Log):
             check_unmasked(name, masks)
-            return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn).fields)
+            return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn, JSONB.name).fields)
         table = query.known.tables[name]
         masked, lake = masked_by(query, table, masks), query.known.lake
         shown = [
@@ -210,6 +211,8 @@ _OF_HISTORY = {
 
 def _of_log(of: Field) -> ShownColumn:
     kind = of.kind
+    if kind == JSONB.name:
+        return ShownColumn(of.name or "", JSONB)
     if kind.startswith("array<"):
         return ShownColumn(of.name or "", array(_OF_HISTORY[kind[len("array<") : -1]]))
     return ShownColumn(of.name or "", _OF_HISTORY[kind])

@@ -1,4 +1,4 @@
-"""PostgreSQL's texts of intervals and floats, and local times. Pure.
+"""PostgreSQL's texts of intervals, floats and bytes, and local times. Pure.
 
 Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
 """
@@ -6,6 +6,7 @@ Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeI
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from auditlake.query.postgres.numbers import Failed
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import ColumnType, Conversion
 
@@ -16,6 +17,20 @@ _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 def at_zone(at: datetime, zone: str) -> datetime:
     """Return the local time of a time in UTC."""
     return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+
+
+def of_utf8(content: bytes) -> str:
+    """Return the text of bytes in UTF-8.
+
+    Raises Failed.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise Failed("invalid byte sequence for encoding UTF8")
+    return text
 
 
 def double_text(value: float) -> str:

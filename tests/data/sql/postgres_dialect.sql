@@ -410,3 +410,52 @@ select string_agg(distinct email, ',' order by email) from customers
 select my_all(vip) filter (where id > 1) over (order by id) from customers
 select c.name as nombre, upper(c.name), (select count(*) from orders o where o.customer_id = c.id and c.vip) from customers c group by c.id order by c.born, c.id
 select 7 in (select qty from orders) as k, count(*) from orders group by rollup ((7 in (select qty from orders)))
+select '{"b": 1.50, "a": {"x": 1e3, "x": 2}, "aa": [1, -0, 1E-2, "\u00e9\/\t"]}'::jsonb
+select '{"b": 1.50,  "a":1}'::json, '{"b": 1.50,  "a":1}'::json::jsonb, '{"b": 1.50,  "a":1}'::jsonb::json
+select '"\u0000"'::jsonb
+select '"\ud800"'::jsonb
+select '[1,]'::jsonb
+select '[01]'::jsonb
+select '[NaN]'::jsonb
+select 'x'::json
+select ''::jsonb
+select ' "a" '::jsonb, ' 1'::json
+select settings #>> '{n,x,1}', settings #> '{n}', settings #> '{n,x,-1}', settings #> '{}', settings #>> '{}' from customers order by id
+select settings #> array['n','x'], settings #>> array['n',null] from customers order by id
+select settings ->> -2, settings -> ' 1', settings ->> ' plan', settings -> 'plan' from customers order by id
+select settings -> name, settings ->> lower('PLAN'), settings -> id from customers order by id
+select settings ->> 0 + 1 from customers order by id
+select settings ?| array['plan','a'], settings ?& '{plan,seats}', settings ?| '{}', settings ? 'a', settings ? null from customers order by id
+select settings <@ '{"plan": null, "n": {"x": [1, 2.5, "t"]}, "z": 1}', '[1]' <@ settings, '[1]'::jsonb <@ settings, settings @> settings from customers order by id
+select 'x: ' || (settings ->> 'plan') from customers order by id
+select 'x: ' || settings ->> 'plan' from customers order by id
+select settings ->> 'plan' || '!' from customers order by id
+select (settings -> 'seats')::int, (settings -> 'seats')::numeric, (settings -> 'seats')::float8, (settings -> 'on')::bool from customers order by id
+select (settings -> 'plan')::int from customers order by id
+select '2.5'::jsonb::int, '3.5'::jsonb::int, '-2.5'::jsonb::int, 'null'::jsonb::int, 'true'::jsonb::boolean
+select 'null'::jsonb::bool
+select '"x"'::jsonb::bool
+select '99999999999'::jsonb::int
+select name::jsonb from customers
+select note::jsonb from orders where id in (1,2) order by id
+select ('{"a": "' || note || '"}')::jsonb ->> 'a' from orders order by id
+select ('{"a": "' || note || '"}')::jsonb @> '{"a": "x"}' from orders order by id
+select settings @> '[1' from customers
+select settings::text::jsonb = settings from customers
+select settings -> 1.5 from customers
+select settings -> id::bigint from customers
+select settings #>> '{"n",x}' from customers
+select settings -> 'n' -> 'x' -> 1, settings->'n'#>>'{x,0}' from customers order by id
+select settings #>> '{n, x, 99999999999}', settings #>> '{n,x, +1}' from customers order by id
+select '1e400'::jsonb, '12345678901234567890123456789012345678901234567890.10'::jsonb
+select '1'::jsonb #>> '{}', '"a"'::jsonb #>> '{}', 'null'::jsonb #>> '{}', '"a"'::jsonb #>> '{0}', '"a"'::jsonb ->> 0
+select settings @> '{"plan": "pro"}' and settings ->> 'on' = 'true' from customers order by id
+select count(*) from customers where settings::text::jsonb #>> '{n,x,2}' = 't'
+select settings ? null, settings ? 'a', settings ? name from customers order by id
+select convert_from('\x61c3a9'::bytea, 'UTF8'), convert_from('\x61'::bytea, 'utf-8')
+select convert_from('\xff'::bytea, 'UTF8')
+select convert_from('\x6100'::bytea, 'UTF8')
+select convert_from('\x61'::bytea, 'LATIN1')
+select settings @> settings -> 'n' from customers
+select '\x61ff'::bytea::text, '\x61'::bytea
+select '\x61'::bytea || 'a'
