@@ -21,7 +21,7 @@ import psycopg
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
-from auditlake.lake.erasures import Erasure, unfinished
+from auditlake.lake.erasures import Erasure, read_erasures, read_returned
 from auditlake.lake.histories import histories_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import Lake
@@ -99,6 +99,8 @@ class Status:
     """The engine of the last batch of apply; None if there was none."""
     unfinished: tuple[Erasure, ...] = ()
     """The erasures that were killed, or are under way."""
+    returned: tuple[tuple[Erasure, Lsn], ...] | None = ()
+    """The erased rows that the last search found in the lake again, and since when; None if nothing searched."""
 
     @property
     def problem(self) -> str | None:
@@ -121,7 +123,8 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     Raises LakeUnusable if there is no lake.
     """
     manifest = require_manifest(lake)
-    block = read_last_block(lake)
+    block, erasures = read_last_block(lake), read_erasures(lake)
+    returned = read_returned(lake, erasures)
     positions = read_positions(lake)
     known_lsn = positions.known_lsn if positions else Lsn(0)
     # In a store, positions are those that apply saved last: not one request a table.
@@ -154,7 +157,8 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         block.upto.commit if block else None,
         tuple(holds_in_force(lake)),
         read_last_batch(lake),
-        tuple(unfinished(lake)),
+        tuple(each for each in erasures if each.done_us is None),
+        None if returned is None else tuple(returned),
     )
 
 
@@ -217,7 +221,8 @@ def as_json(status: Status) -> dict[str, object]:
         "acknowledged": str(positions.acknowledged) if positions else None,
         "sealed": None if status.sealed is None else str(status.sealed),
         "holds": [hold_json(each) for each in status.holds],
-        "unfinished_erasures": [_erasure_json(each) for each in status.unfinished],
+        "unfinished_erasures": [erasure_json(each) for each in status.unfinished],
+        "returned_rows": _returned_json(status),
         "current_age_s": status.current_age_s,
         "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,
@@ -265,10 +270,17 @@ def hold_json(held: HoldEvent) -> dict[str, object]:
     }
 
 
-def _erasure_json(erasure: Erasure) -> dict[str, object]:
-    columns = list(erasure.columns) or None
-    since = format_us(erasure.time_us)
-    return {"table": str(erasure.name), "columns": columns, "since": since, "reason": erasure.reason, "by": erasure.by}
+def erasure_json(erasure: Erasure) -> dict[str, object]:
+    """Return an erasure as plain values; of its keys only how many they are."""
+    about = {"since": format_us(erasure.time_us), "reason": erasure.reason, "by": erasure.by}
+    counts = {"keys": len(erasure.tokens), "versions": erasure.versions, "changes": erasure.changes}
+    return {"table": str(erasure.name), "columns": list(erasure.columns) or None, **about, **counts}
+
+
+def _returned_json(status: Status) -> list[dict[str, object]] | None:
+    if status.returned is None:
+        return None
+    return [{**erasure_json(erasure), "returned_at": str(lsn)} for erasure, lsn in status.returned]
 
 
 def _texts(names: tuple[TableName, ...] | None) -> list[str] | None:
@@ -340,6 +352,11 @@ def _of_tables(status: Status) -> Iterator[Verdict]:
         begun = status.unfinished[0]
         sentence = f"an erasure is unfinished since {format_us(begun.time_us)}: {begun.what}"
         yield Verdict(ConfigError.exit_code, sentence, "If no auditlake forget runs: auditlake forget --resume.")
+    if status.returned:
+        erasure, lsn = status.returned[0]
+        rows = "1 erased row is" if len(status.returned) == 1 else f"{len(status.returned)} erased rows are"
+        sentence = f"{rows} in the lake again: of {erasure.name} since {lsn}"
+        yield Verdict(ConfigError.exit_code, sentence, "auditlake forget --returned shows them.")
     parked = [(t.name, t.parked) for t in status.tables if t.parked is not None and not t.parked.ended]
     if parked:
         name, first = parked[0]

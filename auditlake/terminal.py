@@ -98,7 +98,7 @@ def show_verdict(sentence: str, remedy: str | None, *, well: bool, to: Console |
 def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
     """Print a status in the form of `status.as_json`."""
     to = to or console_for()
-    listed = {"tables", "new_tables", "unfollowed_tables", "holds", "unfinished_erasures"}
+    listed = {"tables", "new_tables", "unfollowed_tables", "holds", "unfinished_erasures", "returned_rows"}
     shown = {name: value for name, value in facts.items() if name not in listed}
     width = max(map(len, shown))
     for name, value in shown.items():

@@ -18,7 +18,7 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import keys_of
 from auditlake.erasure.scope import places_of
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
-from auditlake.lake.erasures import Erasure, read_erasures
+from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import read_secret, token
 from auditlake.lake.layout import Lake
@@ -39,6 +39,7 @@ class Returned:
 
     erasure: Erasure
     key: tuple[str, ...]
+    token: str
     lsn: Lsn
 
     @property
@@ -65,10 +66,16 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     return [found for name in sorted(of_table) for found in _in_table(reader, name, of_table[name], secret)]
 
 
-def report_returned(lake: Lake, now: datetime, report: Callable[[str], None]) -> None:
-    """Report the erased rows that have come back, without their keys; or why that cannot be known."""
+def report_returned(lake: Lake, now: datetime, report: Callable[[str], None], *, record: bool = False) -> None:
+    """Report the erased rows that have come back, without their keys; or why that cannot be known.
+
+    `record`: write for `status` which rows they are.
+    """
     try:
-        for each in find_returned(lake, now):
+        found = find_returned(lake, now)
+        if record:
+            record_returned(lake, [ReturnedRow(each.erasure.number, each.token, each.lsn) for each in found])
+        for each in found:
             report(Notice(Event.ROW_RETURNED, f"{each.what}: auditlake forget --returned shows it"))
     except AuditlakeError as exc:
         FailureReports(report).report("erased rows are not looked for", exc)
@@ -88,9 +95,10 @@ def _in_table(reader: Reader, name: TableName, erasures: Sequence[Erasure], secr
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
     for lsn, key in chain(_begun(table, since), _changed(reader, known, erasures[0], since)):
-        erasure = by_token.get(token(secret, name, key))
+        of_key = token(secret, name, key)
+        erasure = by_token.get(of_key)
         if erasure is not None and lsn > erasure.upto_lsn and (key not in first or lsn < first[key].lsn):
-            first[key] = Returned(erasure, key, Lsn(lsn))
+            first[key] = Returned(erasure, key, of_key, Lsn(lsn))
     return sorted(first.values(), key=lambda found: (found.lsn, found.key))
 
 

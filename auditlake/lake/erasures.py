@@ -6,18 +6,21 @@
 An intent without the second file is an erasure that was killed: `auditlake forget --resume` finishes it. It names the
 row by tokens (`lake.key_tokens`), of the key and of all others that the row had, so it can be finished without the key.
 Both files are written once and never replaced.
+
+    returned.json               the rows that the last search (`erasure.returned`) found in the lake again, for `status`
 """
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import numbered_records, write_numbered
+from auditlake.lake.records import numbered_records, write_numbered, write_record
+from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent, read_each
 from auditlake.store.place import Place
@@ -72,6 +75,15 @@ class Erasure:
         return f"{row} of {self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class ReturnedRow:
+    """A row with a key that a row of the erasure had, by the key's token, and the first commit after it that has it."""
+
+    erasure: int
+    token: str
+    lsn: int
+
+
 def read_erasures(lake: Lake) -> list[Erasure]:
     """Read all erasures, in their order.
 
@@ -98,6 +110,39 @@ def unfinished(lake: Lake) -> list[Erasure]:
     Raises LakeUnusable if a record cannot be read.
     """
     return [each for each in read_erasures(lake) if each.done_us is None]
+
+
+def record_returned(lake: Lake, rows: Sequence[ReturnedRow]) -> None:
+    """Replace the record of the rows that a search found.
+
+    Raises LakeUnusable.
+    """
+    write_record(lake, lake.returned_rows, [asdict(each) for each in rows])
+
+
+def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure, Lsn]] | None:
+    """Return of which erasures rows were found in the lake again, and since when; None if nothing searched for them.
+
+    A row that was erased again since is left out.
+
+    Raises LakeUnusable if the record cannot be read.
+    """
+    of_rows = {each.number: each for each in erasures if not each.columns and each.done_us is not None}
+    if not of_rows:
+        return []
+    try:
+        rows = [ReturnedRow(**each) for each in json.loads(lake.returned_rows.read_text())]
+        return [(of_rows[row.erasure], Lsn(row.lsn)) for row in rows if not _is_erased(row, of_rows.values())]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise LakeUnusable(
+            f"{lake.returned_rows} cannot be read: {type(exc).__name__}", "Delete it; auditlake maintain writes it."
+        ) from exc
+
+
+def _is_erased(row: ReturnedRow, erasures: Iterable[Erasure]) -> bool:
+    return any(row.token in each.tokens and row.lsn <= each.upto_lsn for each in erasures)
 
 
 def record_intent(lake: Lake, erasure: Erasure) -> Erasure:

@@ -9,7 +9,7 @@
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
     <root>/ledger/entries/  blocks/  next.json
-    <root>/holds/<number>.json  erasures/<number>.json  token.key  retention.json  expiries/<number>.json
+    <root>/holds/<number>.json  erasures/<number>.json  token.key  returned.json  retention.json  expiries/<number>.json
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
@@ -167,6 +167,11 @@ class Lake:
     def erasures(self) -> Path:
         """Return the folder with the records of erasures."""
         return self.root / "erasures"
+
+    @property
+    def returned_rows(self) -> Path:
+        """Return the file that records which erased rows the last search found in the lake again."""
+        return self.root / "returned.json"
 
     @property
     def token_key(self) -> Path:

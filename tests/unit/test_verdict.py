@@ -8,6 +8,7 @@ import pytest
 
 from auditlake import terminal
 from auditlake.errors import AuditlakeError, SourceUnreachable, WrongSource
+from auditlake.lake.erasures import Erasure
 from auditlake.lake.manifest import Manifest
 from auditlake.lake.parking import Cause, Parked
 from auditlake.lake.positions import Positions
@@ -22,6 +23,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NOW_S = 1_700_000_000.0
 _ORDERS = TableName("public", "orders")
 _PARKED = Parked(_ORDERS, Cause.APPLY, Lsn(0x1A), Lsn(0x1A), "column total was dropped", "Bootstrap it again.")
+_ERASED = Erasure(0, "orders", "public", ("a" * 64,), (), (), 1, (), 1, 2, 1, 1, "request 7", "dpo", 0, done_us=1)
 _SLOT = SlotState(
     plugin="pgoutput",
     database="shop",
@@ -74,6 +76,11 @@ def _refused(error: AuditlakeError) -> Status:
         (_with_source(_status(), unfollowed=(_ORDERS,)), 0, "healthy"),
         (_with_source(_status(), new=None, unfollowed=None), 0, "healthy"),
         (_with_parked(_status(), _PARKED), 3, "public.orders is parked at 0/1A: column total was dropped"),
+        (
+            replace(_status(), returned=((_ERASED, Lsn(0x2A)),)),
+            3,
+            "1 erased row is in the lake again: of public.orders",
+        ),
         (_with_source(_status(), new=(_ORDERS,)), 3, "public.orders is a new table without a history"),
         (
             _with_source(_status(), slot=replace(_SLOT, active_pid=None)),
@@ -116,7 +123,7 @@ def test_a_status_is_complete_at_any_width(monkeypatch: pytest.MonkeyPatch, widt
     assert "…" not in text
     assert text.count(reason.strip(" ,")) == 2
     missing = {label for label in as_json(status) if label.replace("_", " ") not in text}
-    assert missing == {"tables", "new_tables", "unfollowed_tables", "holds", "unfinished_erasures"}
+    assert missing == {"tables", "new_tables", "unfollowed_tables", "holds", "unfinished_erasures", "returned_rows"}
     assert "public.late" in text
     if width is not None:
         assert max(len(_STYLE.sub("", line)) for line in lines) <= width

@@ -15,6 +15,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.config import Settings
+    from auditlake.lake.erasures import Erasure
 
 
 @click.command()
@@ -92,7 +93,7 @@ def _list(lake: Lake, *, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be erased.")
 @click.option("--resume", "finishes", is_flag=True, help="Finish an erasure that was killed.")
 @click.option("--returned", is_flag=True, help="Only list rows that were erased and are in the lake again.")
-@click.option("--json", "as_json", is_flag=True, help="With --returned: one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each erasure or returned row.")
 @click.option(
     "--delete-versions", is_flag=True, help="In a bucket that keeps older versions of objects, delete those concerned."
 )
@@ -119,7 +120,7 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
             raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")
         done = erasing.resume(lake, delete_versions=bool(given["delete_versions"]))
         for each in done:
-            say(f"erased {each.what}")
+            _show_erasure(each, "erased", as_json=bool(given["as_json"]))
         if not done:
             say("no erasure is unfinished")
         return
@@ -161,13 +162,21 @@ def _forget(settings: Settings, lake: Lake, row: tuple[str, tuple[str, ...]], gi
     only = bool(given["dry_run"])
     with_versions = bool(given["delete_versions"])
     found = erase(lake, wanted, datetime.now(settings.zone), dry_run=only, delete_versions=with_versions)
-    counts = f"{found.versions:,} versions, {found.changes:,} changes, {len(found.tokens)} keys"
-    say(f"{'would erase' if only else 'erased'} {found.what}: {counts}")
+    _show_erasure(found, "would erase" if only else "erased", as_json=bool(given["as_json"]))
     if only and with_versions:
         from auditlake.erasure.older_versions import list_older
 
         older = list_older(lake, found.name)
         say(f"would delete {len(older):,} older versions of objects, {sum(each.size_bytes for each in older):,} bytes")
+
+
+def _show_erasure(erasure: Erasure, verb: str, *, as_json: bool) -> None:
+    from auditlake.status import erasure_json
+
+    if as_json:
+        click.echo(json.dumps(erasure_json(erasure)))
+    counts = f"{erasure.versions:,} versions, {erasure.changes:,} changes, {len(erasure.tokens)} keys"
+    say(f"{verb} {erasure.what}: {counts}")
 
 
 COMMANDS = (hold, forget)

@@ -132,12 +132,25 @@ def _check(conn: psycopg.Connection[Row], settings: Settings) -> None:
         say(remark)
     for finding in warnings:
         say(f"warning: {finding}. {finding.fix}")
+    _report_returned(settings)
     _show_findings(found)
     if not found:
         click.echo(f"ready: {len(plan.chosen)} tables can be followed{', see the warnings' if warnings else ''}")
     _show_block(fixing_sql([*found, *warnings]), sum(not finding.sql for finding in found))
     if found:
         sys.exit(3)
+
+
+def _report_returned(settings: Settings) -> None:
+    """Report the rows of this database that were erased from the lake, if there is one, and are in it again."""
+    from datetime import datetime
+
+    from auditlake.erasure.returned import report_returned
+    from auditlake.lake.manifest import read_manifest
+
+    lake = lake_of(settings)
+    if read_manifest(lake) is not None:
+        report_returned(lake, datetime.now(settings.zone), say)
 
 
 def _report_installed(installed: Installed) -> None:

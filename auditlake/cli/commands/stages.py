@@ -175,7 +175,7 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
             retention.confirm_restored(lake)
         retention.expire_versions(lake, rules, "maintain", say)
         stage.maintain(spark_of(settings), lake, say)
-        report_returned(lake, datetime.now(settings.zone), say)
+        report_returned(lake, datetime.now(settings.zone), say, record=True)
 
 
 def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:

@@ -149,6 +149,17 @@ def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
     assert set(json.loads((lake.erasures / "000000.done.json").read_text())) == {"number", "time_us"}
 
 
+def test_erasures_are_shown_as_json(lake: Lake) -> None:
+    """One object a line, with how much was erased; nothing for an erasure that is refused."""
+    about = {"table": "public.people", "reason": "request 7", "by": "dpo", "keys": 1, "versions": 1, "changes": 1}
+    for option in (["--dry-run"], []):
+        shown = json.loads(_forget(lake, *OF_TWO, "--json", *option).stdout)
+        assert shown.pop("since").startswith("20")
+        assert shown == about | {"columns": None}
+    assert _forget(lake, *OF_TWO, "--json").stdout == ""
+    assert _forget(lake, "--resume", "--json").stdout == ""
+
+
 @pytest.mark.parametrize("step", [f"{After.VALUES_ERASED}:2", After.LOG_CHECKPOINTED])
 def test_a_killed_erasure_is_reported_and_finished(lake: Lake, step: str) -> None:
     """After these steps; tests/release has every step."""

@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from auditlake.cli.commands.source import _report_returned
+from auditlake.config import load_settings
 from auditlake.erasure import returned
 from auditlake.lake.erasures import read_erasures
 from auditlake.lake.layout import Lake
@@ -66,7 +69,7 @@ def test_a_version_without_a_change_is_shown(lake: Lake, monkeypatch: pytest.Mon
 def test_a_key_with_control_characters_is_shown_escaped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It imitates no other line, and moves no cursor."""
     erasure, key = read_erasures(lake)[0], "a\x1b[2J\nb\x9b"
-    monkeypatch.setattr(returned, "find_returned", lambda *_: [returned.Returned(erasure, (key,), Lsn(0x700))])
+    monkeypatch.setattr(returned, "find_returned", lambda *_: [returned.Returned(erasure, (key,), "", Lsn(0x700))])
     assert _returned(lake).stdout == "public.people a\\u001b[2J\\nb\\u009b  since 0/700\n"
     printed = _returned(lake, "--json").stdout.removesuffix("\n")
     assert printed.isprintable()
@@ -84,6 +87,42 @@ def test_a_row_that_came_and_went_is_shown_until_it_is_erased_again(lake: Lake) 
     assert _returned(lake).stdout == "public.people 2  since 0/700\n"
     assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
     assert _returned(lake).code == 0
+
+
+def _status(lake: Lake) -> dict[str, Any]:
+    done = run_here(["status", "--json", "--lake", lake.root])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_status_shows_what_the_last_search_found(lake: Lake) -> None:
+    """Without the key; null before the first search; no more once the row is erased again."""
+    assert _status(lake)["returned_rows"] is None
+    _come_back(lake, 0x700)
+    append_change(lake, 0x800, {"op": "delete", "relation": 1, "old": ["2", *[None] * 5]})
+    apply(lake)
+    assert run_here(["maintain", "--engine", "duckdb", "--lake", lake.root]).code == 0
+    (shown,) = _status(lake)["returned_rows"]
+    assert (shown["table"], shown["returned_at"], shown["by"]) == ("public.people", "0/700", "dpo")
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
+    assert _status(lake)["returned_rows"] == []
+
+
+def test_check_reports_what_is_in_the_lake_now(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether anything searched before or not; nothing in a folder without a lake."""
+    _come_back(lake, 0x700)
+    _report_returned(load_settings(lake=str(lake.root)))
+    assert "public.people has a row again, since 0/700" in capsys.readouterr().err
+    assert not lake.returned_rows.exists()
+    _report_returned(load_settings(lake=str(lake.root / "nothing")))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_record_that_cannot_be_read_is_an_error(lake: Lake) -> None:
+    """An erasure that it does not know is not silently left out."""
+    lake.returned_rows.write_text('[{"erasure": 99, "token": "x", "lsn": 7}]')
+    done = run_here(["status", "--lake", lake.root])
+    assert (done.code, "returned.json cannot be read: KeyError" in done.stderr) == (6, True)
 
 
 def test_without_the_secret_of_tokens_nothing_is_recognized(lake: Lake) -> None:
