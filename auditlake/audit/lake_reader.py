@@ -128,23 +128,10 @@ class Reader:
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, TableFiles] = {}
-        self.only: frozenset[str] | None = None
-        """The names of the tables whose transactions are shown; None if all are."""
 
     def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Reader":
         """Return the same state with these tables alone (`Known.limited_to`), and the transactions that changed one."""
-        found = Reader(self.lake, self.now, self.known.limited_to(names, takes))
-        found.only = frozenset(map(str, found.known.names))
-        return found
-
-    @property
-    def shown_sql(self) -> str:
-        """The condition on `transactions` that one is shown."""
-        if self.only is None:
-            return "true"
-        return (
-            f"({' or '.join(f'array_has(tables, {standard_literal(name)})' for name in sorted(self.only)) or 'false'})"
-        )
+        return Reader(self.lake, self.now, self.known.limited_to(names, takes))
 
     def with_clock(self, now: datetime) -> "Reader":
         """Return the same state of the lake with another clock."""

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice
 
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
@@ -209,9 +209,10 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
         return
     last = min(span.upto, reader.watermark)
     sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d}"
-    sql += f" and {wanted.in_sql} and {reader.shown_sql}"
+    sql += f" and {wanted.in_sql} and {reader.known.shown_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
-    changes = [each for each in read_schema_changes(reader) if reader.only is None or _are_shown(reader.only, each)]
+    only = reader.known.only
+    changes = [each for each in read_schema_changes(reader) if only is None or _are_shown(only, each)]
     # A change is seen at the end of the source's log, which may be after all that the lake has.
     is_now = span.upto >= reader.known.now_lsn
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
@@ -219,7 +220,7 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
     files = reader.transactions.within(lsn=(span.after + 1, last))
     batches = select(sql, transactions=files).to_batches(max_chunksize=1000)
-    committed = (transaction_of(row).shown(reader.only) for batch in batches for row in batch.to_pylist())
+    committed = (transaction_of(row).shown(only) for batch in batches for row in batch.to_pylist())
     found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
     words: dict[int, list[str]] = {}
     for change in changes:
@@ -276,7 +277,8 @@ def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
     """Return the commit LSNs of the transactions with this xid, oldest first; xids have 32 bits and wrap around."""
     if reader.transactions is None:
         return []
-    sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d} order by lsn"
+    sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d}"
+    sql += f" and {reader.known.shown_sql} order by lsn"
     return [Lsn(lsn) for lsn in select(sql, transactions=reader.transactions)["lsn"].to_pylist()]
 
 
@@ -499,19 +501,25 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
-    """Yield the changes and messages of a transaction, in order; messages only if the reader shows all tables."""
+    """Yield the changes and messages of a transaction, in order; messages only if the reader shows all tables.
+
+    Else changes are numbered anew: their ordinals would show how many others there are.
+    """
     messages = list(_messages(reader, transaction.lsn))
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
     everything.sort(key=_ordinal)
+    is_whole, numbers = reader.known.only is None, count()
     scope, context = ContextInForce(), None
     for each in everything:
         if isinstance(each, Message):
             scope, context = scope.after(each.prefix, each.content, each.ordinal), None
-            if reader.only is None:
+            if is_whole:
                 yield each
         else:
             name, key, step = each
+            if not is_whole:
+                step = replace(step, change=replace(step.change, ordinal=next(numbers)))
             context = context or read_context(context_text(scope.app, scope.db))
             yield Shown(name, key, step, context)
 
@@ -543,7 +551,8 @@ def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
 
 def _is_shown(reader: Reader, relation: Relation) -> bool:
     """Return whether a reader shows the changes of a relation; one of some tables none of a table without a history."""
-    return reader.only is None or (str(relation.name) in reader.only and reader.table_of(relation) is not None)
+    only = reader.known.only
+    return only is None or (str(relation.name) in only and reader.table_of(relation) is not None)
 
 
 def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:

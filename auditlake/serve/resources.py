@@ -134,7 +134,7 @@ class _Seen:
         if not tables:
             raise Hidden("you may see no table of this lake", "Ask who runs this server.")
         reader = whole.limited_to(tables, grant.takes)
-        is_same = before is not None and before.reader.only == reader.only
+        is_same = before is not None and before.reader.known.only == reader.known.only
         known = before.timeline if before is not None and is_same else Timeline()
         return cls(whole, reader, known.refreshed(reader))
 

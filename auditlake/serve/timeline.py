@@ -46,7 +46,7 @@ class Timeline:
             return self
         rows = select(
             "select lsn, epoch_us(time_mono) as time_us from transactions"
-            f" where lsn > {last:d} and lsn <= {reader.watermark:d} and {reader.shown_sql} order by lsn",
+            f" where lsn > {last:d} and lsn <= {reader.watermark:d} and {reader.known.shown_sql} order by lsn",
             transactions=reader.transactions.within(lsn=(last + 1, reader.watermark)),
         )
         lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))

@@ -31,6 +31,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.schema.missing_values import Answers, read_added
+from auditlake.sql_names import standard_literal
 from auditlake.store.files import AtOnce, read_each
 from auditlake.store.place import by_requests
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
@@ -62,6 +63,15 @@ class Known:
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
     allow_gaps: bool = False
     as_read: Mapping[TableName, HistoryTable] | None = None
+    only: frozenset[str] | None = None
+    """The names of the tables whose transactions are known; None if all are."""
+
+    @property
+    def shown_sql(self) -> str:
+        """The condition on `transactions` that one is known."""
+        if self.only is None:
+            return "true"
+        return f"list_has_any(tables, [{', '.join(map(standard_literal, sorted(self.only)))}])"
 
     @property
     def listed(self) -> Collection[HistoryTable]:
@@ -144,19 +154,22 @@ class Known:
         return found | {n: t for t in left if t.first_snapshot_lsn > lsn and (n := t.name_at(lsn)) not in taken}
 
     def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Known":
-        """Return the same state with these tables alone, by the names of their histories.
+        """Return the same state with these tables alone, by the names of their histories, and their transactions.
 
-        No table left out may share a name with one of them. `takes` chooses from those that have no state yet.
+        So a moment means one of these transactions: the LSN of another would show when it was. No table left out may
+        share a name with one of them. `takes` chooses from those that have no state yet.
         """
         tables = self.tables if self.as_read is None else self.as_read
+        left = {name: table for name, table in tables.items() if name in names}
         return replace(
             self,
-            tables={name: table for name, table in tables.items() if name in names},
+            tables=left,
             as_read=None,
             gaps=tuple(gap for gap in self.gaps if gap.table is None or gap.table in names),
             copying=tuple(filter(takes, self.copying)),
             records=[record for record in self.records if record.table in names],
             parked={name: parked for name, parked in self.parked.items() if name in names},
+            only=frozenset(str(name) for table in left.values() for name in table.known_as),
         )
 
     def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
@@ -378,7 +391,8 @@ def _check_clock(known: Known, when: AtTime) -> None:
     transactions = known.open_transactions()
     if transactions is None:
         return
-    asked, known_up_to = f"make_timestamptz({when.time_us:d})", f"lsn <= {known.positions.watermark:d}"
+    asked = f"make_timestamptz({when.time_us:d})"
+    known_up_to = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
     steps = f"""select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
                        epoch_us(min(time_mono) filter (where time_mono > {asked})) as after
                   from transactions where {known_up_to}"""
@@ -441,6 +455,7 @@ def _last_transaction(known: Known, condition: str) -> Lsn | None:
     transactions = known.open_transactions()
     if transactions is None:
         return None
-    query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"
+    upto = known.positions.watermark
+    query = f"select max(lsn) as lsn from transactions where lsn <= {upto:d} and {condition} and {known.shown_sql}"
     lsn = select(query, transactions=transactions)["lsn"][0].as_py()
     return None if lsn is None else Lsn(lsn)

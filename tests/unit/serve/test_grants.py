@@ -108,6 +108,25 @@ def test_a_transaction_has_the_changes_that_are_seen(page: Page) -> None:
         assert all("customers" not in each["by"] for each in answer["neighbours"] if user == "bob")
 
 
+@pytest.mark.parametrize(("user", "ordinals"), [("ann", [0, 1, 2]), ("bob", [0, 1]), ("carl", [0])])
+def test_places_of_changes_do_not_count_those_that_are_not_seen(page: Page, user: str, ordinals: list[int]) -> None:
+    """Of 0/250, whose last change is that of customers."""
+    answer = _ask(page, user, "/api/v1/transaction?transaction=0/250").json()
+    assert [each["ordinal"] for each in answer["changes"]] == ordinals
+
+
+@pytest.mark.parametrize("path", ["rows?table=customers", "row?table=customers&key=1", "log?limit=1", "lake?at=now"])
+def test_a_moment_is_that_of_a_transaction_that_is_seen(page: Page, path: str) -> None:
+    """Times and xids would else show when others were made."""
+    late, xid = (f"/api/v1/{path.removesuffix('at=now')}&at={at}" for at in ("2026-11-21T09:00:40Z", "xid:11"))
+    for user, lsn in (("ann", "0/300"), ("carl", "0/250")):
+        assert _ask(page, user, late).json()["at"]["lsn"] == lsn
+    assert _ask(page, "ann", xid).json()["at"]["lsn"] == "0/200"
+    unknown = _ask(page, "carl", xid.replace("11", "4711"))
+    assert unknown.status_code == 422
+    assert _ask(page, "carl", xid).json()["error"] == unknown.json()["error"].replace("4711", "11")
+
+
 def test_transactions_of_other_tables_are_not_known(page: Page) -> None:
     """Not in the log, the timeline, the steps, nor by their LSN or xid."""
     assert [each["lsn"] for each in _ask(page, "carl", "/api/v1/log").json()["transactions"]] == ["0/250"]
