@@ -26,7 +26,7 @@ from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
-from auditlake.temporal.knowledge import not_followed, require_state
+from auditlake.temporal.knowledge import not_followed
 from auditlake.temporal.moments import (
     Known,
     begins_at,
@@ -255,7 +255,7 @@ class Reader:
         Raises NotAnswerable.
         """
         moment = None if when is None else parse_when(when, self.now)
-        require_state(self.known, table, lsn, moment)
+        self.known.timeline(table).require((lsn, moment))
         self.check_followed(table, lsn)
 
     def followed_to(self, table: HistoryTable, lsn: Lsn) -> Followed:

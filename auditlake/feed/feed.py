@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -37,22 +37,22 @@ from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.feed.complete_transactions import ChangeReader
 from auditlake.feed.log_tail import LogTail, within
 from auditlake.feed.selection import Selected, Selection, Successor
-from auditlake.lake.gaps import Gap, read_gaps
+from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import read_earlier_sources, require_manifest
-from auditlake.lake.parking import Cause, Parked, in_force, read_records
+from auditlake.lake.parking import State, in_force, read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
 from auditlake.store.place import Place, by_requests
+from auditlake.temporal.knowledge import Segment, lacks_changes, recorded
 
 _POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
 _MOST_CHANGES = 10_000
 _MOST_BYTES = 64 << 20
 _MOST_TRANSACTIONS = 20_000
 _COLUMNS = ("lsn", "xid", "time", "origin", "context", "inserts", "updates", "deletes", "truncates", "tables")
-_HINT = "Read the state of the table after that, and continue without what is missing (allow_gaps, --allow-gaps)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,16 +294,6 @@ def parse_cursor(text: str, lake: Lake) -> Lsn:
     return position
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """Changes of a table after `after` are missing, up to `upto` if that is known; if `passing`, they may be."""
-
-    after: Lsn
-    upto: Lsn | None
-    refusal: NotAnswerable
-    passing: bool = False
-
-
 class Completeness:
     """The changes known to be missing, of the selected tables."""
 
@@ -311,7 +301,7 @@ class Completeness:
         self._lake = lake
         self._selected = selected
         self._seen: tuple[object, ...] | None = None
-        self._missing: list[_Missing] = []
+        self._missing: list[Segment] = []
         self._successors: set[Successor] | None = None
         self._late: set[Successor] = set()
 
@@ -327,10 +317,10 @@ class Completeness:
         first = min(ahead, key=lambda each: each.after, default=None)
         if first is None or watermark <= first.after:
             return watermark
-        if position >= first.after and wait and first.passing:
+        if position >= first.after and wait and first.state is State.WAITING:
             return position
         if position >= first.after:
-            raise first.refusal
+            raise lacks_changes(first)
         return first.after
 
     def _refresh(self, position: Lsn) -> None:
@@ -340,27 +330,23 @@ class Completeness:
         if seen != self._seen:
             # A table is unparked after its gap was recorded: read in this order, one of the two is found.
             parked = [*self._of_parked()] if records else []
-            self._missing = [*self._of_gaps(), *parked, *self._of_successors(position)]
+            gaps = (gap for gap in read_gaps(self._lake) if gap.lacks_changes)
+            missing = [*parked, *recorded(gaps, ())]
+            missing = [each for each in missing if self._selects(each.table)]
+            self._missing = [*missing, *self._of_successors(position)]
             self._seen = seen
 
     def _selects(self, table: TableName | None) -> bool:
         histories = self._selected.histories
         return histories is None or table is None or table in histories
 
-    def _of_gaps(self) -> Iterator[_Missing]:
-        for gap in read_gaps(self._lake):
-            if self._selects(gap.table) and gap.lacks_changes:
-                yield _Missing(gap.lsn_from, gap.lsn_to, _gap_refusal(gap))
-
-    def _of_parked(self) -> Iterator[_Missing]:
+    def _of_parked(self) -> Iterator[Segment]:
         records, histories = read_records(self._lake), list_histories(self._lake)
         ends = {each.table: each.until for each in records if each.ended}
-        for parked in in_force(records, histories, silent=True, dropped=False).values():
-            if self._selects(parked.table):
-                passing = parked.cause is Cause.PENDING
-                yield _Missing(parked.lsn, ends.get(parked.table), _parked_refusal(parked), passing)
+        for each in recorded((), in_force(records, histories, silent=True, dropped=False).values()):
+            yield replace(each, upto=None if each.table is None else ends.get(each.table))
 
-    def _of_successors(self, position: Lsn) -> Iterator[_Missing]:
+    def _of_successors(self, position: Lsn) -> Iterator[Segment]:
         """Yield the missing changes of tables that got a selected name from another one.
 
         A table may have been copied only after the feed had passed its snapshot: then nothing is delivered any more.
@@ -370,7 +356,11 @@ class Completeness:
             self._late |= {each for each in found - self._successors if each.upto <= position}
         self._successors = found
         for each in found:
-            yield _Missing(each.after, None if each in self._late else each.upto, _successor_refusal(each))
+            reason = (
+                f"{each.name} is another table since {each.after}, whose changes before its snapshot at {each.upto} "
+                "are missing: the publication lists its tables one by one, this one later"
+            )
+            yield Segment(State.GAP, each.name, each.after, None if each in self._late else each.upto, reason)
 
 
 def _modified_ns(path: Path) -> int | None:
@@ -379,24 +369,3 @@ def _modified_ns(path: Path) -> int | None:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return None
-
-
-def _gap_refusal(gap: Gap) -> NotAnswerable:
-    what = "all tables" if gap.table is None else str(gap.table)
-    return NotAnswerable(
-        f"the changes of {what} between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}", _HINT
-    )
-
-
-def _successor_refusal(successor: Successor) -> NotAnswerable:
-    return NotAnswerable(
-        f"{successor.name} is another table since {successor.after}, and its changes up to its snapshot at "
-        f"{successor.upto} are missing: the publication lists its tables one by one, this one later",
-        _HINT,
-    )
-
-
-def _parked_refusal(parked: Parked) -> NotAnswerable:
-    return NotAnswerable(
-        f"the changes of {parked.table} after {parked.lsn} are missing: {parked.reason}", f"{parked.remedy} {_HINT}"
-    )

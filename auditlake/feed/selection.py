@@ -242,7 +242,7 @@ class Selected:
         if reader is None or self.selection.tables is None:
             return
         listed = reader.listed_tables()
-        ended = {name: parked.until for name, parked in reader.known.parked.items() if parked.ended}
+        ended = reader.known.ends
         for name in sorted(self.selection.tables):
             holders = reader.known.had(name)
             for table in holders:
@@ -286,8 +286,7 @@ def _lsns_of_column(
     Raises NotAnswerable if some of them are before the first snapshot of the table.
     """
     stored = wanted.stored if shapes.table.name == wanted.history else shapes.stored_under(wanted.name)
-    parked = reader.known.parked.get(shapes.table.name)
-    last = min(span.upto, Lsn(parked.until - 1)) if parked is not None and parked.ended else span.upto
+    last = min(span.upto, Lsn(reader.known.ends.get(shapes.table.name, span.upto + 1) - 1))
     table = shapes.keyed_at(last)
     names = set(map(str, shapes.every_name))
     touching = [each.lsn for each in transactions if each.lsn <= last and not names.isdisjoint(each.tables)]

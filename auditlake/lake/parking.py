@@ -2,8 +2,8 @@
 
 A table is parked, never a stage: capture and all other tables continue.
 
-1. Each cause has one writer, so no two processes write one file: apply parks tables that it cannot fold, capture parks
-   tables for reasons that only the catalog shows.
+1. Each cause has one writer (`RULES`), so no two processes write one file: apply parks tables that it cannot fold,
+   capture parks tables for reasons that only the catalog shows.
 2. A record is on the disk before the watermark or a position passes its LSN. A reader that reads the watermark first,
    then `read_parked`, therefore misses none.
 3. Parking is idempotent, so a killed process does no harm.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
+from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
@@ -39,13 +39,27 @@ _NOTHING: Mapping[str, object] = {}
 """The record, in an object store, of a table that is not parked any more."""
 
 
-class Cause(StrEnum):
-    """The process that parked a table.
+class State(StrEnum):
+    """What is known of a table in a segment of LSNs (`temporal.knowledge`); outside of all, the exact state."""
 
-    Apply (APPLY), `resync` (RESYNC), which holds a table while it takes a new snapshot, or capture, which compares the
-    catalog with its records. PENDING is a changed shape that is not settled yet (`capture.shape_watch`), SHAPE one that
-    changed rows, DDL a report of the DDL trigger, MASK a column that cannot be masked.
-    """
+    EARLY = "early"
+    """Nothing: its history begins later, or its versions have expired."""
+    AHEAD = "ahead"
+    """Nothing yet: capture has not come there."""
+    PARKED = "parked"
+    """Nothing, until it is followed again, or gets a new snapshot, which leaves a gap."""
+    HELD = "held"
+    """Nothing, until the commit of a new snapshot that is being taken."""
+    WAITING = "waiting"
+    """Nothing, until capture has decided what changed."""
+    ENDED = "ended"
+    """It was dropped."""
+    GAP = "gap"
+    """Its changes are missing for ever."""
+
+
+class Cause(StrEnum):
+    """Why a table is parked (`RULES`)."""
 
     APPLY = "apply"
     PUBLICATION = "publication"
@@ -55,6 +69,47 @@ class Cause(StrEnum):
     PENDING = "pending"
     DDL = "ddl"
     MASK = "mask"
+
+
+class Writer(StrEnum):
+    """The process that parks a table, and alone may write or remove the record."""
+
+    APPLY = "apply"
+    CAPTURE = "capture"
+    RESYNC = "resync"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Rule of a cause: who records it, and as which state; `freed`: also removed without a new snapshot.
+
+    `renewed`: `follow` takes that snapshot by itself.
+    """
+
+    writer: Writer
+    state: State = State.PARKED
+    freed: bool = False
+    renewed: bool = False
+
+
+RULES: Mapping[Cause, Rule] = {
+    # A commit that cannot be folded; freed when a later release, or Spark, can.
+    Cause.APPLY: Rule(Writer.APPLY, freed=True),
+    # A table that the publication has lost; freed for the report of the DDL trigger, which is more exact.
+    Cause.PUBLICATION: Rule(Writer.CAPTURE, freed=True),
+    # Partitions that were attached or detached; freed if none can have changed a row.
+    Cause.PARTITIONS: Rule(Writer.CAPTURE, freed=True, renewed=True),
+    # A changed shape until it is settled: freed, with a gap if answers depend on it, or replaced by SHAPE.
+    Cause.PENDING: Rule(Writer.CAPTURE, State.WAITING, freed=True),
+    # A changed shape that changed rows without messages, or may have.
+    Cause.SHAPE: Rule(Writer.CAPTURE, renewed=True),
+    # A report of the DDL trigger that rows were rewritten, or the table dropped.
+    Cause.DDL: Rule(Writer.CAPTURE, renewed=True),
+    # A column that cannot be masked.
+    Cause.MASK: Rule(Writer.CAPTURE),
+    # Held while `resync` takes a new snapshot; freed if the stream has lost nothing.
+    Cause.RESYNC: Rule(Writer.RESYNC, State.HELD, freed=True, renewed=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +134,19 @@ class Parked:
     needs_spark: bool = False
 
     @property
+    def rule(self) -> Rule:
+        """Return the rule of its cause."""
+        return RULES[self.cause]
+
+    @property
     def silent(self) -> bool:
         """Return whether the stream does not contain the reason."""
-        return self.cause is not Cause.APPLY
+        return self.rule.writer is not Writer.APPLY
+
+    @property
+    def is_renewed(self) -> bool:
+        """Return whether a new snapshot ends the reason, so that `follow` takes one by itself."""
+        return (self.rule.renewed or self.renewable) and not self.ended
 
     def __str__(self) -> str:
         return f"{self.table} is {'known' if self.ended else 'parked'} at {self.lsn}: {self.reason}"
@@ -118,7 +183,12 @@ def _joined(recorded: Parked, parked: Parked) -> Parked:
 
 
 def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
-    """Remove the record of one cause; return False if there is none."""
+    """Remove the record of one cause; return False if there is none.
+
+    Raises ValueError if only a new snapshot ends this cause.
+    """
+    if not RULES[cause].freed:
+        raise ValueError(f"{table} is parked for {cause}, which only a new snapshot ends")
     path: Place = lake.parked(table, cause)
     if isinstance(path, Path):
         if not path.exists():
@@ -202,15 +272,6 @@ def _ended(record: Parked, end: Parked | None) -> Parked:
     if end is None or record.ended:
         return record
     return replace(record, ended=True, reason=f"{record.reason}; {end.reason}", remedy=end.remedy)
-
-
-def refuse(parked: Parked, asked: str, label: str) -> NotAnswerable:
-    """Return the error for a moment after the last one known of a parked table; `label` is its name for people."""
-    where = f" (seen by {parked.until})" if parked.silent else ""
-    return NotAnswerable(
-        f"asked for {label} as of {asked}, it is known up to {parked.lsn}: {parked.reason}{where}",
-        f"Ask for a moment up to {parked.lsn}. {parked.remedy}",
-    )
 
 
 def check_reached(parked: Iterable[Parked], target: Lsn) -> None:

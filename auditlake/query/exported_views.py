@@ -344,11 +344,9 @@ def reshaped(known: Known) -> Known:
 def reaches(known: Known) -> list[Reach]:
     """Return up to which LSN each history alone is exact: its position, or all that is known if it has no tail."""
     behind = {tail.table for tail in _tails(known)}
-    last = known.positions.known_lsn
-    upto = {t: Lsn(t.position if t in behind else max(t.position, last)) for t in known.tables.values()}
-    parked = {t: known.parked[t.name].lsn for t in upto if t.name in known.parked}
-    names = {table: name for name, table in names_of_views(known).items()}
-    return [Reach(t, min(lsn, parked.get(t, lsn)), names[t]) for t, lsn in upto.items()]
+    last = {table: known.timeline(table).last for table in known.tables.values()}
+    upto = {table: min(lsn, table.position) if table in behind else lsn for table, lsn in last.items()}
+    return [Reach(table, upto[table], name) for name, table in names_of_views(known).items()]
 
 
 def merged_at(known: Known, when: When) -> Lsn:

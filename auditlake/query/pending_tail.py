@@ -56,9 +56,8 @@ class Tails:
 
 def _upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:
     """Return the LSN up to which a selection reads: a state its own, versions all that is known of the table."""
-    parked = known.parked.get(table.name)
-    last = known.now_lsn if parked is None else min(known.now_lsn, parked.lsn)
-    return known.changes_up_to(selection.lsn if isinstance(selection, State) else last)
+    last = selection.lsn if isinstance(selection, State) else min(known.now_lsn, known.timeline(table).last)
+    return known.changes_up_to(last)
 
 
 def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Selection]]) -> Tails:

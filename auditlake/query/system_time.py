@@ -25,7 +25,6 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.temporal.as_of_predicate import ends_after_sql
-from auditlake.temporal.knowledge import require_period, require_state
 from auditlake.temporal.moments import Known, just_before, resolve
 from auditlake.temporal.when import AtTime, When
 
@@ -140,7 +139,7 @@ def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
 
     Raises NotAnswerable if the table is not known at that LSN.
     """
-    require_state(known, table, lsn, when)
+    known.timeline(table).require((lsn, when))
     return State(lsn)
 
 
@@ -160,7 +159,7 @@ def select_period(known: Known, table: HistoryTable, period: Period) -> Selectio
 
 def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
     start, end = resolve(known, period.start), resolve(known, period.end)
-    require_period(known, table, (start, period.start), (end, period.end))
+    known.timeline(table).require((start, period.start), (end, period.end))
     if _reversed(period.start, start, period.end, end):
         return None
     match period:

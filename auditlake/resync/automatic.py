@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from auditlake.capture.supervisor import Capturing
-from auditlake.lake.parking import Cause, Parked
+from auditlake.lake.parking import Parked
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice
 from auditlake.relation import TableName
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 600.0
-_CAUSES = frozenset({Cause.PARTITIONS, Cause.SHAPE, Cause.DDL, Cause.RESYNC})
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class AutomaticResync:
     @staticmethod
     def is_needed(parked: Mapping[TableName, Parked]) -> bool:
         """Return whether a table is parked that can be resynced."""
-        return any(map(can_be_resynced, parked.values()))
+        return any(record.is_renewed for record in parked.values())
 
     def finish(
         self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
@@ -132,9 +131,4 @@ class AutomaticResync:
 
 
 def _wanted(parked: Mapping[TableName, Parked]) -> list[TableName]:
-    return [name for name, record in parked.items() if can_be_resynced(record)]
-
-
-def can_be_resynced(record: Parked) -> bool:
-    """Return whether a new snapshot ends what a table is parked for, so that `follow` takes one by itself."""
-    return (record.cause in _CAUSES or record.renewable) and not record.ended
+    return [name for name, record in parked.items() if record.is_renewed]

@@ -34,7 +34,6 @@ from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OneTable
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.knowledge import unknown
 from auditlake.temporal.when import format_us
 
 _MOST_CHANGES = 50_000
@@ -316,7 +315,7 @@ class _Column:
 
 
 def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.GapJson]:
-    for each in unknown(reader.known, table):
+    for each in reader.known.unknown(table):
         if each.upto is None and each.after <= lsn:
             yield models.GapJson(lsn=str(each.after), to_lsn=None, reason=each.reason)
 
@@ -407,9 +406,8 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
         table
         for table in sorted(known.values(), key=lambda table: (table.name_at(span.upto), table.name))
         if changed.intersection(map(str, table.all_names))
-        or table.name in reader.known.parked
         or span.after < table.first_snapshot_lsn <= span.upto
-        or any(gap.lsn_to > span.after for gap in reader.gaps_of(table))
+        or any(each.upto is None or each.upto > span.after for each in reader.known.timeline(table).recorded)
         or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
     ]
 

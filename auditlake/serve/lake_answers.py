@@ -28,7 +28,6 @@ from auditlake.serve import models
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.timeline import Timeline
 from auditlake.status import Status, as_json, judge, read_status
-from auditlake.temporal.knowledge import unknown
 from auditlake.temporal.when import format_us
 
 _SAMPLES = 2_000
@@ -115,7 +114,7 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
 
 def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
     """Yield the gaps, and what is parked, of a table or of all."""
-    for each in unknown(reader.known, table):
+    for each in reader.known.unknown(table):
         of_table = None if each.table is None else reader.known.tables.get(each.table)
         yield models.StretchJson(
             table=None if of_table is None else str(of_table.last_name),

@@ -5,7 +5,6 @@ where the table is parked, or now. So of the moments around a refused one only t
 checked as a question about it would be, and one that is refused, too, is not offered.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from auditlake.audit.lake_reader import Reader
@@ -52,9 +51,9 @@ def _candidates(reader: Reader, table: HistoryTable | None) -> set[Lsn]:
     now = reader.known.now_lsn
     if table is None:
         return {min((each.horizon for each in reader.known.tables.values()), default=now), now}
-    parked = reader.known.parked.get(table.name)
-    bounds: Iterable[Lsn] = (bound for gap in reader.gaps_of(table) for bound in (gap.lsn_from, gap.lsn_to))
-    return {table.horizon, now, *bounds, *([] if parked is None else [parked.lsn])}
+    timeline = reader.known.timeline(table)
+    bounds = (bound for each in timeline.recorded for bound in (each.after, each.upto) if bound is not None)
+    return {table.horizon, now, *bounds}
 
 
 def _is_known(reader: Reader, table: HistoryTable, lsn: Lsn) -> bool:

@@ -1,80 +1,256 @@
-"""Knowledge of a table: at which LSNs its state is known, and the refusals of the others.
+"""Knowledge of a table: the segments of LSNs in which its state is not known, and what to say of each.
 
-    LSN                       the state of the table
-    before `horizon`          is not known: the history begins there, or its versions have expired
-    inside a gap (a, b)       is not known; at a and at b it is
-    after the parking LSN     is not known, until the table is unparked or gets a new snapshot, which leaves a gap
-    after the watermark       is not known yet
-    any other                 is known
+    segment                      state                         recorded
+    before the horizon           EARLY                         by the history, whose versions may have expired
+    after the watermark          AHEAD                         by nothing: capture comes there
+    after the LSN of a parking   PARKED, HELD, WAITING, ENDED  in `lake.parking`, whose causes have these states
+    inside (a, b)                GAP                           in `lake.gaps`; at a and at b the state is known
 
-`require_state` and `require_period` refuse what is not known: horizon first, then watermark, parking and gaps.
-`unknown` lists gaps and parked tables.
+Every other state is known. A `Timeline` has the segments in this order: where several overlap, the first one is the
+reason of a refusal. A moment between two commits may be in a segment by its time, although its LSN is not.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from auditlake.errors import AuditlakeError, NotAnswerable
 from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Parked, refuse
+from auditlake.lake.parking import Parked, State
+from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.store.place import Place, by_requests
-from auditlake.temporal.moments import Known, catch_up
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, When, format_us
 
 _NOT_APPLIED = (
     "It can be shown once auditlake follow or auditlake apply has applied that change: run one of them, or watch the"
     " table's position in auditlake status."
 )
+_CONTINUE = "Read the state of the table after that, and continue without what is missing (allow_gaps, --allow-gaps)."
+
+Point = tuple[Lsn, When | None]
+"""A moment, and the LSN to which it resolved; None is the latest state that the lake knows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """LSNs at which a table is not known: between `after` and `upto`, or all from `after` on if it is parked.
+class Segment:
+    """LSNs between `after` and `upto`, both exclusive, at which a table is not known; without `upto`, all after it.
 
-    `table` is None if it is every table; the times are in microseconds since 1970, None if only the LSNs are known.
+    `table` is None if it is every table. The times are in microseconds since 1970, None if only the LSNs are known.
+    `silent`: the stream does not contain the reason, so moments after the last commit may be inside; of a parked table,
+    it had been observed by `seen_by`.
     """
 
+    state: State
     table: TableName | None
     after: Lsn
     upto: Lsn | None
-    from_us: int | None
-    to_us: int | None
-    reason: str
+    reason: str = ""
+    remedy: str = ""
+    from_us: int | None = None
+    to_us: int | None = None
+    silent: bool = False
+    seen_by: Lsn | None = None
+
+    def meets(self, first: Lsn, last: Lsn) -> bool:
+        """Return whether one of the states in [`first`, `last`] is inside."""
+        return self.after < last and (self.upto is None or first < self.upto)
+
+    def contains(self, point: Point, known_lsn: Lsn) -> bool:
+        """Return whether a moment is inside, if a lake knows every commit up to `known_lsn`."""
+        lsn, when = point
+        if self.meets(lsn, lsn) or not self.silent:
+            return self.meets(lsn, lsn)
+        if isinstance(when, AtTime):
+            return self._contains_time(when.time_us, lsn)
+        return self.is_ahead(point, known_lsn)
+
+    def _contains_time(self, time_us: int, lsn: Lsn) -> bool:
+        """Return whether a time, whose last commit is at `lsn`, is after the last known moment and before the next."""
+        if self.upto is None:
+            return self.from_us is None or time_us > self.from_us
+        begun = lsn >= self.after if self.from_us is None else time_us > self.from_us
+        return begun and self.to_us is not None and time_us < self.to_us
+
+    def is_ahead(self, point: Point, known_lsn: Lsn) -> bool:
+        """Return whether the moment is now, and the segment ends after it."""
+        lsn, when = point
+        return (when is None or isinstance(when, AtNow)) and (self.upto is None or self.upto > max(lsn, known_lsn))
 
 
-def unknown(known: Known, table: HistoryTable | None = None) -> Iterator[Unknown]:
-    """Yield the gaps of a table, or of all, and then where they are parked."""
-    for gap in known.gaps:
-        if table is None or gap.is_of(table.name):
-            yield Unknown(gap.table, gap.lsn_from, gap.lsn_to, gap.from_us, gap.to_us, gap.reason)
-    for parked in known.parked.values():
-        if not parked.ended and (table is None or table.name == parked.table):
-            yield Unknown(parked.table, parked.lsn, None, parked.time_us, None, parked.reason)
+def recorded(gaps: Iterable[Gap], parked: Iterable[Parked], name: TableName | None = None) -> Iterator[Segment]:
+    """Yield where tables are parked, and then the gaps, of one table or of all."""
+    for each in parked:
+        if name in {None, each.table}:
+            state = State.ENDED if each.ended else each.rule.state
+            seen_by = each.until if each.silent else None
+            segment = Segment(state, each.table, each.lsn, None, each.reason, each.remedy, each.time_us)
+            yield replace(segment, silent=each.silent, seen_by=seen_by)
+    for gap in gaps:
+        if name is None or gap.is_of(name):
+            times = gap.from_us, gap.to_us
+            yield Segment(State.GAP, gap.table, gap.lsn_from, gap.lsn_to, gap.reason, "", *times, silent=True)
 
 
-def require_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    """Require that the state at `lsn`, to which `when` resolved, is known.
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What a lake that knows every commit up to `known_lsn` knows of a table: all but the `segments`.
 
-    Raises NotAnswerable.
+    `allow_gaps`: states inside a gap are answered, and marked, instead of refused.
     """
-    _require_recorded(known, table, lsn, when)
-    _check_gaps(known, table, lsn, lsn, when)
+
+    lake: Lake
+    table: HistoryTable
+    known_lsn: Lsn
+    segments: Sequence[Segment]
+    allow_gaps: bool
+
+    @property
+    def last(self) -> Lsn:
+        """The last LSN at which the table is known, as far as it is outside of all gaps."""
+        return min(each.after for each in self.segments if each.upto is None)
+
+    @property
+    def recorded(self) -> Sequence[Segment]:
+        """The segments that are on record: after which LSN the table is parked, and the gaps."""
+        return [each for each in self.segments if each.state not in {State.EARLY, State.AHEAD}]
+
+    def at(self, lsn: Lsn) -> Segment | None:
+        """Return the segment in which the state at an LSN is; None if it is known."""
+        return next((each for each in self.segments if self._contains(each, (lsn, AtLsn(lsn)))), None)
+
+    def _contains(self, segment: Segment, point: Point) -> bool:
+        is_parked = segment.upto is None and segment.state is not State.AHEAD
+        # The table's last snapshot is exact, whatever came before or after.
+        return segment.contains(point, self.known_lsn) and not (is_parked and point[0] == self.table.resynced)
+
+    def require(self, start: Point, end: Point | None = None) -> None:
+        """Require that the state at a moment is known, or every state between two moments.
+
+        With `allow_gaps`, report gaps instead. What was erased there is reported, too.
+
+        Raises NotAnswerable.
+        """
+        end = end or start
+        for each in self.segments:
+            if not (self._contains(each, end) or (each.upto is not None and self._meets(each, start, end))):
+                continue
+            if each.state is not State.GAP or not self.allow_gaps:
+                raise _REFUSALS[each.state](self, each, start, end)
+            known = f"inside the gap the answer shows the state at {each.after}"
+            say(f"gap: {self.table.label} {_missing(each, start, end)}; {known}")
+        say_erased(self.lake, self.table, start[0], end[0])
+
+    def _meets(self, segment: Segment, start: Point, end: Point) -> bool:
+        return segment.meets(start[0], end[0]) or self._contains(segment, start)
+
+    def edges(self, gap: Segment) -> list[Lsn]:
+        """Return the LSNs before and after a gap, and others that overlap it, at which the table is known."""
+        found = (self._edge(gap, attrgetter(side)) for side in ("after", "upto"))
+        return [lsn for lsn in found if lsn is not None]
+
+    def _edge(self, gap: Segment, side: Callable[[Segment], Lsn]) -> Lsn | None:
+        found: Segment | None = gap
+        while found is not None and found.state is State.GAP:
+            lsn = side(found)
+            found = self.at(lsn)
+        return None if found else lsn
 
 
-def require_period(known: Known, table: HistoryTable, start: tuple[Lsn, When], end: tuple[Lsn, When]) -> None:
-    """Require that every state between two moments is known.
+def timeline_of(  # noqa: PLR0913 - what a lake knows of a table
+    lake: Lake,
+    table: HistoryTable,
+    known_lsn: Lsn,
+    gaps: Iterable[Gap],
+    parked: Iterable[Parked],
+    *,
+    allow_gaps: bool = False,
+) -> Timeline:
+    """Return the timeline of a table, from what is recorded of all."""
+    last = Lsn(max(known_lsn, table.position))
+    segments = [
+        Segment(State.EARLY, table.name, Lsn(-1), table.horizon),
+        Segment(State.AHEAD, table.name, last, None),
+        *(replace(each, after=max(each.after, table.horizon)) for each in recorded((), parked, table.name)),
+        *recorded(gaps, (), table.name),
+    ]
+    return Timeline(lake, table, known_lsn, segments, allow_gaps)
 
-    Raises NotAnswerable.
-    """
-    _check_horizon(table, *start)
-    _require_recorded(known, table, *end)
-    _check_gaps(known, table, start[0], end[0], start[1], end[1])
+
+def _early(timeline: Timeline, segment: Segment, start: Point, end: Point) -> NotAnswerable:
+    table, horizon = timeline.table, segment.upto
+    asked = _asked(start if segment.contains(start, timeline.known_lsn) else end)
+    begins = f"its history begins at {horizon}"
+    if table.has_expired:
+        begins = f"its versions that ended up to {horizon} have expired: [retention] does not keep them longer"
+    return NotAnswerable(
+        f"asked for {table.label} as of {asked}, {begins}",
+        f"Ask for a later moment; {horizon} is the first that can be answered.",
+    )
+
+
+def _ahead(timeline: Timeline, segment: Segment, _: Point, end: Point) -> NotAnswerable:
+    return NotAnswerable(
+        f"asked for {timeline.table.label} as of {end[0]}, it is known up to {segment.after}", catch_up(timeline.lake)
+    )
+
+
+def _parked(timeline: Timeline, segment: Segment, _: Point, end: Point) -> NotAnswerable:
+    seen = f" (seen by {segment.seen_by})" if segment.silent else ""
+    return NotAnswerable(
+        f"asked for {timeline.table.label} as of {_asked(end)}, it is known up to {segment.after}: "
+        f"{segment.reason}{seen}",
+        f"Ask for a moment up to {segment.after}. {segment.remedy}",
+    )
+
+
+def _gap(timeline: Timeline, segment: Segment, start: Point, end: Point) -> NotAnswerable:
+    label, known_lsn = timeline.table.label, timeline.known_lsn
+    if any(segment.is_ahead(point, known_lsn) for point in (start, end)):
+        return NotAnswerable(
+            f"asked for {label} as of now, it is known again from {segment.upto} on, and this lake knows every commit "
+            f"up to {known_lsn}: {segment.reason}",
+            catch_up(timeline.lake),
+        )
+    edges = " and ".join(f"LSN {lsn}" for lsn in timeline.edges(segment))
+    offer = f"{edges} can be answered; " if edges else ""
+    return NotAnswerable(
+        f"asked for {label} {_missing(segment, start, end)}",
+        f"{offer}auditlake.gaps lists what is missing. With --allow-gap, the last known state before a gap stands for"
+        " every state inside it.",
+    )
+
+
+_REFUSALS: Mapping[State, Callable[[Timeline, Segment, Point, Point], NotAnswerable]] = {
+    State.EARLY: _early,
+    State.AHEAD: _ahead,
+    **dict.fromkeys((State.PARKED, State.HELD, State.WAITING, State.ENDED), _parked),
+    State.GAP: _gap,
+}
+"""What to say of a state in a segment."""
+
+
+def _asked(point: Point) -> str:
+    lsn, when = point
+    return f"{lsn}" if when is None or str(when) == str(lsn) else f"{when} ({lsn})"
+
+
+def _missing(gap: Segment, start: Point, end: Point) -> str:
+    asked = f"as of {_asked(start)}" if start[0] == end[0] else f"from {start[0]} to {end[0]}"
+    return f"{asked}, its changes between {gap.after} and {gap.upto} are missing: {gap.reason}"
+
+
+def lacks_changes(segment: Segment) -> NotAnswerable:
+    """Return the error for changes, of which those in a segment are not in the lake."""
+    what = "all tables" if segment.table is None else str(segment.table)
+    where = f"after {segment.after}" if segment.upto is None else f"between {segment.after} and {segment.upto}"
+    hint = f"{segment.remedy} {_CONTINUE}".lstrip()
+    return NotAnswerable(f"the changes of {what} {where} are missing: {segment.reason}", hint)
 
 
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:
@@ -93,63 +269,11 @@ def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeErr
     )
 
 
-def _require_recorded(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    _check_horizon(table, lsn, when)
-    _check_known(known, table, lsn)
-    check_parked(known, table, lsn, when)
-
-
-def _check_horizon(table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    """Check that the history of `table` begins at or before `lsn`, and that no version of then has expired.
-
-    Raises NotAnswerable.
-    """
-    asked, horizon = _asked(lsn, when), table.horizon
-    hint = f"Ask for a later moment; {horizon} is the first that can be answered."
-    if lsn < horizon and table.has_expired:
-        raise NotAnswerable(
-            f"asked for {table.label} as of {asked}, its versions that ended up to {horizon} have expired: [retention] "
-            "does not keep them longer",
-            hint,
-        )
-    if lsn < horizon:
-        raise NotAnswerable(f"asked for {table.label} as of {asked}, its history begins at {horizon}", hint)
-
-
-def _asked(lsn: Lsn, when: When | None) -> str:
-    return f"{lsn}" if when is None or str(when) == str(lsn) else f"{when} ({lsn})"
-
-
-def _check_known(known: Known, table: HistoryTable, lsn: Lsn) -> None:
-    """Check that every change of `table` up to `lsn` is in the lake.
-
-    Raises NotAnswerable.
-    """
-    last = Lsn(max(known.positions.known_lsn, table.position))
-    if lsn > last:
-        raise NotAnswerable(f"asked for {table.label} as of {lsn}, it is known up to {last}", catch_up(known))
-
-
-def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
-    """Check that `table` is not parked before `lsn`, to which `when` resolved; None is the lake's latest state.
-
-    Raises NotAnswerable.
-    """
-    parked = known.parked.get(table.name)
-    if parked is None:
-        return
-    last = Lsn(max(parked.lsn, table.horizon))
-    if lsn == table.resynced:  # that snapshot is exact, whatever came before or after
-        return
-    if lsn > last or (parked.silent and _is_after(when, parked)):
-        raise refuse(replace(parked, lsn=last), _asked(lsn, when), table.label)
-
-
-def _is_after(when: When | None, parked: Parked) -> bool:
-    """Return whether a moment may be after the last known state of a table that changed outside of the stream."""
-    if isinstance(when, AtTime):
-        return parked.time_us is None or when.time_us > parked.time_us
-    return when is None or isinstance(when, AtNow)
+def catch_up(lake: Lake) -> str:
+    """Return the hint for a moment that the lake does not know yet: wait, or run the command that captures it."""
+    if captures_now(lake):
+        return "auditlake is capturing: wait a few seconds, then ask again; auditlake status shows how far it is."
+    return "Run auditlake follow --until-current, then ask again."
 
 
 def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
@@ -165,72 +289,3 @@ def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
 
 _said: set[tuple[Place, int]] = set()
 """The erasures that were reported."""
-
-
-def _check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
-    """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
-
-    Nor may one end after now: the table has changed since the last commit that is known. With `known.allow_gaps`, print
-    a message instead: the answer then has only the known changes. What was erased there is reported, too.
-
-    Raises NotAnswerable.
-    """
-    for gap in (each for each in known.gaps if each.is_of(table.name)):
-        is_ahead = _is_now(whens, first, last) and gap.lsn_to > max(last, known.positions.known_lsn)
-        if not (is_ahead or gap.meets(table.name, first, last) or _in_time(gap, first, last, whens)):
-            continue
-        asked = f"as of {_asked(first, whens[0] if whens else None)}" if first == last else f"from {first} to {last}"
-        missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
-        if not known.allow_gaps:
-            raise _ahead(known, table, gap) if is_ahead else _inside(known, table, gap, f"{asked}, {missing}")
-        say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
-    say_erased(known.lake, table, first, last)
-
-
-def _is_now(whens: Sequence[When | None], first: Lsn, last: Lsn) -> bool:
-    return any(when is None or isinstance(when, AtNow) for when, _ in zip(whens, (first, last), strict=False))
-
-
-def _ahead(known: Known, table: HistoryTable, gap: Gap) -> NotAnswerable:
-    """Return the error for now if a gap ends after it: the table has changed since, and capture has not passed that."""
-    return NotAnswerable(
-        f"asked for {table.label} as of now, it is known again from {gap.lsn_to} on, and this lake knows every commit "
-        f"up to {known.positions.known_lsn}: {gap.reason}",
-        catch_up(known),
-    )
-
-
-def _inside(known: Known, table: HistoryTable, gap: Gap, asked: str) -> NotAnswerable:
-    edges = " and ".join(f"LSN {lsn}" for lsn in _edges(known, table, gap))
-    offer = f"{edges} can be answered; " if edges else ""
-    return NotAnswerable(
-        f"asked for {table.label} {asked}",
-        f"{offer}auditlake.gaps lists what is missing. With --allow-gap, the last known state before a gap stands for"
-        " every state inside it.",
-    )
-
-
-def _edges(known: Known, table: HistoryTable, gap: Gap) -> list[Lsn]:
-    """Return the LSNs before and after a gap, and others that overlap it, for which the table can be answered."""
-    first, last = gap.lsn_from, gap.lsn_to
-    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: each.lsn_from):
-        if each.lsn_from < last < each.lsn_to:
-            last = each.lsn_to
-    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: -each.lsn_to):
-        if each.lsn_from < first < each.lsn_to:
-            first = each.lsn_from
-    return [lsn for lsn in (first, last) if _is_answered(known, table, lsn)]
-
-
-def _is_answered(known: Known, table: HistoryTable, lsn: Lsn) -> bool:
-    """Return whether the table can be answered as of an LSN, as far as this is outside of all gaps."""
-    try:
-        _require_recorded(known, table, lsn, AtLsn(lsn))
-    except NotAnswerable:
-        return False
-    return True
-
-
-def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:
-    ends = zip(whens, (first, last), strict=False)
-    return any(isinstance(when, AtTime) and gap.contains_time(when.time_us, lsn) for when, lsn in ends)

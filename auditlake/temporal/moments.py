@@ -23,9 +23,9 @@ from auditlake.lake.histories import ALL, Asked, read_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, in_force, read_records
+from auditlake.lake.parking import Parked, State, in_force, read_records
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.records import captures_now, read_recorded
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -34,6 +34,7 @@ from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.files import AtOnce, read_each
 from auditlake.store.place import by_requests
+from auditlake.temporal.knowledge import Segment, Timeline, catch_up, recorded, timeline_of
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -93,10 +94,15 @@ class Known:
         passed = (lsn for lsn in ends if lsn <= self.positions.known_lsn)
         return Lsn(max([self.positions.watermark, *passed]))
 
+    @cached_property
+    def ends(self) -> Mapping[TableName, Lsn]:
+        """The LSN by which each table that was dropped had ended."""
+        return {name: parked.until for name, parked in self.parked.items() if parked.ended}
+
     @property
     def in_doubt(self) -> tuple[TableName, ...]:
         """Return the tables whose definition, and perhaps name, was changed by a commit not captured yet."""
-        return tuple(sorted(name for name, parked in self.parked.items() if parked.cause is Cause.PENDING))
+        return tuple(sorted(name for name, parked in self.parked.items() if parked.rule.state is State.WAITING))
 
     @cached_property
     def names(self) -> tuple[TableName, ...]:
@@ -134,7 +140,7 @@ class Known:
         later = {first: table for table in had if (first := table.first_snapshot_lsn) > lsn}
         if named := [first for first, table in later.items() if table.name_at(first) == name]:
             return later[min(named)]
-        if doubtful := [table for table in had if self._may_be_renamed(table, lsn)]:
+        if doubtful := [table for table in had if self.timeline(table).at(lsn) is not None]:
             return doubtful[0]  # which is refused for that reason, or answered with `allow_gaps`
         raise NotAnswerable(
             f"asked for {name} as of {lsn}, that table is {had[0].name_at(lsn)} then",
@@ -146,8 +152,7 @@ class Known:
 
         These were dropped before, or were created later under a name that another table has at `lsn`.
         """
-        ends = {name: parked.until for name, parked in self.parked.items() if parked.ended}
-        left = [table for table in self.tables.values() if lsn < ends.get(table.name, lsn + 1)]
+        left = [table for table in self.tables.values() if lsn < self.ends.get(table.name, lsn + 1)]
         names = {table.name_at(lsn) for table in left if table.first_snapshot_lsn <= lsn}
         found = {name: self.named(name, lsn) for name in sorted(names)}
         taken = {table.name_at(lsn) for table in self.listed if table.first_snapshot_lsn <= lsn}
@@ -172,10 +177,16 @@ class Known:
             only=frozenset(str(name) for table in left.values() for name in table.known_as),
         )
 
-    def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
-        parked = self.parked.get(table.name)
-        after = parked is not None and lsn > max(parked.lsn, table.horizon)
-        return after or any(gap.meets(table.name, lsn, lsn) for gap in self.gaps)
+    def timeline(self, table: HistoryTable) -> Timeline:
+        """Return what is known of a table."""
+        parked = [self.parked[table.name]] if table.name in self.parked else []
+        known_lsn, allow_gaps = self.positions.known_lsn, self.allow_gaps
+        return timeline_of(self.lake, table, known_lsn, self.gaps, parked, allow_gaps=allow_gaps)
+
+    def unknown(self, table: HistoryTable | None = None) -> list[Segment]:
+        """Return where a table is parked and its gaps, or those of all tables."""
+        name = None if table is None else table.name
+        return [each for each in recorded(self.gaps, self.parked.values(), name) if each.state is not State.ENDED]
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes`, `transactions` and `relations` that a query as of `lsn` reads.
@@ -349,7 +360,7 @@ def resolve(known: Known, when: When) -> Lsn:
                 return known.last_lsn
             if lsn > known.last_lsn:
                 raise NotAnswerable(
-                    f"asked for {lsn}, this lake knows every commit up to {known.last_lsn}", catch_up(known)
+                    f"asked for {lsn}, this lake knows every commit up to {known.last_lsn}", catch_up(known.lake)
                 )
             return lsn
         case AtXid():
@@ -370,7 +381,7 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
     current_us = known.positions.current_us
     if when.time_us > current_us:
         reach = f"knows every commit up to {format_us(current_us)}" if current_us else "has captured nothing yet"
-        raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known))
+        raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known.lake))
     _check_clock(known, when)
     lsn = last_up_to(known, when.time_us)
     if lsn is None:
@@ -417,13 +428,6 @@ def _check_clock(known: Known, when: AtTime) -> None:
 def begins_at(known: Known) -> int | None:
     """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
     return min((time for table in known.listed if (time := table.snapshot_us) is not None), default=None)
-
-
-def catch_up(known: Known) -> str:
-    """Return the hint for a moment that the lake does not know yet: wait, or run the command that captures it."""
-    if captures_now(known.lake):
-        return "auditlake is capturing: wait a few seconds, then ask again; auditlake status shows how far it is."
-    return "Run auditlake follow --until-current, then ask again."
 
 
 def last_up_to(known: Known, time_us: int) -> Lsn | None:

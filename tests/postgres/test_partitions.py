@@ -17,7 +17,6 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect
-from auditlake.temporal.knowledge import check_parked
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
@@ -136,11 +135,11 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
     assert parked.lsn < low < parked.until <= _end(database)
     _await(lake, 1)
     table = known.tables[_T]
-    check_parked(known, table, parked.lsn, AtLsn(parked.lsn))
-    check_parked(known, table, parked.lsn, AtTime(parked.time_us or 0))
+    known.timeline(table).require((parked.lsn, AtLsn(parked.lsn)))
+    known.timeline(table).require((parked.lsn, AtTime(parked.time_us or 0)))
     for when in (None, AtTime((parked.time_us or 0) + 1), AtLsn(Lsn(parked.lsn + 1))):
         with pytest.raises(NotAnswerable, match=problem):
-            check_parked(known, table, Lsn(parked.lsn + isinstance(when, AtLsn)), when)
+            known.timeline(table).require((Lsn(parked.lsn + isinstance(when, AtLsn)), when))
     _capture(database, lake)
     (again,) = read_known(lake).parked.values()
     assert replace(again, until=parked.until) == parked  # it was seen again, perhaps after a record of the server
@@ -361,4 +360,4 @@ def test_a_truncated_partition_of_a_table_that_is_dropped_is_not_answered(databa
     known = read_known(lake)
     assert known.parked[_T].ended
     with pytest.raises(NotAnswerable, match="may have lost or gained rows"):
-        check_parked(known, known.tables[_T], between, AtLsn(between))
+        known.timeline(known.tables[_T]).require((between, AtLsn(between)))

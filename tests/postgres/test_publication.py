@@ -20,7 +20,6 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.publication import read_membership, read_publication
-from auditlake.temporal.knowledge import check_parked
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
@@ -142,9 +141,9 @@ def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lak
         assert inserted(lake)[-1] == number
         for lsn, when in ((parked.lsn + 1, AtLsn(Lsn(parked.lsn + 1))), (parked.lsn, None)):
             with pytest.raises(NotAnswerable, match=f"known up to {parked.lsn}: .*public.t"):
-                check_parked(known, known.tables[name], Lsn(lsn), when)
-        check_parked(known, known.tables[name], parked.lsn, AtLsn(parked.lsn))
-        check_parked(known, known.tables[name], parked.lsn, AtTime(parked.time_us or 0))
+                known.timeline(known.tables[name]).require((Lsn(lsn), when))
+        known.timeline(known.tables[name]).require((parked.lsn, AtLsn(parked.lsn)))
+        known.timeline(known.tables[name]).require((parked.lsn, AtTime(parked.time_us or 0)))
         assert unpark(lake, name, Cause.PUBLICATION)
         restore(database, lake)
         assert command.capture_here(database, lake).code == 0

@@ -26,7 +26,6 @@ from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.server import wal_end
 from auditlake.store import files
-from auditlake.temporal.knowledge import check_parked
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtNow
 from tests import command, oracle
@@ -133,7 +132,7 @@ class Site:
         """Return the error for `t` as of an LSN, or now; empty if it can be answered."""
         known = read_known(self.lake)
         try:
-            check_parked(known, known.tables[_T], lsn or known.now_lsn, AtLsn(lsn) if lsn else AtNow())
+            known.timeline(known.tables[_T]).require((lsn or known.now_lsn, AtLsn(lsn) if lsn else AtNow()))
         except NotAnswerable as refused:
             return refused.message
         return ""

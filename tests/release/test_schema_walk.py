@@ -23,7 +23,6 @@ import pytest
 
 from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
-from auditlake.resync.automatic import can_be_resynced
 from auditlake.temporal.moments import read_known
 from tests import command
 from tests.capture_lake import make_lake
@@ -140,7 +139,7 @@ def _of(moment: Moment, schema: str) -> Moment:
 def _await_snapshots(lake: Lake) -> None:
     """Wait until follow has copied every parked table again that it can, or tried for a while: no load decides that."""
     deadline = time.monotonic() + _SETTLED_S
-    while time.monotonic() < deadline and any(map(can_be_resynced, read_known(lake).parked.values())):
+    while time.monotonic() < deadline and any(each.is_renewed for each in read_known(lake).parked.values()):
         time.sleep(_POLL_S)
 
 

@@ -33,7 +33,7 @@ from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, require_manifest
-from auditlake.lake.parking import Cause, unpark
+from auditlake.lake.parking import Cause
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -349,7 +349,7 @@ def apply_copy(spark: SparkSession, evidence: checks.Evidence, root: Path, table
     """Apply some tables of a captured lake, in a copy of it, in three batches: each meets what the last one left."""
     shutil.copytree(evidence.lake.root, root)
     lake = Lake(root)
-    unpark(lake, TableName("public", RETYPED), Cause.SHAPE)  # apply must park it without capture, too
+    lake.parked(TableName("public", RETYPED), Cause.SHAPE).unlink()  # apply must park it without capture, too
     for table in set(TABLES) - set(tables):
         shutil.rmtree(lake.histories / "public" / table)
     for upto in _thirds(lake, tables[0]):

@@ -20,7 +20,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, check_reached, park
 from auditlake.lsn import Lsn
 from auditlake.spark.planning import read_version
-from auditlake.temporal.knowledge import check_parked
 from auditlake.temporal.moments import read_known
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
 from tests.s3_server import chosen_lake
@@ -340,6 +339,6 @@ def test_a_contradiction_parks_the_table_right_before_its_commit(spark: SparkSes
     assert apply_pending(lambda: spark, source.lake, known=applied.upto, retry=False).parked == applied.parked
     assert delta_version(source.lake) == before
     with pytest.raises(NotAnswerable, match=r"as of 0/82, it is known up to 0/77: its changes in the commit at 0/78"):
-        check_parked(read_known(source.lake), the_history(source.lake), Lsn(130), None)
+        read_known(source.lake).timeline(the_history(source.lake)).require((Lsn(130), None))
     with pytest.raises(Unsupported, match=r"all other tables have reached 0/82; public.* is parked at 0/77"):
         check_reached(applied.parked.values(), Lsn(130))
