@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
-from auditlake.apply.tails import FOLDED_OPS, Tail
+from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
 from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
 from auditlake.lake.duckdb_rows import as_table_files, places_of, same_key
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
+from auditlake.lake.history import OPEN_PART, STORED_PERIOD
 from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
-from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.sql_names import standard_identifier
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -122,7 +122,7 @@ def _changes(connection: "DuckDBPyConnection", tail: Tail) -> str:
         after=f"{tail.table.position:d}",
         upto=f"{tail.upto:d}",
         relations=", ".join(map(str, sorted(tail.relations))),
-        ops=", ".join(map(standard_literal, FOLDED_OPS)),
+        ops=FOLDED_OPS_SQL,
     )
 
 
@@ -135,8 +135,7 @@ def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], file
         sought[f"r{number}"] = pc.map_lookup(edges[_RAW], column.stored, "first")
     sought |= {} if key else {name: edges[name] for name in BEGIN}
     # Delta's writers put `_part` into the files, too; ours do not.
-    own = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
-    names = [*(column.stored for column in files.table.columns), *own]
+    names = [*(column.stored for column in files.table.columns), *STORED_PERIOD]
     shown = ", ".join(f"h.{standard_identifier(name)}" for name in names)
     same = same_key(key, "w") or " and ".join(f"h.{name} = w.{name}" for name in BEGIN)
     with _not_folded():

@@ -25,11 +25,12 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
 from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow_versions
 from auditlake.schema.missing_values import Answers, read_added
+from auditlake.sql_names import standard_literal
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
+FOLDED_OPS_SQL = ", ".join(map(standard_literal, FOLDED_OPS))
 _MOST_LSN = 2**63 - 1
 _NO_LIMIT = Lsn(0)
-_OPS = ", ".join(f"'{op}'" for op in FOLDED_OPS)
 
 _TAILS = """
 select c.relation,
@@ -234,7 +235,7 @@ def find_commits(log: Log, tail: Tail) -> list[Lsn]:
         relations=", ".join(map(str, sorted(tail.relations))) or "null",
         after=f"{tail.table.position:d}",
         upto=f"{tail.upto:d}",
-        ops=_OPS,
+        ops=FOLDED_OPS_SQL,
     )
     changes = log.changes.within(lsn=(tail.table.position + 1, tail.upto))
     return [Lsn(lsn) for lsn in select(sql, changes=changes)["lsn"].to_pylist()]
@@ -244,7 +245,7 @@ def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str,
     if not after:
         return {}
     values = ", ".join(f"({number:d}, {lsn:d})" for number, lsn in after.items())
-    sql = _TAILS.format(after=values, lowest=f"{min(after.values()):d}", upto=f"{upto:d}", ops=_OPS)
+    sql = _TAILS.format(after=values, lowest=f"{min(after.values()):d}", upto=f"{upto:d}", ops=FOLDED_OPS_SQL)
     changes = log.changes.within(lsn=(min(after.values()) + 1, upto))
     return {row["relation"]: row for row in select(sql, changes=changes).to_pylist()}
 

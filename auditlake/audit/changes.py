@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from auditlake.apply.tails import FOLDED_OPS_SQL
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
 from auditlake.delta.sql import select
@@ -23,7 +24,6 @@ UNKNOWN = "\0"
 Values = Mapping[str, str | None]
 
 _COLUMNS = 'lsn, ordinal, xid, epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
-ROW_OPS = "('insert', 'update', 'delete', 'truncate')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,9 @@ def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "t
     if reader.changes is None:
         return
     sql = (
-        f"select {_COLUMNS} from changes where {reader.about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
-        f" and lsn <= {min(span.upto, reader.watermark):d} and ({condition}) order by lsn, ordinal"
+        f"select {_COLUMNS} from changes where {reader.about(table)} and op in ({FOLDED_OPS_SQL})"
+        f" and lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d} and ({condition})"
+        " order by lsn, ordinal"
     )
     for row in select(sql, changes=reader.changes_in(span)).to_pylist():
         yield change_of(row, reader)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.apply.tails import FOLDED_OPS, follow_changes
+from auditlake.apply.tails import FOLDED_OPS_SQL, follow_changes
 from auditlake.audit.changes import change_of, in_changes
 from auditlake.audit.history_conditions import bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span
@@ -43,7 +43,6 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import is_open
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.schema.evolution import Followed
-from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, some_as_of
 
@@ -270,9 +269,8 @@ def _read(
 
 
 def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) -> pa.Table:
-    ops = ", ".join(map(standard_literal, FOLDED_OPS))
     sql = (
-        f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({ops})"
+        f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({FOLDED_OPS_SQL})"
         f" and lsn > {span.after:d} and lsn <= {span.upto:d} and ({condition})"
     )
     return select(sql, changes=reader.changes_in(span))

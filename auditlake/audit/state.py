@@ -29,7 +29,7 @@ from auditlake.audit.overlay import overlaid
 from auditlake.delta.sql import VIRTUAL_COLUMNS, connect
 from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
-from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable
+from auditlake.lake.history import STORED_PERIOD, HistoryTable
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -172,7 +172,7 @@ def versions_query(
     _files(table)
     if upto > table.position and reader.changes is not None:
         _check_key(reader, table, upto)
-    shown = [quoted(column) for column in columns] + [name for name, _ in PERIOD_COLUMNS if name != "_part"]
+    shown = [*map(quoted, columns), *STORED_PERIOD]
     return f"select {', '.join(shown)} from ({overlaid(reader, table, upto).sql(connection)})"
 
 

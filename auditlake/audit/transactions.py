@@ -21,7 +21,8 @@ from datetime import datetime
 from heapq import merge
 from itertools import chain, count, groupby, islice
 
-from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
+from auditlake.apply.tails import FOLDED_OPS_SQL
+from auditlake.audit.changes import States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
@@ -364,7 +365,7 @@ def lsns_of_changes(reader: Reader, table: HistoryTable, span: Span, condition: 
     """Return the transactions of a span with changes of a table that meet a condition."""
     if reader.changes is None:
         return []
-    where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
+    where = f"{reader.about(table.name)} and op in ({FOLDED_OPS_SQL}) and lsn > {span.after:d} and lsn <= {span.upto:d}"
     sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
     lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns

@@ -21,7 +21,7 @@ import psycopg
 
 from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park
+from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
@@ -35,7 +35,6 @@ from auditlake.source.server import wal_end
 _INTERVAL_S = 30.0
 _RESYNC = "Run auditlake resync --all: it takes a new snapshot of all tables and keeps their history."
 _COPY_AGAIN = f"The stream lacks changes. {RENEWED_BY_FOLLOW}"
-_DROPPED = "It has no more changes; its history up to then can be queried."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class PublicationWatch:
             if (name := loss.table) is None:
                 continue
             reason, ended = loss.what, name in found.dropped
-            remedy = _DROPPED if ended else _COPY_AGAIN if loss.past else self._remedy(name)
+            remedy = NO_MORE_CHANGES if ended else _COPY_AGAIN if loss.past else self._remedy(name)
             first, time_us = (since, certain_us) if ended and certain_us is not None else complete
             last = Lsn(first - 1)
             parked = Parked(

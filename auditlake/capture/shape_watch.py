@@ -48,7 +48,16 @@ from auditlake.capture.partition_watch import HeldPartition, read_since
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, names_with, park, unpark
+from auditlake.lake.parking import (
+    NO_MORE_CHANGES,
+    RENEWED_BY_FOLLOW,
+    Cause,
+    Parked,
+    find_parked,
+    names_with,
+    park,
+    unpark,
+)
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
@@ -68,7 +77,6 @@ from auditlake.store.files import file_versions, fingerprint, read_each
 from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
-_DROPPED = "It has no more changes; its history up to then can be queried."
 _TOUCHED = "its definition may have been changed, and changed back"
 _LEFT = "it may have been in another schema, which the publication may not carry"
 _PENDING = "its definition was changed, and the stream has not reached that yet"
@@ -238,7 +246,7 @@ class DdlRecorder:
             self._park(commit, name, f"table {name} {what} by {message.tag}", RENEWED_BY_FOLLOW)
 
     def _end(self, name: TableName, commit: _Commit) -> None:
-        self._park(commit, name, f"table {name} was dropped at the source", _DROPPED, ended=True)
+        self._park(commit, name, f"table {name} was dropped at the source", NO_MORE_CHANGES, ended=True)
         unpark(self.lake, name, Cause.PUBLICATION)  # the catalog may have shown it first, less exactly
 
     def _park(self, commit: _Commit, name: TableName, reason: str, remedy: str, *, ended: bool = False) -> None:
@@ -448,10 +456,8 @@ class ShapeWatch:
             return
         last = self.log.relations.in_force(watched.oid, LAST_LSN)
         if last is None or last.source is not ShapeSource.DDL_TRIGGER or last.lsn <= parked.lsn:
-            park(
-                self.lake,
-                replace(parked, cause=Cause.SHAPE, until=left_at, reason=_CHANGED_BEFORE, remedy=_DROPPED, ended=True),
-            )
+            ended = replace(parked, reason=_CHANGED_BEFORE, remedy=NO_MORE_CHANGES, ended=True)
+            park(self.lake, replace(ended, cause=Cause.SHAPE, until=left_at))
         unpark(self.lake, name, Cause.PENDING)
 
     def _since(self, name: TableName, watched: _Watched) -> HeldPartition | None:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change, Texts
@@ -28,7 +29,7 @@ from auditlake.relation import Relation, ReplicaIdentity
 
 _PLACE = ("lsn", "ordinal")
 _COLUMNS = (*_PLACE, "op", "relation", "old", "new", "unchanged")
-_ROW_OPS = pa.array(["insert", "update", "delete", "truncate", ERASED_OP])
+_ROW_OPS = pa.array([*FOLDED_OPS, ERASED_OP])
 _DECODED_ROWS = 2_000
 
 

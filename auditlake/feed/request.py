@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader, split_name
 from auditlake.audit.row_key import parse_key
 from auditlake.errors import BadUsage, NotAnswerable
@@ -25,7 +26,6 @@ from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, find_table
 from auditlake.temporal.when import AtLsn, AtTime, format_us, parse_when
 
 BEGINNING = "beginning"
-OPS = ("insert", "update", "delete", "truncate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class FeedRequest:
         return first if self.since == BEGINNING else _since(known, self.since, now, first)
 
     def _selection(self, known: Known) -> Selection:
-        if unknown := sorted(set(self.ops) - set(OPS)):
-            raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(OPS)}.")
+        if unknown := sorted(set(self.ops) - set(FOLDED_OPS)):
+            raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(FOLDED_OPS)}.")
         names = frozenset(_table(known, name) for name in self.tables)
         ops = frozenset(self.ops) or None
         keyed = bool(self.key) or self.key_value is not None

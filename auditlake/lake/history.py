@@ -84,6 +84,8 @@ PERIOD_COLUMNS = (
     ("_part", "string"),
 )
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
+STORED_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
+"""Those that data files have; `_part` is in their paths."""
 LSNS = ("_from_lsn", "_to_lsn")
 
 if TYPE_CHECKING:  # as in `delta.table`

@@ -35,6 +35,8 @@ RENEWED_BY_FOLLOW = (
     " resync."
 )
 """Remedy of a table that `resync.automatic` copies again."""
+NO_MORE_CHANGES = "It has no more changes; its history up to then can be queried."
+"""Remedy of a table that was dropped."""
 _NOTHING: Mapping[str, object] = {}
 """The record, in an object store, of a table that is not parked any more."""
 

@@ -27,7 +27,7 @@ from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile
 from auditlake.errors import NotAnswerable
 from auditlake.fold.net import ENDS
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history import OPEN_PART, STORED_PERIOD, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
@@ -61,7 +61,6 @@ def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Col
 _MARKED_ROWS = 1_000_000
 _PARTITION_BYTES = 32 << 20
 _IS_OPEN = f"_part = '{OPEN_PART}'"
-_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
 def read_selection(spark: SparkSession, table: HistoryTable, selection: Selection, tails: Tails) -> DataFrame:
@@ -79,7 +78,7 @@ def read_selection(spark: SparkSession, table: HistoryTable, selection: Selectio
             return _as_shown(spark, rows, columns, names, ["_raw"] if raw else [])
         case Versions(bounds):
             rows = _versions(spark, table, tail).where("false" if bounds is None else within(bounds))
-            return _as_shown(spark, rows, columns, names, _PERIOD)
+            return _as_shown(spark, rows, columns, names, STORED_PERIOD)
         case _:
             assert_never(selection)
 

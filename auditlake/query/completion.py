@@ -7,7 +7,7 @@ keywords, every table, and the columns of the tables that the statement names, a
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from auditlake.lake.history import PERIOD_COLUMNS
+from auditlake.lake.history import STORED_PERIOD
 from auditlake.relation import TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
@@ -25,7 +25,6 @@ META = ("\\as-of ", "\\d ", "\\format ", "\\x", "\\timing", "\\q", "\\?")
 _FORMATS = ("table", "csv", "json")
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"(?:(?P<owner>\w+|`(?:[^`]|``)+`)\.)?(?P<word>\\?[\w-]*)$")
-_VERSION_COLUMNS = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 Tables = Mapping[TableName, Sequence[str]]
 """Column names by table."""
@@ -50,10 +49,10 @@ def _candidates(text: str, rest: str, owner: str | None, tables: Tables) -> Iter
     elif owner is not None:
         yield from (quoted(name.table) for name in _all(tables) if name.schema == owner)
         for name in _called(owner, f"{text} {rest}", tables):
-            yield from map(quoted, [*tables[name], *_VERSION_COLUMNS])
+            yield from map(quoted, [*tables[name], *STORED_PERIOD])
     else:
         yield from (
-            quoted(column) for name in _named(f"{text} {rest}", tables) for column in [*tables[name], *_VERSION_COLUMNS]
+            quoted(column) for name in _named(f"{text} {rest}", tables) for column in [*tables[name], *STORED_PERIOD]
         )
         yield from _table_names(tables)
         yield from KEYWORDS

@@ -25,6 +25,9 @@ from sqlglot.parsers.spark import SparkParser
 
 from auditlake.errors import BadUsage
 
+QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
+"""First tokens of queries, in upper case."""
+
 _SPARK = Spark()
 _HINT = (
     "The SQL is Spark's; the dialect postgres reads PostgreSQL's. "

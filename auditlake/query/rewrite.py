@@ -23,7 +23,7 @@ from datetime import datetime
 from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.functions import EXACT_TEXT, check_calls
 from auditlake.query.lexical import canonical, tokens_of
 from auditlake.query.system_time import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
@@ -32,7 +32,6 @@ from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
 from auditlake.temporal.when import parse_when
 
-_QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _EXPLAIN = re.compile(r"explain(\s+(extended|codegen|cost|formatted))?(?![\w])", re.IGNORECASE)
 _DESCRIBE = re.compile(r"desc(ribe)?(\s+(table|query))?(\s+(extended|formatted))?(?![\w])", re.IGNORECASE)
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
@@ -83,7 +82,7 @@ def rewrite(sql: str, names: Names) -> Rewritten:
 
 def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
     text = _blank(sql, head.start(), head.end())
-    if _first_word(tokenize(text)) in _QUERY_STARTS:
+    if _first_word(tokenize(text)) in QUERY_STARTS:
         return _Rewriter(sql, names).query(tokenize(text))
     # A table alone is not a query; FROM in place of DESC makes it one without moving an offset.
     text = text[: head.start()] + "from" + text[head.start() + len("from") :]
@@ -128,7 +127,7 @@ class _Rewriter:
 
     def query(self, tokens: list[Token]) -> Rewritten:
         word = _first_word(tokens)
-        if word not in _QUERY_STARTS:
+        if word not in QUERY_STARTS:
             raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
         tree = parse_query(self._sql, tokens)
         if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):

@@ -35,7 +35,7 @@ from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.comparisons import Checked, Columns, Followed, Origin, check_comparisons, columns_shown_of
-from auditlake.query.dialect import parse_query, placed, split_at_semicolons, tokenize
+from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
@@ -50,7 +50,6 @@ from auditlake.values.equality import may_differ
 
 _DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
 _LONGEST_HEAD = 6
-_QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _BY_PERIOD = "system_time"
 JSON_TEXT = b"auditlake.json"
 """Marks a field whose texts are JSON."""
@@ -254,7 +253,7 @@ def check_names(query: PreparedQuery) -> None:
         shown = query.tails.columns_shown(query.known.tables[name], selection)[1]
         tables[view] = [*shown.values(), *(each for each, _ in PERIOD_COLUMNS)]
     tokens = tokenize(query.sql)
-    if tables and tokens[0].text.upper() in _QUERIES:
+    if tables and tokens[0].text.upper() in QUERY_STARTS:
         check_columns(parse_query(query.sql, tokens), tables)
 
 
@@ -270,7 +269,8 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
                 for c in columns
             )
     tokens = tokenize(query.sql)
-    if not any(each.marks for columns in tables.values() for each in columns) or tokens[0].text.upper() not in _QUERIES:
+    marked = any(each.marks for columns in tables.values() for each in columns)
+    if not marked or tokens[0].text.upper() not in QUERY_STARTS:
         return Checked()
     return check_comparisons(parse_query(query.sql, tokens), tables)
 

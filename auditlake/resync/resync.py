@@ -23,9 +23,9 @@ folded: the snapshot has their result, and what the table was between two of the
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, Limits, exported
-from auditlake.snapshot.worker_pool import Workers
+from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
 from auditlake.source.connection import Row, connect, connect_replication
@@ -146,7 +146,7 @@ def resync(
         holds = _hold(run, tables)
         reach(After.HELD)
         try:
-            with ThreadPoolExecutor(1) as starter, _closed_at_end(starter.submit(start.workers)) as workers:
+            with ThreadPoolExecutor(1) as starter, closed_at_end(starter.submit(start.workers)) as workers:
                 done = _take(run, holds, workers)
         finally:
             release(target.lake, holds.values())
@@ -192,16 +192,6 @@ def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
     assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
     why = {} if run.target.renewal is None else {"problem": run.target.renewal.problem}
     return hold_tables(run.target.lake, tables, positions, until, **why)
-
-
-@contextmanager
-def _closed_at_end(workers: Future[Workers]) -> Iterator[Future[Workers]]:
-    """Close the workers, which start concurrently with the block, at its end."""
-    try:
-        yield workers
-    finally:
-        if workers.exception() is None:
-            workers.result().close()
 
 
 def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> list[Resynced]:

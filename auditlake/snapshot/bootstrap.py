@@ -17,9 +17,9 @@ confirmed_flush_lsn is still the point at which it was created, so 5 is done the
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import psycopg
@@ -49,7 +49,7 @@ from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, Limits, NewHistories, exported
-from auditlake.snapshot.worker_pool import Workers
+from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import Row, connect, connect_replication
@@ -132,7 +132,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
         todo = _readable(run, plan)
         if todo:
             _record_published(control, target, todo)
-            with ThreadPoolExecutor(1) as starter, _started(starter.submit(start_workers)) as workers:
+            with ThreadPoolExecutor(1) as starter, closed_at_end(starter.submit(start_workers)) as workers:
                 try:
                     _copy_all(run, todo, workers)
                 except GaveWay as exc:  # outside the copy of a table
@@ -214,16 +214,6 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
         if table.name in plan.unreadable:
             run.progress.fail(table.name, plan.unreadable[table.name])
     return [table for table in todo if table.name not in plan.unreadable]
-
-
-@contextmanager
-def _started(workers: Future[Workers]) -> Iterator[Future[Workers]]:
-    """Close the workers, which start concurrently with the block, at its end."""
-    try:
-        yield workers
-    finally:
-        if workers.exception() is None:
-            workers.result().close()
 
 
 def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]) -> None:

@@ -75,7 +75,7 @@ class Selection:
         """
         arrays, raw = [], dict[str, pa.Array]()
         for column, array in zip(self.columns, batch.columns, strict=False):
-            stored = _storage(array)
+            stored = storage_of(array)
             checked = escape_column(stored) if _type(column).kind in _AS_TEXT else stored
             typed, exact = _convert(_type(column), checked, guarded=self.guarded)
             if (mask := self.masks.get(column.name)) is not None:
@@ -86,7 +86,7 @@ class Selection:
         for place, column in enumerate(self._guarded_columns()):
             if column.name in self.masks:
                 continue
-            raw[column.stored] = pc.list_element(_storage(batch.column(len(self.columns))), place).cast(pa.string())
+            raw[column.stored] = pc.list_element(storage_of(batch.column(len(self.columns))), place).cast(pa.string())
         in_order = {column.stored: raw[column.stored] for column in self.columns if column.stored in raw}
         return arrays, raw_map(in_order, batch.num_rows)
 
@@ -130,8 +130,8 @@ def _in_range(name: str, kind: Conversion) -> str:
 _YEARS = ("0001-01-01", "10000-01-01")
 
 
-def _storage(array: pa.Array) -> pa.Array:
-    # ADBC represents PostgreSQL types without an Arrow equivalent as extension types over their text.
+def storage_of(array: pa.Array) -> pa.Array:
+    """Return the texts of a type without an Arrow equivalent, for which ADBC has an extension type; else `array`."""
     return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 
 

@@ -19,8 +19,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
@@ -66,6 +67,16 @@ def start_workers(spark: "SparkOnDemand") -> Workers:
     if spark.engine is Engine.SPARK:
         return SparkWorkers(spark())
     return LocalWorkers(local_cores(spark.master) or os.cpu_count() or 1)
+
+
+@contextmanager
+def closed_at_end(workers: Future[Workers]) -> Iterator[Future[Workers]]:
+    """Close the workers, which start concurrently with the block, at its end."""
+    try:
+        yield workers
+    finally:
+        if workers.exception() is None:
+            workers.result().close()
 
 
 def run_in_task(context: "SparkContext", call: Callable[[], R]) -> R:

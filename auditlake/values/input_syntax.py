@@ -23,11 +23,10 @@ from functools import partial
 import numpy as np
 
 from auditlake.values.exact_text import double_text, real_text
-from auditlake.values.types import BUILT_IN, element_of
+from auditlake.values.types import BUILT_IN_NAMES, element_of
 
 _SPACE = " \t\n\r\v\f"
 _VARHDRSZ = 4
-_NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
 
     Raises ValueError, with the accepted forms, if the text is not a value of the type.
     """
-    read = _READERS.get(_NAMES.get(type_oid, ""))
+    read = _READERS.get(BUILT_IN_NAMES.get(type_oid, ""))
     return Spelling(given, exact=False) if read is None else read(given, typmod)
 
 
@@ -51,7 +50,7 @@ def type_name(type_oid: int, typmod: int) -> str:
     """Return the name of a built-in type as PostgreSQL's `format_type` does, except for the fields of an interval."""
     if (element := element_of(type_oid)) is not None:
         return f"{type_name(element, typmod)}[]"
-    name = _NAMES.get(type_oid)
+    name = BUILT_IN_NAMES.get(type_oid)
     if name is None:
         return f"the type with OID {type_oid}"
     shown, modifier = SQL_NAMES.get(name, name), _modifier(name, typmod)

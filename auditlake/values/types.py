@@ -122,7 +122,7 @@ def _read_catalog() -> dict[str, tuple[int, int]]:
 BUILT_IN = _read_catalog()
 """OID and array type's OID (0 if it has none) by the name of a built-in type."""
 
-_NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
+BUILT_IN_NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
 _ELEMENTS = {array_oid: type_oid for type_oid, array_oid in BUILT_IN.values() if array_oid}
 
 
@@ -132,8 +132,8 @@ def column_type(type_oid: int, typmod: int) -> ColumnType:
         return _numeric(typmod)
     element_oid = _ELEMENTS.get(type_oid)
     if element_oid is None:
-        return _TYPED.get(_NAMES.get(type_oid, ""), TEXT)
-    if _NAMES[element_oid] in _OTHER_DELIMITER:
+        return _TYPED.get(BUILT_IN_NAMES.get(type_oid, ""), TEXT)
+    if BUILT_IN_NAMES[element_oid] in _OTHER_DELIMITER:
         return TEXT
     element = column_type(element_oid, typmod)
     return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
@@ -150,7 +150,7 @@ def is_widened(was: tuple[int, int], now: tuple[int, int]) -> bool:
     elements = _ELEMENTS.get(was[0]), _ELEMENTS.get(now[0])
     if elements[0] is not None and elements[1] is not None:
         return is_widened((elements[0], was[1]), (elements[1], now[1]))
-    names = _NAMES.get(was[0], ""), _NAMES.get(now[0], "")
+    names = BUILT_IN_NAMES.get(was[0], ""), BUILT_IN_NAMES.get(now[0], "")
     if names[0] in _STRING_LENGTHS and names[1] in {"text", "varchar"}:
         return _length(names[0], was[1]) <= _length(names[1], now[1])
     if names[0] in _WHOLE_NUMBERS and names[1] in _WHOLE_NUMBERS:
@@ -168,7 +168,7 @@ def element_of(type_oid: int) -> int | None:
 
 def is_built_in(type_oid: int) -> bool:
     """Whether a type is PostgreSQL's own: the text of its values never changes, as that of an enum's labels may."""
-    return type_oid in _NAMES or type_oid in _ELEMENTS
+    return type_oid in BUILT_IN_NAMES or type_oid in _ELEMENTS
 
 
 _WHOLE_NUMBERS = ("int2", "int4", "int8")

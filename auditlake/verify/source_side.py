@@ -36,7 +36,7 @@ from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.lake.manifest import Manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.column_codec import output_text
+from auditlake.snapshot.column_codec import output_text, storage_of
 from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
 from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
@@ -257,7 +257,7 @@ def _texts(task: RangeTask, reader: Reader) -> Iterator[tuple[list[pa.Array], in
     throttle = Throttle(task.bytes_per_s)
     with reader.rows(task.query) as batches:
         for batch in batches:
-            yield [_masked(task, place, _storage(column)) for place, column in enumerate(batch.columns)], batch.num_rows
+            yield [_masked(task, n, storage_of(column)) for n, column in enumerate(batch.columns)], batch.num_rows
             throttle.take(batch.nbytes)
 
 
@@ -280,8 +280,3 @@ def _as_text(column: Column) -> str:
     if column_type(*column.type).kind in _CAST_IS_OUTPUT:
         return f"{name}::pg_catalog.text"
     return output_text(name)
-
-
-def _storage(array: pa.Array) -> pa.Array:
-    # ADBC represents PostgreSQL types without an Arrow equivalent as extension types over their text.
-    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array

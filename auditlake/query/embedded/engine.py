@@ -34,7 +34,7 @@ from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.comparisons import Followed, held_error
-from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
 from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
@@ -61,7 +61,6 @@ _HOW_ONLY = tuple(
     f"spark.sql.{name}" for name in ("adaptive.", "autoBroadcast", "codegen.", "files.", "shuffle.", "ui.")
 )
 """Settings of how Spark works, not of what SQL means."""
-_QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _OPERAND_ENDS = frozenset(
     {
         *(TokenType.NUMBER, TokenType.STRING, TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.END),
@@ -94,7 +93,7 @@ def translated(query: PreparedQuery, masks: Sequence[str] = ()) -> Translated:
     if query.exact:
         raise NotEmbedded("exact_text")
     tokens = tokenize(query.sql)
-    if tokens[0].text.upper() not in _QUERY_STARTS:
+    if tokens[0].text.upper() not in QUERY_STARTS:
         raise NotEmbedded(tokens[0].text.upper())
     _check_tokens(query.sql, tokens)
     tables = {view: _fields(query, name, selection, masks) for view, (name, selection) in query.views.items()}
