@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.cells import Cell, Refused, construct
+from auditlake.query.postgres.intervals import read_interval
 from auditlake.query.postgres.types import (
     BPCHAR,
     FLOAT8,
@@ -42,27 +43,20 @@ _TIMESTAMP = re.compile(
     r"([ T](?P<h>\d{1,2}):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s?(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?",
     re.ASCII,
 )
-_INTERVAL_PART = re.compile(r"\s*(?P<n>[+-]?\d+)(\.(?P<f>\d{1,6}))?\s*(?P<unit>[a-z]+)\s*", re.ASCII | re.IGNORECASE)
-_CLOCK = re.compile(r"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s*", re.ASCII)
-_UNITS = {
-    **dict.fromkeys(("microsecond", "microseconds", "us"), (0, 0, 1)),
-    **dict.fromkeys(("millisecond", "milliseconds", "ms"), (0, 0, 1000)),
-    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), (0, 0, 1_000_000)),
-    **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), (0, 0, 60_000_000)),
-    **dict.fromkeys(("hour", "hours", "hr", "hrs", "h"), (0, 0, 3_600_000_000)),
-    **dict.fromkeys(("day", "days", "d"), (0, 1, 0)),
-    **dict.fromkeys(("week", "weeks", "w"), (0, 7, 0)),
-    **dict.fromkeys(("month", "months", "mon", "mons"), (1, 0, 0)),
-    **dict.fromkeys(("year", "years", "yr", "yrs", "y"), (12, 0, 0)),
-    **dict.fromkeys(("decade", "decades"), (120, 0, 0)),
-    **dict.fromkeys(("century", "centuries"), (1200, 0, 0)),
-}
 _UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
 _MANY_FORMS = {
     **dict.fromkeys(("date", "timestamp", "timestamptz"), "Write it as 2026-11-21 or 2026-11-21 09:30:00+01."),
     "interval": "Write it as '1 day 02:30:00'.",
     "bytea": "Write it as \\x0aff.",
 }
+_OF_CLOCK = {
+    "now": "Write now().",
+    "today": "Write current_date.",
+    "yesterday": "Write current_date - 1.",
+    "tomorrow": "Write current_date + 1.",
+}
+_EPOCH = "epoch"
+_LAST_HOUR, _LAST_SECOND = 24, 60
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
@@ -109,10 +103,17 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
     try:
         return Cell(*_value(text, to), cell.name)
     except (ValueError, OverflowError):
-        what = f"invalid input syntax for type {to.shown}: {standard_literal(text)}"
-        if to.name in _MANY_FORMS and not _TIMESTAMP.fullmatch(text.strip()):  # PostgreSQL reads many more
-            raise Refused(node, f"the text {standard_literal(text)} of {to.shown}", _MANY_FORMS[to.name]) from None
-        raise Refused(node, what, wrong=True) from None
+        raise _not_read(text, to, node) from None
+
+
+def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
+    """Return the error for a text that is no value here: PostgreSQL reads many more times, and words such as today."""
+    given, bare = standard_literal(text), text.strip()
+    if to.name in TIMES and bare.lower() in _OF_CLOCK:
+        return Refused(node, f"{given} of {to.shown}", _OF_CLOCK[bare.lower()])
+    if to.name in _MANY_FORMS and not _TIMESTAMP.fullmatch(bare):
+        return Refused(node, f"the text {given} of {to.shown}", _MANY_FORMS[to.name])
+    return Refused(node, f"invalid input syntax for type {to.shown}: {given}", wrong=True)
 
 
 def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, C901 - one case for each type
@@ -173,6 +174,8 @@ def decimal_of(text: str) -> Type | None:
 
 
 def _day(text: str) -> date:
+    if text.lower() == _EPOCH:
+        return date(1970, 1, 1)
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -180,13 +183,19 @@ def _day(text: str) -> date:
 
 
 def _timestamp(text: str, kind: str) -> datetime:
+    if text.lower() == _EPOCH:
+        return datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times here
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(text)
     day = _day(match["day"])
     hours, minutes, seconds = (int(match[name] or 0) for name in ("h", "m", "s"))
-    at_time = time(hours, minutes, seconds, int((match["f"] or "0").ljust(6, "0")), _zone(match["zone"]))
-    at = datetime.combine(day, at_time)
+    micros = int((match["f"] or "0").ljust(6, "0"))
+    later = timedelta(days=hours == _LAST_HOUR, minutes=seconds == _LAST_SECOND)  # which PostgreSQL reads, too
+    if (hours, minutes, seconds, micros) > (_LAST_HOUR, 0, 0, 0) or seconds > _LAST_SECOND:
+        raise ValueError(text)
+    at_time = time(hours % _LAST_HOUR, minutes, seconds % _LAST_SECOND, micros, _zone(match["zone"]))
+    at = datetime.combine(day, at_time) + later
     return (at.astimezone(UTC) if kind == "timestamptz" else at).replace(tzinfo=None)
 
 
@@ -199,46 +208,9 @@ def _zone(text: str | None) -> timezone:
 
 
 def interval(text: str) -> str:
-    """Return an interval from words such as `1 day 2 hours` and `01:30:00`.
-
-    Raises ValueError.
-    """
-    months = days = micros = 0
-    at = 0
-    while at < len(text):
-        if clock := _CLOCK.match(text, at):
-            seconds = int(clock["h"]) * 3600 + int(clock["m"]) * 60 + int(clock["s"] or 0)
-            more = seconds * 1_000_000 + int((clock["f"] or "0").ljust(6, "0"))
-            micros += -more if clock["sign"] == "-" else more
-            at = clock.end()
-            continue
-        if (seconds_ := _WHOLE.fullmatch(text, at)) is not None:
-            micros, at = micros + int(seconds_[0]) * 1_000_000, len(text)
-            continue
-        part = _INTERVAL_PART.match(text, at)
-        if part is None or part["unit"].lower() not in _UNITS:
-            raise ValueError(text)
-        unit = _UNITS[part["unit"].lower()]
-        if part["f"] is not None:
-            micros += _fraction(part["n"], part["f"], unit)
-        months, days, micros = (
-            total + int(part["n"]) * one for total, one in zip((months, days, micros), unit, strict=True)
-        )
-        at = part.end()
-    if not text.strip():
-        raise ValueError(text)
+    """Return an interval from its text; raises as `read_interval`."""
+    months, days, micros = read_interval(text)
     return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
-
-
-def _fraction(whole: str, digits: str, unit: tuple[int, int, int]) -> int:
-    """Return the microseconds of a fraction of a unit.
-
-    Raises ValueError for a unit of more than a second, whose fractions PostgreSQL divides into smaller units.
-    """
-    if unit != (0, 0, 1_000_000):
-        raise ValueError(digits)
-    micros = int(digits.ljust(6, "0"))
-    return -micros if whole.startswith("-") else micros
 
 
 def common(  # noqa: C901, PLR0911 - one rule after the other

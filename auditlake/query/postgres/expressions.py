@@ -51,8 +51,14 @@ from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
-_SAFE_PATTERN = re.compile(r"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]|\\[.$^*+?()|\[\]{}/-]|\.[*+?]?|[A-Za-z0-9_ @][*+?]"
-                           r"|\[\^?[A-Za-z0-9_ -]+\][*+?]?|\((?!\?)|\)[*+?]?|\|)*\$?")  # fmt: skip
+_REPEATED = r"([*+?]|\{\d{1,2}(,\d{0,2})?\})?"
+_SAFE_PATTERN = re.compile(
+    rf"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]{_REPEATED}|\\[.$^*+?()|\[\]{{}}/d-]{_REPEATED}|\.{_REPEATED}"
+    rf"|\[\^?[A-Za-z0-9_ @.,:;=<>%/'\"!~#*+?{{}}$&-]+\]{_REPEATED}|\((?!\?)|\){_REPEATED}|\|)*\$?",
+    re.ASCII,
+)
+_ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
+"""Patterns that match one longest text: alternatives and repeated groups are tried in another order by DuckDB."""
 _UNNAMED = "case"
 
 
@@ -96,6 +102,7 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Array: "_array",
     exp.Bracket: "_subscript",
     exp.Pad: "_pad",
+    exp.Substring: "_substring",
     exp.Anonymous: "_anonymous",
     exp.Grouping: "_grouping",
     exp.Filter: "_filtered",
@@ -441,21 +448,36 @@ class Expressions:
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
-        pattern = node.expression
-        if not isinstance(pattern, exp.Literal) or not _SAFE_PATTERN.fullmatch(str(pattern.this)):
-            raise Refused(pattern, "a regular expression that engines read differently", _PATTERNS)
-        try:
-            re.compile(str(pattern.this))
-        except re.error:
-            raise Refused(pattern, "invalid regular expression", wrong=True) from None
-        left = self.cell(node.this)
-        if left.type != UNKNOWN and left.type.name not in TEXTS - {"bpchar"}:
-            raise Refused(node, f"a regular expression on {left.type.shown}")
-        of, text = coerced(left, TEXT, node).sql, standard_literal(str(pattern.this))
+        text = standard_literal(_pattern(node.expression))
+        of = self._searched(node)
         if not isinstance(node, exp.RegexpILike):
             return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
         # For DuckDB the long s is another case of s; the pattern has neither letter.
         return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
+
+    def _searched(self, node: exp.Expr) -> str:
+        """Return the text to which a regular expression is applied."""
+        left = self.cell(node.this)
+        if left.type != UNKNOWN and left.type.name not in TEXTS - {"bpchar"}:
+            raise Refused(node, f"a regular expression on {left.type.shown}")
+        return coerced(left, TEXT, node).sql
+
+    def _substring(self, node: exp.Expr) -> Cell:
+        """Translate substring, of places or of what a regular expression finds."""
+        start = node.args.get("start")
+        if not isinstance(start, exp.Literal) or not start.is_string:
+            only(node, "this", "start", "length")
+            parts = [node.args.get(each) for each in ("this", "start", "length")]
+            cells = [self.cell(each) for each in parts if each is not None]
+            return called("substring", cells, node).named(spelled(node, "substring"))
+        if node.args.get("length") is not None:
+            raise Refused(node, "substring with an escape")
+        pattern = _pattern(start)
+        if not _ONE_WAY.fullmatch(pattern) or pattern.count("(") > 1:
+            raise Refused(start, "a regular expression that engines match differently", _PARTS)
+        of, text = self._searched(node), standard_literal(pattern)
+        found = f"regexp_extract({of}, {text}, {int('(' in pattern)}, 's')"
+        return Cell(f"case when regexp_matches({of}, {text}, 's') then {found} end", TEXT, "substring")
 
     def _of_json(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
@@ -625,6 +647,22 @@ def _liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> C
     return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
 
 
+def _pattern(node: exp.Expr) -> str:
+    """Return a regular expression that PostgreSQL and DuckDB read alike.
+
+    Raises Refused.
+    """
+    text = str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+    if text is None or not _SAFE_PATTERN.fullmatch(text):
+        raise Refused(node, "a regular expression that engines read differently", _PATTERNS)
+    try:
+        re.compile(text)
+    except re.error:
+        raise Refused(node, "invalid regular expression", wrong=True) from None
+    return text
+
+
+_PARTS = "Translated are patterns without |, with one pair of parentheses at most, and nothing that repeats it."
 _PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."
 
 

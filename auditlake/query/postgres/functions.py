@@ -42,7 +42,6 @@ CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Repeat: ("repeat", ("this", "times")),
     exp.Replace: ("replace", ("this", "expression", "replacement")),
     exp.StrPosition: ("strpos", ("this", "substr")),
-    exp.Substring: ("substring", ("this", "start", "length")),
     exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
     exp.StartsWith: ("starts_with", ("this", "expression")),
     exp.Abs: ("abs", ("this",)),

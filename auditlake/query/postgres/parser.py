@@ -5,6 +5,7 @@ only a statement that sqlglot reads in another way than PostgreSQL could be answ
 is changed here before it is parsed, and functions whose arguments sqlglot translates are left as they are written.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar
 
@@ -191,12 +192,19 @@ def _check_constructs(sql: str, tokens: list[Token]) -> None:
     """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH."""
     words = [token.text.upper() for token in tokens]
     for n, (word, following) in enumerate(pairwise(words)):
-        what = _UNPARSED.get((word, following))
+        what = _UNPARSED.get((word, following)) if _goes_on(following, words[n + 2 :]) else None
         if word == "USING" and following == "(" and ")" in words[n:]:
             end = words.index(")", n) + 1
             what = "an alias of USING" if words[end : end + 1] == ["AS"] else None
         if what is not None:
             raise NotAnswerable(f"{what} at {place_in(sql, tokens[n + 1].start)} is not translated", _ELSE)
+
+
+def _goes_on(word: str, rest: Sequence[str]) -> bool:
+    """Return whether the clause of a query of WITH follows its first word, which may be a name as well."""
+    if word != "CYCLE":
+        return rest[:1] == ["FIRST"]
+    return next((each for each in rest[1::2] if each != ","), None) == "SET"
 
 
 _UNPARSED = {

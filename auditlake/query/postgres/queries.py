@@ -6,6 +6,7 @@ BY a name is first a column, in ORDER BY first a column of the result. A name is
 around it. Rows without ORDER BY come in any order.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -485,7 +486,9 @@ class _Select:
         if clause.args.get("all") is not None:
             raise Refused(clause, "GROUP BY DISTINCT")
         items = [self._group_item(each, columns) for each in clause.expressions]
-        if any(type(each) in _GROUPINGS for each in clause.expressions) and any("select " in each for each in items):
+        if any(type(each) in _GROUPINGS for each in clause.expressions) and any(
+            "select " in _LITERALS.sub("", each) for each in items
+        ):
             # DuckDB takes it for a constant of the result, and shows it where the key is not grouped by
             raise Refused(clause, "a subquery as a key of grouping sets", "Compute it in a subquery of FROM.")
         return f" group by {', '.join([*items, *self._determined(items)])}"
@@ -570,5 +573,6 @@ def _inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
     return None if found is None else columns[int(found.sql[1:])]
 
 
+_LITERALS = re.compile(r"'(?:[^']|'')*'")
 _GROUPINGS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
 _GROUP_HINT = "Equal values of this type may have different texts: cast it, to numeric(12,2) or text."

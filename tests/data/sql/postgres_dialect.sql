@@ -459,3 +459,24 @@ select convert_from('\x61'::bytea, 'LATIN1')
 select settings @> settings -> 'n' from customers
 select '\x61ff'::bytea::text, '\x61'::bytea
 select '\x61'::bytea || 'a'
+select 'epoch'::timestamptz, 'epoch'::date
+select interval 'P1Y', interval 'P1Y2M3DT4H5M6S', interval 'PT1.5S', interval 'P-1Y', interval '1-2', interval 'P2W'
+select interval 'P1.5Y', interval 'P1Y2M10DT2H30M', interval 'PT36H', interval 'P1W2D', interval 'P-1M', interval 'PT-1.5S', interval 'PT0.1234567S'
+select interval '-1-2', interval '+1-2', interval '1-2 3 days 04:05:06', interval '1-11', interval '00:00:01.1234567'
+select interval '1.5 years', interval '1.5 months', interval '2.25 weeks', interval '-1.5 days', interval '1.26 years', interval '1.5 decades', interval '1 day ago', interval '-1 day 2 hours ago', interval '@ 1 minute 2 secs ago'
+select interval '1 year 1.5', interval '1.5', interval '-00:00:01.5', interval '1 mon -1.5', interval '5' day, interval '1.5 hours', interval '90'
+select substring('foobar' from 'o.b'), substring('foobar' from 'o(.)b'), substring('foobar' from 'x'), substring('foobar', 'o(.)b'), substring('a2b', '2')
+select substring('foobar' from '[^o]+$'), substring('2026-11' from '\d+'), substring('a1b' from '(\d)b'), substring('' from 'a*'), substring('bbb' from 'a*'), substring(null::text from 'a')
+select substring(email from '^[^@]+'), substring(email from '@(.+)$'), substring(name from '\d'), substring(name from 'a{1,2}') from customers order by id
+select substring('abcdef' for 2), substring('abcdef' from 2 for 3), substring('abcdef', 2), substr('abcdef', 2, 2)
+select 'x' ~ 'x{1,2}', 'xx' ~ '^x{2}$', 'ab12' ~ '^[a-z]+\d{2}$', 'ab12' ~* 'B1', 'a@b.c' ~ '^[^@]+@[^@]+[.][a-z]+$'
+select 1 as x, 2 cycle, 3 depth, (4) search
+select (1) cycle, (select 2) cycle, count(*) cycle from customers
+select 'select ' || status as k, count(*) from orders group by rollup('select ' || status)
+select timestamp '2026-01-01 24:00', timestamp '2026-01-01 10:00:60', timestamptz '2026-12-31 23:59:60+01', timestamptz '2026-12-31 24:00+01'
+select timestamp '2026-01-01 25:00'
+select timestamp '2026-01-01 24:00:01'
+select '1 day 1 day'::interval
+select 'today'::date
+select substring('foobar' from '(o)(o)')
+select substring('ab' from 'a|ab')
