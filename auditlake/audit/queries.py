@@ -58,14 +58,15 @@ class LogQuestion:
         if self.table is None:
             if self.keys or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
-            return Wanted(None, None, self.actor, self.reason, self.unattributed)
+            return Wanted(actor=self.actor, reason=self.reason, unattributed=self.unattributed)
         table = reader.keyed_at(reader.table(self.table, span.upto), span.upto)
         given = parse_key(table, self.keys) if self.keys else None
         span = _of_one_key(reader, table, span) if given or self.column else span
         lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
         if given is not None and not lsns and not touches_key(reader, table, given.key):
             given.check_absent()
-        return Wanted(OfTable.of(reader, table, self.table), lsns, self.actor, self.reason, self.unattributed)
+        of_table = OfTable.of(reader, table, self.table)
+        return Wanted((of_table,), lsns, None, self.actor, self.reason, self.unattributed)
 
 
 def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:

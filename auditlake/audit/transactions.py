@@ -103,12 +103,20 @@ class Transaction:
         return self.inserts + self.updates + self.deletes + self.truncates
 
 
+CHANGED_BY = {"insert": ("insert",), "update": ("update",), "delete": ("delete", "truncate")}
+"""Operations of a filter: a TRUNCATE deletes rows, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring."""
+    """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring.
 
-    table: "OfTable | None" = None
+    `tables` are all changed. `op` is some change's, one of `CHANGED_BY`.
+    """
+
+    tables: "tuple[OfTable, ...]" = ()
     lsns: frozenset[int] | None = None
+    op: str | None = None
     actor: str | None = None
     reason: str | None = None
     unattributed: bool = False
@@ -116,7 +124,7 @@ class Wanted:
     """Only transactions that are known, without what the catalog alone showed."""
 
     def takes(self, transaction: Transaction) -> bool:
-        """Return whether a transaction passes every filter except `table`."""
+        """Return whether a transaction passes the filters that `in_sql` has not."""
         context = transaction.context
         return (
             (self.lsns is None or transaction.lsn in self.lsns)
@@ -129,9 +137,9 @@ class Wanted:
     @property
     def in_sql(self) -> str:
         """The condition on `transactions` that needs no parsed context."""
-        parts = ["true"]
-        if self.table is not None:
-            parts.append(self.table.in_sql)
+        parts = ["true", *(table.in_sql for table in self.tables)]
+        if self.op is not None:
+            parts.append(" + ".join(f"coalesce({op}s, 0)" for op in CHANGED_BY[self.op]) + " > 0")
         if self.lsns is not None:
             parts.append(in_lsns("lsn", sorted(self.lsns)) if self.lsns else "false")
         if self.actor is not None or self.reason is not None:
@@ -217,7 +225,7 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     # A change is seen at the end of the source's log, which may be after all that the lake has.
     is_now = span.upto >= reader.known.now_lsn
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
-    chosen = [_entry(reader, each) for each in seen if wanted.table is None or wanted.table.takes(each)]
+    chosen = [_entry(reader, each) for each in seen if all(table.takes(each) for table in wanted.tables)]
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
     files = reader.transactions.within(lsn=(span.after + 1, last))
     batches = select(sql, transactions=files).to_batches(max_chunksize=1000)

@@ -1,8 +1,9 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from pydantic import Field
 
@@ -10,16 +11,19 @@ from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_side
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.queries import Life, LogQuestion, RowQuestion, blame_in, life_of, table_of_both
+from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
+    CHANGED_BY,
     Message,
+    OfTable,
     Shown,
     Transaction,
     Wanted,
     contents,
     find,
     find_transaction,
+    lsns_of_changes,
     lsns_of_table,
 )
 from auditlake.audit.undo_script import patch
@@ -47,7 +51,10 @@ class OfLog(At):
     before: str | None = Field(
         default=None, description="Only transactions before this LSN: the next page.", max_length=50
     )
-    table: str | None = Field(default=None, description="That changed this table.", max_length=300)
+    table: list[str] = Field(default=[], max_length=10, description="That changed this table; each of several.")
+    op: Literal["insert", "update", "delete"] | None = Field(
+        default=None, description="With such a change, of these tables if there are any; TRUNCATE deletes, too."
+    )
     actor: str | None = Field(default=None, description="By this actor, ignoring case.", max_length=1000)
     reason: str | None = Field(default=None, description="Whose reason contains this.", max_length=1000)
     unattributed: bool = Field(default=False, description="Without an actor.")
@@ -93,13 +100,28 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     lsn, at = moment(resources, reader, asked.at)
     upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
     after = Lsn(0) if asked.since is None else reader.span(asked.since, None).after
-    given = LogQuestion(asked.table, (), None, asked.actor, asked.reason, asked.unattributed, None, None, None)
-    wanted = replace(given.wanted(reader, Span(after, upto)), committed=True)
-    found = list(islice(_backwards(reader, Span(after, upto), wanted, asked.limit + 1), asked.limit + 1))
+    span = Span(after, upto)
+    found = list(islice(_backwards(reader, span, _wanted(reader, span, asked), asked.limit + 1), asked.limit + 1))
     room = Room()
     page = room.fitting(map(transaction_json, found[: asked.limit]))
     room.require(page, "the first transaction", "auditlake log shows it.")
     return models.LogJson(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
+
+
+def _wanted(reader: Reader, span: Span, asked: OfLog) -> Wanted:
+    tables = tuple(OfTable.of(reader, reader.table(name, span.upto), name) for name in asked.table if name)
+    lsns = None if asked.op is None else _lsns_of_op(reader, span, tables, asked.op)
+    return Wanted(tables, lsns, asked.op, asked.actor, asked.reason, asked.unattributed, committed=True)
+
+
+def _lsns_of_op(reader: Reader, span: Span, tables: Iterable[OfTable], op: str) -> frozenset[int] | None:
+    """Return the transactions with such a change in tables; None if any table counts, and all are shown."""
+    named = [each for table in tables for each in reader.known.had(table.name)]
+    if not named and reader.known.only is None:
+        return None
+    condition = " or ".join(f"op = '{each}'" for each in CHANGED_BY[op])
+    of = named or reader.known.tables.values()
+    return frozenset(lsn for each in of for lsn in lsns_of_changes(reader, each, span, condition))
 
 
 def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterator[Transaction]:
@@ -107,7 +129,7 @@ def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterat
     if wanted.is_plain:
         yield from find(reader, span, wanted, limit)
         return
-    plain = Wanted(table=wanted.table, committed=True)
+    plain = Wanted(wanted.tables, op=wanted.op, committed=True)
     upto = span.upto
     while True:
         chunk = list(find(reader, Span(span.after, upto), plain, _CHUNK))

@@ -8,6 +8,7 @@ from sqlglot import TokenType
 
 from auditlake.errors import AuditlakeError
 from auditlake.lake.history import type_of
+from auditlake.lsn import Lsn
 from auditlake.query.dialect import tokenize
 from auditlake.relation import Column, TableName
 from auditlake.serve.resources import Resources
@@ -48,8 +49,13 @@ def _telling(columns: Sequence[Column], row: Mapping[str, str | None]) -> str | 
     return ranked[0].name if ranked else None
 
 
-def statements(tables: Mapping[TableName, Sequence[Column]], *, with_logs: bool) -> Iterator[tuple[str, str]]:
-    """Yield titles and statements, which mean the same in both dialects; `with_logs`: also on the lake's own tables."""
+def statements(
+    tables: Mapping[TableName, Sequence[Column]], begin: Lsn, *, with_logs: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield titles and statements, which mean the same in both dialects; `with_logs`: also on the lake's own tables.
+
+    At `begin` all tables are known.
+    """
     plain = {name: columns for name, columns in tables.items() if all(map(_PLAIN.fullmatch, name))}
     for name, columns in list(plain.items())[:1]:
         yield f"rows of {name}", f"select * from {name} limit 20"
@@ -57,6 +63,8 @@ def statements(tables: Mapping[TableName, Sequence[Column]], *, with_logs: bool)
         for column in list(filter(_is_grouped, columns))[:1]:
             sql = f"select {column.name}, count(*) as n from {name} group by {column.name} order by n desc limit 20"
             yield f"{name} by {column.name}", sql
+        then = f"select 'then' as moment, count(*) as n from {name} for system_time as of '{begin}'"
+        yield f"{name} then and now", f"{then} union all select 'now', count(*) from {name}"
         yield f"every version of rows of {name}", f"select * from {name} for system_time all limit 20"
     if with_logs:
         yield "last transactions", "select * from auditlake.transactions order by lsn desc limit 20"

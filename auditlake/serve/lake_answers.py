@@ -113,8 +113,8 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
 
 
 def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
-    """Yield the gaps, and what is parked, of a table or of all."""
-    for each in reader.known.unknown(table):
+    """Yield the gaps, and what is parked, of a table or of all, in order."""
+    for each in sorted(reader.known.unknown(table), key=lambda each: each.after):
         of_table = None if each.table is None else reader.known.tables.get(each.table)
         yield models.StretchJson(
             table=None if of_table is None else str(of_table.last_name),

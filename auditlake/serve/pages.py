@@ -8,6 +8,7 @@ template sees the answer as `answer`; autoescape is on, and values of rows go th
 import json
 from collections.abc import Awaitable, Callable
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from hashlib import blake2b
@@ -174,7 +175,8 @@ class Pages:
             "cut": [],
             "api_url": _api_url(path, _query(request), at.lsn),
             "evidence_url": _moved(path, [*_query(request), (PARAMETER, "1")], at.lsn),
-            "now_url": f"{path}?{urlencode(_query(request))}",
+            "go": (go := _Go.of(path, _query(request))),
+            "now_url": f"{go.path}?{urlencode(go.query)}",
             "bars": bars_path(shown),
             "unknown": unknown_path(shown),
             "of_table": (request.query_params.getlist("table") or [""])[0],
@@ -258,7 +260,7 @@ class Pages:
         return context
 
     def _more_of_tables(self, _: Request, asked: Listed) -> Context:
-        return {"title": "Tables", "log": log(self._readings, OfLog(at=asked.at, limit=8))}
+        return {"title": "Tables", "log": log(self._readings, OfLog(at=asked.at, limit=8)), "filtered": False}
 
     def _more_of_rows(self, request: Request, asked: Any) -> Context:  # noqa: ANN401 - OfRows
         column = request.query_params.get("facet")
@@ -274,7 +276,7 @@ class Pages:
         return sorted(map(str, reader.known.tables_at(lsn)))
 
     def _more_of_log(self, _: Request, asked: OfLog) -> Context:
-        return {"title": "Transactions", "names": self._names(asked.at), "asked": asked}
+        return {"title": "Transactions", "names": self._names(asked.at), "begins": self._begin()}
 
     def _compare(self, request: Request) -> Context:
         given = request.query_params
@@ -322,21 +324,22 @@ class Pages:
 
     def _sql(self, request: Request) -> Context:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
-        schema, more = self._schema(request.query_params.get("at") or None)
-        questions = list(examples.statements(schema, with_logs=self._readings.grant.is_whole))
+        schema, begin, more = self._schema(request.query_params.get("at") or None)
+        questions = list(examples.statements(schema, begin, with_logs=self._readings.grant.is_whole))
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
         page["examples"] = questions
         asked = request.query_params
         dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._readings.dialect}
         return page | dialect | {"more_tables": more, "sql": asked.get("sql", "")}
 
-    def _schema(self, at: str | None) -> tuple[dict[TableName, tuple[Column, ...]], int]:
-        """Return tables with their columns at a moment, and how many more there are."""
+    def _schema(self, at: str | None) -> tuple[dict[TableName, tuple[Column, ...]], Lsn, int]:
+        """Return tables with their columns at a moment, since when all are known, and how many more there are."""
         reader = self._readings.reader(at)
         lsn = reader.moment(at)
         tables = sorted((name, each) for name, each in reader.known.tables_at(lsn).items() if each.horizon <= lsn)
         shown = tables[:_TABLES_OF_SCHEMA]
-        return {name: reader.columns_at(table, lsn) for name, table in shown}, len(tables) - len(shown)
+        begin = Lsn(max((table.horizon for _, table in shown), default=0))
+        return {name: reader.columns_at(table, lsn) for name, table in shown}, begin, len(tables) - len(shown)
 
     def sql_answer(self, answer: models.AnswerJson) -> str:
         """Return the answer of a statement as JSON, its rows in it as HTML."""
@@ -378,6 +381,7 @@ def _environment() -> Environment:
         "bytes": bytes_text,
         "line": line_path,
         "lsn_before": lambda text: Lsn.parse(text) - 1,
+        "lsn_after": lambda text: str(Lsn(Lsn.parse(text) + 1)),
     }
     made.tests["drawn"] = has_line
     made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved, "operations": OPERATIONS}
@@ -429,6 +433,24 @@ def _filter_added(request: Request) -> str | None:
 def _query(request: Request) -> list[tuple[str, str]]:
     """Return the parameters of a page, without those of the moment and the fragment."""
     return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment", PARAMETER} and v]
+
+
+@dataclass(frozen=True, slots=True)
+class _Go:
+    """The page that shows another moment, which is its parameter `name`, instead of a page."""
+
+    path: str
+    query: list[tuple[str, str]]
+    name: str = "at"
+
+    @classmethod
+    def of(cls, path: str, query: list[tuple[str, str]]) -> "_Go":
+        """Return a page itself; a transaction has one moment only, so it leads to the list of them."""
+        if path == "/transaction":
+            return cls("/log", [])
+        if path == "/compare":
+            return cls(path, [(name, given) for name, given in query if name != "after"], "after")
+        return cls(path, query)
 
 
 def _refusal(problem: models.ProblemJson, title: str) -> Context:

@@ -6,8 +6,10 @@ from typing import cast
 from uuid import uuid4
 
 import pytest
+from selenium import webdriver
 
 from auditlake.store.place import parse_url
+from tests.browser import started
 from tests.interleaved import Site
 from tests.server import Server
 
@@ -35,6 +37,13 @@ def make_site(
 
     yield make
     drop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Headless Chromium."""
+    with started(tmp_path_factory.mktemp("downloads")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

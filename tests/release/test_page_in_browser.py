@@ -1,32 +1,25 @@
 """The page in Chromium, as a person uses it: slider by mouse and keyboard, zoom, links, SQL's completion, undo script.
 
-Needs Debian's packages chromium and chromium-driver. The lake is the small one of tests.page.
+The lake is the small one of tests.page.
 """
 
 import re
-import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import Select
 
-from auditlake.lake.layout import Lake
-from auditlake.serve.access import Access, hosts_of
-from auditlake.serve.resources import Resources
-from auditlake.serve.server import Listen, bind, create_app
+from tests.browser import resize, serving, wait
 from tests.page import capture_transaction, write_lake
 
 _WIDTHS = ((1440, 900), (390, 844))
@@ -49,56 +42,8 @@ _PAGES = (
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of the small lake."""
-    with _serving(write_lake(tmp_path_factory.mktemp("browser") / "lake")) as found:
+    with serving(write_lake(tmp_path_factory.mktemp("browser") / "lake")) as found:
         yield found
-
-
-@contextmanager
-def _serving(lake: Lake) -> Iterator[str]:
-    """Serve a lake on a port of its own."""
-    bound = bind(Listen(port=0))
-    port = bound.getsockname()[1]
-    app = create_app(Resources(lake, UTC), Access(hosts_of("127.0.0.1", port, ())))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=lambda: server.run(sockets=[bound]), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
-    bound.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    """Headless Chromium."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("needs chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--force-device-scale-factor=1"):
-        options.add_argument(argument)
-    with started(options, driver) as found:
-        yield found
-
-
-@contextmanager
-def started(options: webdriver.ChromeOptions, driver: str) -> Iterator[webdriver.Chrome]:
-    """Start a browser, and end it."""
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        yield found
-    finally:
-        found.quit()
-
-
-def _resize(browser: webdriver.Chrome, width: int, height: int) -> None:
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def _wait(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
-    return WebDriverWait(browser, 10, 0.05).until(condition)
 
 
 def _errors(browser: webdriver.Chrome) -> list[Any]:
@@ -112,7 +57,7 @@ def _slider(browser: webdriver.Chrome) -> WebElement:
 
 def _wait_for(browser: webdriver.Chrome, lsn: str) -> None:
     """Wait until the address has the LSN."""
-    _wait(browser, lambda b: f"at={lsn.replace('/', '%2F')}" in b.current_url)
+    wait(browser, lambda b: f"at={lsn.replace('/', '%2F')}" in b.current_url)
 
 
 def _cells(browser: webdriver.Chrome) -> list[list[str]]:
@@ -125,10 +70,10 @@ def _cells(browser: webdriver.Chrome) -> list[list[str]]:
 @pytest.mark.parametrize("path", _PAGES)
 def test_pages_fit_and_have_no_errors(browser: webdriver.Chrome, url: str, path: str, width: int, height: int) -> None:
     """No error in the console (a violated policy is one), no page wider than the window, every control has a name."""
-    _resize(browser, width, height)
+    resize(browser, width, height)
     _errors(browser)
     browser.get(url + path)
-    _wait(browser, lambda b: b.execute_script("return document.readyState") == "complete")
+    wait(browser, lambda b: b.execute_script("return document.readyState") == "complete")
     assert _errors(browser) == []
     assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
     tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
@@ -143,7 +88,7 @@ def test_pages_fit_and_have_no_errors(browser: webdriver.Chrome, url: str, path:
 @pytest.mark.parametrize("path", _PAGES)
 def test_pages_keep_the_rules_of_wcag(browser: webdriver.Chrome, url: str, path: str, width: int, height: int) -> None:
     """By axe-core, levels A and AA, in light and in dark: contrast, names, roles, landmarks, order of headings."""
-    _resize(browser, width, height)
+    resize(browser, width, height)
     for scheme in ("light", "dark"):
         with _scheme(browser, scheme):
             browser.get(url + path)
@@ -180,7 +125,7 @@ def _scheme(browser: webdriver.Chrome, scheme: str) -> Iterator[None]:
 @pytest.mark.parametrize("path", _PAGES)
 def test_pages_are_walked_by_keyboard(browser: webdriver.Chrome, url: str, path: str) -> None:
     """Tab reaches every control once, in the order of the page, with a visible focus; none of them is a trap."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(url + path)
     browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     wanted = browser.execute_script(_TABBABLE)
@@ -212,7 +157,7 @@ return [Number(e.dataset.walk), ring && box.bottom > 0 && box.top < innerHeight,
 
 def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> None:
     """Arrow keys go to the next commit, Home to the first copies, End to the last commit; rows and address follow."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/rows?table=orders")
     for key, lsn, rows in (
         (Keys.HOME, "0/100", [["1", "a"], ["2", "''"]]),
@@ -232,17 +177,17 @@ def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> No
 
 def test_back_returns_from_moves_of_the_slider(browser: webdriver.Chrome, url: str) -> None:
     """Moves that follow each other closely are one step; the rows are those of the moment that Back leads to."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/rows?table=orders&at=0/300&sort=id")
     browser.execute_script("window.same = true")
     for key, lsn in ((Keys.HOME, "0/100"), (Keys.ARROW_RIGHT, "0/150")):
         _slider(browser).send_keys(key)
         _wait_for(browser, lsn)
     browser.back()
-    _wait(browser, lambda b: "at=0/300" in b.current_url and b.execute_script(_IDS) == ["1", "4"])
+    wait(browser, lambda b: "at=0/300" in b.current_url and b.execute_script(_IDS) == ["1", "4"])
     assert browser.find_element(By.ID, "moment-lsn").text == "0/300"
     browser.forward()
-    _wait(browser, lambda b: "at=0%2F150" in b.current_url and b.execute_script(_IDS) == ["1", "2"])
+    wait(browser, lambda b: "at=0%2F150" in b.current_url and b.execute_script(_IDS) == ["1", "2"])
     assert browser.execute_script("return window.same") is True
 
 
@@ -251,36 +196,36 @@ _IDS = "return [...document.querySelectorAll('.rows tbody tr')].map(row => row.c
 
 def test_the_slider_moves_by_mouse(browser: webdriver.Chrome, url: str) -> None:
     """A click at the left end is the first commit; the count of the tables follows."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/?at=0/300")
     slider = _slider(browser)
     ActionChains(browser).move_to_element_with_offset(slider, -slider.size["width"] // 2 + 2, 0).click().perform()
-    _wait(browser, lambda b: "at=0%2F150" in b.current_url)
+    wait(browser, lambda b: "at=0%2F150" in b.current_url)
     text = browser.find_element(By.CSS_SELECTOR, ".tables").text
     assert "its history begins at 0/180" in text
 
 
 def test_zoom_shows_a_part_of_the_time(browser: webdriver.Chrome, url: str) -> None:
     """Zooming in shortens the period of the chart, `All` shows the whole again."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/?at=0/250")
     whole = browser.find_element(By.ID, "ticks").text
     browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
-    _wait(browser, lambda b: b.find_element(By.ID, "ticks").text != whole)
+    wait(browser, lambda b: b.find_element(By.ID, "ticks").text != whole)
     browser.find_element(By.CSS_SELECTOR, "[data-zoom=all]").click()
-    _wait(browser, lambda b: b.find_element(By.ID, "ticks").text == whole)
+    wait(browser, lambda b: b.find_element(By.ID, "ticks").text == whole)
 
 
 def test_zoom_shows_the_time_around_the_moment(browser: webdriver.Chrome, url: str) -> None:
     """Before and after it, although it was near an end of the chart; there is no other way to move the chart."""
-    _resize(browser, *_WIDTHS[0])
+    resize(browser, *_WIDTHS[0])
     browser.get(f"{url}/?at=0/200")
     handle = browser.find_element(By.ID, "handle")
     assert _share(handle) < 20
     browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
-    _wait(browser, lambda _: _share(handle) > 40)
+    wait(browser, lambda _: _share(handle) > 40)
     browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
-    _wait(browser, lambda _: 45 < _share(handle) < 55)
+    wait(browser, lambda _: 45 < _share(handle) < 55)
 
 
 def _share(handle: WebElement) -> float:
@@ -292,7 +237,7 @@ def test_the_undo_script_is_shown(browser: webdriver.Chrome, url: str) -> None:
     """The button shows the script as text, and the next one copies it."""
     browser.get(f"{url}/compare?before=0/200&after=0/300&table=orders")
     browser.find_element(By.CSS_SELECTOR, "[data-undo]").click()
-    _wait(browser, lambda b: "begin isolation level" in b.find_element(By.ID, "script").text)
+    wait(browser, lambda b: "begin isolation level" in b.find_element(By.ID, "script").text)
     assert browser.find_element(By.ID, "copy").is_displayed()
 
 
@@ -301,17 +246,17 @@ def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
     browser.get(f"{url}/sql")
     area = browser.find_element(By.ID, "statement")
     area.send_keys("delete from cust")
-    _wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
+    wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
     area.send_keys(Keys.TAB)
     assert area.get_attribute("value") == "delete from customers"
     area.send_keys(Keys.CONTROL, Keys.ENTER)
-    _wait(browser, lambda b: "changes a lake" in b.find_element(By.ID, "sql-answer").text)
+    wait(browser, lambda b: "changes a lake" in b.find_element(By.ID, "sql-answer").text)
 
 
 @pytest.mark.parametrize(("width", "height"), _WIDTHS)
 def test_a_statement_is_painted(browser: webdriver.Chrome, url: str, width: int, height: int) -> None:
     """The colours are exactly below the text, also after a completion, and if it is longer than its field."""
-    _resize(browser, width, height)
+    resize(browser, width, height)
     browser.get(f"{url}/sql")
     area = browser.find_element(By.ID, "statement")
     area.send_keys("select note, 'it''s <b>' as \"as\", 1.5e3 -- from here\nfrom orders where note like '%x")
@@ -328,14 +273,14 @@ def test_a_statement_is_painted(browser: webdriver.Chrome, url: str, width: int,
     ]
     area.clear()
     area.send_keys("select count(*) from cust")
-    _wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
+    wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
     area.send_keys(Keys.TAB)
     assert browser.find_element(By.ID, "painted").get_attribute("textContent") == "select count(*) from customers\n"
     long = ", ".join(f"'{'x' * (n % 40)}' as a_column_{n}" for n in range(80))
     browser.execute_script("arguments[0].value = arguments[1]", area, f"select {long}")
     area.send_keys(Keys.CONTROL, Keys.END)
     area.send_keys(" ")
-    _wait(browser, lambda b: b.execute_script(_SAME_PLACE))
+    wait(browser, lambda b: b.execute_script(_SAME_PLACE))
 
 
 _PAINTED = "return [...document.querySelectorAll('#painted span')].map(each => [each.className, each.textContent])"
@@ -360,17 +305,17 @@ def test_a_failed_statement_leaves_no_earlier_answer(browser: webdriver.Chrome, 
     """Refused or cancelled, the place of the answer shows nothing else."""
     browser.get(f"{url}/sql")
     _statement(browser, "select note from orders where id = 1")
-    _wait(browser, lambda b: "\nc" in _answer(b))
+    wait(browser, lambda b: "\nc" in _answer(b))
     _statement(browser, "select * from nothing")
-    _wait(browser, lambda b: "nothing" in _answer(b))
+    wait(browser, lambda b: "nothing" in _answer(b))
     assert browser.find_elements(By.CSS_SELECTOR, "#sql-answer table") == []
     _statement(browser, "select note from orders where id = 1")
-    _wait(browser, lambda b: "\nc" in _answer(b))
+    wait(browser, lambda b: "\nc" in _answer(b))
     joined = " cross join ".join(f"orders o{n}" for n in range(24))
     _statement(browser, f"select sum(o0.id + o23.id) as n from {joined}")
-    _wait(browser, lambda b: b.find_element(By.ID, "cancel").is_displayed())
+    wait(browser, lambda b: b.find_element(By.ID, "cancel").is_displayed())
     browser.find_element(By.ID, "cancel").click()
-    _wait(browser, lambda b: b.find_element(By.ID, "sql-state").text == "cancelled")
+    wait(browser, lambda b: b.find_element(By.ID, "sql-state").text == "cancelled")
     assert _answer(browser) == ""
     assert not browser.find_element(By.ID, "cancel").is_displayed()
 
@@ -380,7 +325,7 @@ def test_two_columns_of_an_answer_are_drawn(browser: webdriver.Chrome, url: str)
     browser.get(f"{url}/sql")
     _statement(browser, "select note, price, id from orders for system_time all where id <= 4 order by price")
     chart = browser.find_element(By.ID, "chart")
-    _wait(browser, lambda _: chart.is_displayed())
+    wait(browser, lambda _: chart.is_displayed())
     chart.find_element(By.TAG_NAME, "summary").click()
     Select(browser.find_element(By.ID, "chart-of")).select_by_visible_text("price")
     titles = browser.execute_script(
@@ -394,7 +339,7 @@ def test_two_columns_of_an_answer_are_drawn(browser: webdriver.Chrome, url: str)
     assert heights[0] == pytest.approx(heights[-1] * 1.0 / 10.5, rel=0.02)
     assert browser.find_element(By.ID, "chart-note").text == "0 to 10.5; 1 row has no number"
     _statement(browser, "select count(*) as n from orders")
-    _wait(browser, lambda b: "2" in _answer(b) and not chart.is_displayed())
+    wait(browser, lambda b: "2" in _answer(b) and not chart.is_displayed())
 
 
 def test_statements_are_kept_in_the_browser(browser: webdriver.Chrome, url: str) -> None:
@@ -402,7 +347,7 @@ def test_statements_are_kept_in_the_browser(browser: webdriver.Chrome, url: str)
     browser.get(f"{url}/sql")
     browser.execute_script("localStorage.clear()")
     _statement(browser, "select 41 + 1 as n from orders limit 1")
-    _wait(browser, lambda b: "42" in _answer(b))
+    wait(browser, lambda b: "42" in _answer(b))
     assert "at=0%2F300" in str(browser.find_element(By.ID, "sql-link").get_attribute("href"))
     area = browser.find_element(By.ID, "statement")
     area.clear()
@@ -427,7 +372,7 @@ def test_a_refusal_leads_to_the_nearest_moment(browser: webdriver.Chrome, url: s
     """Its button shows the same page there."""
     browser.get(f"{url}/rows?table=orders&at=0/99")
     browser.find_element(By.PARTIAL_LINK_TEXT, "First known after: 0/100").click()
-    _wait(browser, lambda b: len(_cells(b)) == 2)
+    wait(browser, lambda b: len(_cells(b)) == 2)
     assert "at=0%2F100" in browser.current_url
 
 
@@ -435,7 +380,7 @@ def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
     """The script of a value is text, after the page was loaded and after the slider has replaced its main part."""
     browser.get(f"{url}/rows?table=hostile")
     _slider(browser).send_keys(Keys.HOME)
-    _wait(browser, lambda b: "at=0%2F100" in b.current_url)
+    wait(browser, lambda b: "at=0%2F100" in b.current_url)
     assert "<script>alert(1)</script>" in browser.find_element(By.CSS_SELECTOR, ".rows").text
     assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
 
@@ -443,19 +388,19 @@ def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
 def test_newer_commits_are_announced_and_followed(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """A page of the latest state says how many there are, and shows them on request or by itself."""
     lake = write_lake(tmp_path / "lake")
-    with _serving(lake) as url:
+    with serving(lake) as url:
         browser.get(f"{url}/rows?table=orders&sort=id")
         browser.execute_script("window.same = true")
         assert len(_cells(browser)) == 2
         capture_transaction(lake, 0x500)  # which completes the one at 0x400
         newer = browser.find_element(By.ID, "newer")
-        _wait(browser, lambda _: newer.text == "2 newer commits: show")
+        wait(browser, lambda _: newer.text == "2 newer commits: show")
         newer.click()
-        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
+        wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
         assert not any(row[0] == "4" for row in _cells(browser))
         browser.find_element(By.ID, "follow").click()
         capture_transaction(lake, 0x600)
-        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/600")
+        wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/600")
         assert browser.execute_script("return window.same") is True
         assert not newer.is_displayed()
 
@@ -463,13 +408,13 @@ def test_newer_commits_are_announced_and_followed(browser: webdriver.Chrome, tmp
 def test_live_shows_a_transaction_when_it_is_captured(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """The list of transactions and the moment follow, without a reload."""
     lake = write_lake(tmp_path / "lake")
-    with _serving(lake) as url:
+    with serving(lake) as url:
         browser.get(f"{url}/log")
         browser.execute_script("window.same = true")
         browser.find_element(By.ID, "live").click()
         time.sleep(1)
         capture_transaction(lake, 0x500)
-        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
+        wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
         assert browser.find_element(By.CSS_SELECTOR, ".transactions .lsn").text == "0/500"
         assert browser.execute_script("return window.same")
         assert browser.find_element(By.ID, "live").get_attribute("aria-pressed") == "true"

@@ -56,6 +56,7 @@ async function show(url, { push = false } = {}) {
     const moment = response.headers.get("x-moment");
     if (moment && response.status === 200) setMoment(JSON.parse(moment));
     remember(url, push);
+    fixAddress();
     ready();
   } catch (error) {
     if (error.name !== "AbortError") announce("The server cannot be reached.");
@@ -63,6 +64,18 @@ async function show(url, { push = false } = {}) {
     clearTimeout(busy);
     if (running === mine) { running = null; main.removeAttribute("aria-busy"); }
   }
+}
+
+// A time or -2h in the address would not mean the same to everyone who gets the link, nor later.
+function fixAddress() {
+  if (!section || section.dataset.now === "true" || main.querySelector("[role=alert]")) return;
+  const url = new URL(location.href);
+  const before = main.querySelector("[data-before]")?.dataset.before;
+  for (const [name, lsn] of [["at", section.dataset.lsn], ["after", section.dataset.lsn], ["before", before]]) {
+    const asked = url.searchParams.get(name);
+    if (lsn && asked && asked !== lsn) url.searchParams.set(name, lsn);
+  }
+  history.replaceState(null, "", url);
 }
 
 function setMoment(at) {
@@ -112,6 +125,20 @@ function toMicros(iso) {
   if (!iso) return null;
   const [whole, fraction = ""] = iso.replace("Z", "").split(".");
   return Date.parse(`${whole}Z`) * 1000 + Number(fraction.padEnd(6, "0").slice(0, 6));
+}
+
+// A statement that is edited stays when a moment is entered.
+function keepEdited() {
+  const go = section.querySelector(".go");
+  const shown = (event, at) => {
+    if (!main.querySelector("[data-fixed]")) return;
+    event.preventDefault();
+    const url = new URL(location.href);
+    if (at) url.searchParams.set("at", at); else url.searchParams.delete("at");
+    show(url, { push: true });
+  };
+  go.addEventListener("submit", (event) => shown(event, document.getElementById("at").value.trim()));
+  document.getElementById("to-now").addEventListener("click", (event) => shown(event, ""));
 }
 
 // --- The timeline ----------------------------------------------------------------------------------------------------
@@ -702,7 +729,7 @@ function readyLive() {
 
 const shownPath = location.pathname;
 const timeline = section ? new Timeline() : null;
-if (timeline) watchForNewer();
+if (timeline) { fixAddress(); keepEdited(); watchForNewer(); }
 addEventListener("popstate", () => {
   moved = -Infinity;
   if (location.pathname === shownPath && !main.querySelector("[data-fixed]")) show(location.href);

@@ -186,6 +186,27 @@ def test_the_log_is_paged(page: Page) -> None:
     assert page.json("log", at="0/200", since="0/200")["transactions"][0]["lsn"] == "0/200"
 
 
+@pytest.mark.parametrize(
+    ("asked", "lsns"),
+    [
+        ({"op": "delete"}, ["0/300", "0/200"]),
+        ({"op": "insert"}, ["0/250", "0/200"]),
+        ({"op": "insert", "table": "customers"}, []),
+        ({"op": "update", "table": "customers"}, ["0/250"]),
+        ({"op": "delete", "table": "orders", "since": "0/201"}, ["0/300"]),
+        ({"table": ["orders", "customers"]}, ["0/250"]),
+        ({"table": ["orders", ""]}, ["0/300", "0/250", "0/200", "0/150"]),
+        ({"table": ["customers", "hostile"]}, []),
+        ({"op": "insert", "table": ["orders", "customers"]}, ["0/250"]),
+    ],
+)
+def test_the_log_is_filtered_by_operation_and_tables(page: Page, asked: dict[str, Any], lsns: list[str]) -> None:
+    """The operation is one on the tables named; of several tables, a transaction changed each."""
+    assert [each["lsn"] for each in page.json("log", **asked)["transactions"]] == lsns
+    html = page.get("/log", **asked).text
+    assert ("passes these filters" in html) == (not lsns)
+
+
 def test_two_moments_are_compared_and_undone(page: Page) -> None:
     """From 0/200 to 0/300: order 1 modified, 3 removed, 4 added; the script goes back."""
     tables = page.json("compare", before="0/200", after="0/300")["tables"]

@@ -138,6 +138,13 @@ def test_transactions_of_other_tables_are_not_known(page: Page) -> None:
         refused = _ask(page, "carl", f"/api/v1/transaction?transaction={name}")
         assert refused.status_code == 422
         assert "no transaction" in refused.json()["error"]
+    for op, user, lsns in (
+        ("insert", "carl", []),
+        ("update", "carl", ["0/250"]),
+        ("insert", "ann", ["0/250", "0/200"]),
+    ):
+        found = _ask(page, user, f"/api/v1/log?op={op}").json()["transactions"]
+        assert [each["lsn"] for each in found] == lsns
     compared = _ask(page, "carl", "/api/v1/compare?before=0/200").json()
     assert [table["table"] for table in compared["tables"]] == ["public.customers"]
 

@@ -108,6 +108,24 @@ def test_a_refused_comparison_offers_its_own_moments(page: Page) -> None:
     assert page.ask("GET", unescape(link)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "kept", "name", "now"),
+    [
+        ("/rows?table=orders&sort=id&at=0/200", {"table": "orders", "sort": "id"}, "at", "/rows?table=orders&sort=id"),
+        ("/compare?before=0/150&after=0/200", {"before": "0/150"}, "after", "/compare?before=0%2F150"),
+        ("/transaction?transaction=0/250&at=0/250", {}, "at", "/log?"),
+    ],
+)
+def test_another_moment_can_be_entered(page: Page, path: str, kept: dict[str, str], name: str, now: str) -> None:
+    """It is the second one of a comparison; from a transaction it leads to the list of them."""
+    html = page.ask("GET", path).text
+    form = html.split('<form class="go"')[1].split("</form>")[0]
+    assert f'action="{now.partition("?")[0]}"' in form
+    assert dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form)) == kept
+    assert f'<input id="at" name="{name}"' in form
+    assert f'<a id="to-now" class="button" href="{now}"' in unescape(html)
+
+
 def test_an_error_is_a_page(page: Page) -> None:
     """With its message and hint, and the timeline to choose another moment."""
     response = page.get("/rows", table="orders", at="0/99")

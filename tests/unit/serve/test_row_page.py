@@ -102,6 +102,8 @@ def test_what_is_unknown_has_its_place(tmp_path: Path) -> None:
     assert places == sorted(places)
     assert places[-1] < html.rindex(">0/150<")
     assert "shaded: 2 stretches with unknown changes" in html
+    assert 'href="/row?table=orders&amp;key=1&amp;at=0%2F1F0"' in html
+    assert "public.orders: from" in page.get("/transaction", transaction="0/150").text
     assert "shaded" not in page.get("/rows", table="customers").text
 
 
