@@ -1,4 +1,6 @@
-"""Fold of a tail: read its changes, and the open versions if needed, in the columns at its end, and fold them.
+"""Fold of a tail in Spark, and its overlay on a history: the versions after it.
+
+`fold_tail` reads the changes, and the open versions if needed, in the columns at the end of the tail, and folds them.
 
 The shapes of a tail's changes and of its history may be older than the columns at its end (`schema.evolution` decides
 which columns a tail adds). A row that existed when a column was added has the same value in it as in PostgreSQL: the
@@ -8,7 +10,8 @@ column's *missing value* (`schema.missing_values`), until the row is changed. He
   2. Open versions of the history get the missing value.
   3. A version closed before the column existed never showed it: the column is NULL there.
 
-Builds plans only; Spark runs them when the result is written (`merge`) or read (`query.as_of`).
+Builds plans only; Spark runs them when the result is written (`merge`) or read (`query.as_of`). `audit.overlay` is the
+same in DuckDB.
 """
 
 from __future__ import annotations  # types of Spark are imported for mypy only
@@ -18,9 +21,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from auditlake.apply import keys, typed_values
-from auditlake.apply.fold import Folded, fold, needs_open_versions
+from auditlake.apply.fold import BROADCAST_ROWS, Folded, fold, needs_open_versions
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.tails import FOLDED_OPS, Tail
+from auditlake.fold.net import ENDS
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lake.history_rows import read_rows
@@ -53,6 +57,28 @@ def fold_tail(spark: SparkSession, tail: Tail, open_versions: DataFrame | None =
         before = history_in_shape(versions, tail)
     folded = fold(changes, before, tail.columns, tail.shape)
     return replace(folded, rows=null_before_added(folded.rows, tail.added), added=tail.added)
+
+
+def overlay(history: DataFrame, folded: Folded | None, tail: Tail) -> DataFrame:
+    """Return the versions after a tail, from all before it; `folded` is None if none of it can be folded."""
+    is_open = F.col("_part") == OPEN_PART
+    opened = overlay_open(history.where(is_open), folded, tail)
+    return history_in_shape(history.where(~is_open), tail).unionByName(opened, allowMissingColumns=True)
+
+
+def overlay_open(open_versions: DataFrame, folded: Folded | None, tail: Tail) -> DataFrame:
+    """Return the versions that were open before a tail, those that it closes with their ends, and its new ones."""
+    rows = history_in_shape(open_versions, tail)
+    if folded is None or tail.shape is None:
+        return rows
+    closes = F.broadcast(folded.closes) if tail.shape.rows <= BROADCAST_ROWS else folded.closes
+    joined = rows.alias("h").join(closes.alias("c"), on=F.expr(keys.same(tail.columns, "h", "c")), how="left")
+    ended = [
+        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
+        for name in rows.columns
+    ]
+    versions = null_before_added(joined.select(*ended), tail.added)
+    return versions.unionByName(folded.versions, allowMissingColumns=True)
 
 
 def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:

@@ -18,15 +18,13 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply import keys
 from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
-from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
+from auditlake.apply.tail_fold import fold_tail, overlay, overlay_open
 from auditlake.apply.tails import Tail
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile
 from auditlake.errors import NotAnswerable
-from auditlake.fold.net import ENDS
 from auditlake.lake.history import OPEN_PART, STORED_PERIOD, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows
@@ -37,25 +35,6 @@ from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state, some_as_of
-
-
-def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
-    """Return the history with the fold applied: its closes to the open versions, and its new versions."""
-    is_open = F.col("_part") == OPEN_PART
-    overlaid = overlay_open(history.where(is_open), folded, columns)
-    return history.where(~is_open).unionByName(overlaid, allowMissingColumns=True)
-
-
-def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
-    """Return the open versions with the closes of the fold applied, and its new versions."""
-    closes = F.broadcast(folded.closes).alias("c")
-    still_open = open_versions.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
-    ended = [
-        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
-        for name in open_versions.columns
-    ]
-    return still_open.select(*ended).unionByName(folded.versions, allowMissingColumns=True)
-
 
 # `read_rows` joins deletion vectors by file name and row index; for millions of marked rows Delta's reader is faster.
 _MARKED_ROWS = 1_000_000
@@ -83,22 +62,17 @@ def read_selection(spark: SparkSession, table: HistoryTable, selection: Selectio
             assert_never(selection)
 
 
-def _fold(spark: SparkSession, tail: Tail | None) -> Folded | None:
+def _fold(spark: SparkSession, tail: Tail) -> Folded | None:
     """Fold a tail; a large one into many partitions, because answers are fetched a partition at a time into memory."""
-    folded = None if tail is None else fold_tail(spark, tail)
-    if tail is None or folded is None or tail.held_bytes <= WINDOW_BYTES:
+    folded = fold_tail(spark, tail)
+    if folded is None or tail.held_bytes <= WINDOW_BYTES:
         return folded
     return replace(folded, rows=folded.rows.repartition(-(-tail.held_bytes // _PARTITION_BYTES)))
 
 
 def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
     rows = _rows(spark, table, find_files(table), lambda _: True)
-    folded = _fold(spark, tail)
-    if tail is None:
-        return rows
-    if folded is None:
-        return history_in_shape(rows, tail)
-    return null_before_added(overlay(history_in_shape(rows, tail), folded, tail.columns), tail.added)
+    return rows if tail is None else overlay(rows, _fold(spark, tail), tail)
 
 
 def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
@@ -106,12 +80,7 @@ def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None
         return _state_in_history(spark, table, lsn)
     # At the position or later: every closed version has ended and every open one has begun.
     rows = _rows(spark, table, find_files(table), is_open).where(_IS_OPEN)
-    folded = _fold(spark, tail)
-    if tail is None:
-        return rows
-    if folded is None:
-        return history_in_shape(rows, tail)
-    return overlay_open(history_in_shape(rows, tail), folded, tail.columns).where(as_of_sql(lsn))
+    return rows if tail is None else overlay_open(rows, _fold(spark, tail), tail).where(as_of_sql(lsn))
 
 
 def _state_in_history(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> DataFrame:

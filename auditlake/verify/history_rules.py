@@ -30,9 +30,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typed_values
-from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
-from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added, without_raw
+from auditlake.apply.tail_fold import fold_tail, overlay, without_raw
 from auditlake.apply.tails import Log, Tail, find_tails
 from auditlake.fold.net import ENDS
 from auditlake.fold.open_versions import key_of
@@ -137,7 +136,8 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
     while (tail := _next_tail(lake, log, table, at)) is not None:
         if (reason := _not_folded(session, lake, tail)) is not None:
             return TableReport(str(table.name), reason=reason)
-        rows, columns, at = _folded_onto(session, rows, tail), tail.columns, tail.upto
+        folded = fold_tail(session, tail, rows.where("_to_lsn is null"))
+        rows, columns, at = overlay(rows, folded, tail), tail.columns, tail.upto
         if not tail.is_cut:
             break
         rows = rows.localCheckpoint()  # each pass reads its rows twice
@@ -162,18 +162,6 @@ def _not_folded(session: SparkSession, lake: Lake, tail: Tail) -> str | None:
     return None
 
 
-def _folded_onto(session: SparkSession, rows: DataFrame, tail: Tail) -> DataFrame:
-    """Plan the versions after a tail from all versions before it."""
-    opened, closed = rows.where("_to_lsn is null"), rows.where("_to_lsn is not null")
-    folded = fold_tail(session, tail, opened)
-    if folded is None:
-        return history_in_shape(rows, tail)
-    here = _ended(history_in_shape(opened, tail), folded, tail.columns)
-    parts = (history_in_shape(closed, tail), folded.versions)
-    after = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts, here)
-    return null_before_added(after, tail.added)
-
-
 def _identified_since(table: HistoryTable, base: Lsn, columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns with the key flag of every column that was part of the key since an LSN.
 
@@ -189,17 +177,6 @@ def _as_begun(rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
     kinds = dict(PERIOD_COLUMNS)
     period = [F.lit(None).cast(kinds[n]).alias(n) if n in ENDS else F.col(n) for n in _PERIOD if n != "_part"]
     return rows.select(*(keys.source(c.stored) for c in columns), *period, F.lit(OPEN_PART).alias("_part"))
-
-
-def _ended(rows: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
-    """Close the versions that the fold closes, like `overlay`, but without collecting all ends in the driver."""
-    closes = folded.closes.alias("c")
-    joined = rows.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
-    closed = [
-        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
-        for name in rows.columns
-    ]
-    return joined.select(*closed)
 
 
 def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column]) -> DataFrame:

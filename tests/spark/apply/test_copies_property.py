@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
-from auditlake.apply.tail_fold import fold_tail
+from auditlake.apply.tail_fold import fold_tail, overlay
 from auditlake.apply.tails import TailShape, find_tails, open_log
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.query.as_of import overlay
 from auditlake.spark.planning import read_version
 from tests import model
 from tests.random_seeds import random_seeds
@@ -165,7 +164,7 @@ def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: Copies, *
         folded = fold_tail(spark, replace(tail, shape=TailShape.anything(tail.shape.rows, NO_KEY)))
         assert folded is not None
         before = read_version(spark, str(table.path), table.delta_version)
-        _same(expected, versions_in(overlay(before, folded, NO_KEY)))
+        _same(expected, versions_in(overlay(before, folded, tail)))
     apply_as(spark, lake, upto, Plan.MERGE if overlaid else Plan.REPLACE)
     after = the_history(lake)
     _same(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))

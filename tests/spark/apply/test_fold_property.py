@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
-from auditlake.apply.tail_fold import fold_tail
+from auditlake.apply.tail_fold import fold_tail, overlay
 from auditlake.apply.tails import TailShape
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.query.as_of import overlay
 from auditlake.spark.planning import read_version
 from tests import model
 from tests.random_seeds import random_seeds
@@ -187,7 +186,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     folded = fold_tail(spark, tail)
     assert folded is not None
     before = read_version(spark, str(table.path), table.delta_version)
-    same_versions(expected, versions_in(overlay(before, folded, COLUMNS)))
+    same_versions(expected, versions_in(overlay(before, folded, tail)))
 
     twin = Lake(lake.root.with_name(f"{lake.root.name}-{upto}"))
     if table.position > SNAPSHOT_LSN:  # only once, too
