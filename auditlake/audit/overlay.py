@@ -81,20 +81,29 @@ class _Folded:
         """Return SQL that compares the key of the rows `h` with that of `closes` or `edges`."""
         return same_key(self.key, other) or " and ".join(f"h.{name} = {other}.{name}" for name in BEGIN)
 
+    def may_end(self, file: DataFile) -> bool:
+        """Return whether a file may have versions that end."""
+        return is_open(file) and self._may_have_closed(file)
+
     @cached_property
-    def may_end(self) -> Callable[[DataFile], bool]:
-        """A condition: the file may have versions that end."""
+    def _may_have_closed(self) -> Callable[[DataFile], bool]:
         return may_have_key_of(self._stored_keys(self.closes), self.key)
 
     def _stored_keys(self, keys: pa.Table) -> pa.Table:
         places = {column.stored: f"k{n}" for n, column in enumerate(self.key)} or {name: name for name in BEGIN}
         return pa.table({stored: keys[name] for stored, name in places.items()})
 
-    def ended(self, connection: "DuckDBPyConnection", rows: str) -> str:
-        """Return a query of open versions in the columns at the end of the tail, with their ends."""
-        ends = ", ".join(f"g.{name} as {name}" for name in _ENDS)
+    def ended(self, connection: "DuckDBPyConnection", rows: str, names: Collection[str]) -> str:
+        """Return a query of open versions in the columns at the end of the tail, with their ends.
+
+        `rows` is a query of open versions of the history in the columns `names`, which may lack those of the period.
+        """
+        given, lacking = ([n for n in _ENDS if (n in names) == is_given] for is_given in (True, False))
+        replaced = f" replace ({', '.join(f'g.{name} as {name}' for name in given)})" if given else ""
+        shown = ", ".join([f"h.*{replaced}", *(f"g.{name}" for name in lacking)])
         gone = register(connection, self.closes)
-        return f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
+        rows = f"select {shown} from ({rows}) h left join {gone} g on {self.same('g')}"
+        return in_shape(connection, rows, [*names, *_ENDS], self.followed)
 
     def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
         """Check that the versions that end are open, once each, and that none is open of a key that is born.
@@ -152,7 +161,7 @@ class Overlay:
         return self.which(lambda file: any(self._may_have(file, bounds) for bounds in alternatives))
 
     def _may_have(self, file: DataFile, bounds: Mapping[str, Bound]) -> bool:
-        may_end = self.folded is not None and is_open(file)
+        may_end = self.folded is not None and self.folded.may_end(file)
         return may_have(file, {name: bound for name, bound in bounds.items() if not (may_end and name in ENDS)})
 
     def valid_at(self, *lsns: Lsn) -> Self:
@@ -176,12 +185,8 @@ class Overlay:
         """Return a query of the versions, in all columns."""
         if self.folded is None:
             return self.files.sql(connection)
-        closed, parts = self.files.which(lambda file: not is_open(file)), self._open_parts(connection, self.folded)
-        if closed.files:
-            parts.append(files_in_shape(connection, closed, self.folded.followed, is_open=False))
-        return " union all by name ".join(
-            [f"from {register(connection, self.folded.begun(self.wanted, None))}", *parts]
-        )
+        begun = register(connection, self.folded.begun(self.wanted, None))
+        return " union all by name ".join([f"from {begun}", *self._parts(connection, self.folded, self.files)])
 
     def open_rows(self, connection: "DuckDBPyConnection", shown: str, only: Container[str], held: str | None) -> str:
         """Return a query of the open versions of a folded tail, for cells that need these columns, by stored name.
@@ -192,20 +197,21 @@ class Overlay:
         assert self.folded is not None  # noqa: S101 - the caller has seen it
         begun = self.folded.begun(lambda net: pc.is_null(net["_to_lsn"]), only)
         if held is None or not self.folded.key:
-            parts = self._open_parts(connection, self.folded)
+            parts = [*self._parts(connection, self.folded, self.files.which(is_open))]
         else:
-            names = connection.sql(f"from {held} limit 0").columns
-            rows = in_shape(connection, f"from {held}", names, self.folded.followed)
-            parts = [self.folded.ended(connection, rows)]
+            parts = [self.folded.ended(connection, f"from {held}", connection.sql(f"from {held} limit 0").columns)]
         parts.append(f"from {register(connection, begun)}")
         return " union all ".join(f"select {shown} from ({part}) h where _to_lsn is null" for part in parts)
 
-    def _open_parts(self, connection: "DuckDBPyConnection", folded: _Folded) -> list[str]:
-        """Return queries of the versions that were open before the tail."""
-        opened, followed = self.files.which(is_open), folded.followed
-        stay, end = opened.which(lambda file: not folded.may_end(file)), opened.which(folded.may_end)
-        parts = [files_in_shape(connection, stay, followed)] if stay.files else []
-        return parts + ([folded.ended(connection, files_in_shape(connection, end, followed))] if end.files else [])
+    @staticmethod
+    def _parts(connection: "DuckDBPyConnection", folded: _Folded, files: TableFiles) -> Iterator[str]:
+        """Yield queries of the versions in files from before the tail."""
+        end, stay = files.which(folded.may_end), files.which(lambda file: not folded.may_end(file))
+        if stay.files:
+            yield files_in_shape(connection, stay, folded.followed)
+        if end.files:
+            end.fetch()
+            yield folded.ended(connection, end.sql(connection), end.types)
 
 
 def _valid_at(net: pa.Table, lsns: Collection[Lsn]) -> pa.Array:

@@ -172,8 +172,10 @@ def versions_query(
     _files(table)
     if upto > table.position and reader.changes is not None:
         _check_key(reader, table, upto)
-    shown = [*map(quoted, columns), *STORED_PERIOD]
-    return f"select {', '.join(shown)} from ({overlaid(reader, table, upto).sql(connection)})"
+    overlay = overlaid(reader, table, upto)
+    types = _types(overlay.table)
+    shown = [*(_cell(column, types.get(column.stored)) for column in columns), *STORED_PERIOD]
+    return f"select {', '.join(shown)} from ({overlay.sql(connection)})"
 
 
 def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:

@@ -297,47 +297,36 @@ class Fold:
         return rows
 
 
-def files_in_shape(
-    connection: "DuckDBPyConnection", files: TableFiles, followed: Followed, *, is_open: bool = True
-) -> str:
+def files_in_shape(connection: "DuckDBPyConnection", files: TableFiles, followed: Followed) -> str:
     """Return `in_shape` of the rows of files."""
     files.fetch()
-    return in_shape(connection, files.sql(connection), files.types, followed, is_open=is_open)
+    return in_shape(connection, files.sql(connection), files.types, followed)
 
 
-def in_shape(
-    connection: "DuckDBPyConnection", rows: str, names: Container[str], followed: Followed, *, is_open: bool = True
-) -> str:
+def in_shape(connection: "DuckDBPyConnection", rows: str, names: Container[str], followed: Followed) -> str:
     """Return a query, without WHERE, of versions from before a tail in the columns at its end.
 
-    `rows` is a query of versions in the columns `names`; others are NULL. Open versions have the missing values of
-    added columns.
+    `rows` is a query of versions in the columns `names`; others are NULL. Versions that did not end before a column was
+    added have its missing value.
     """
-    added = followed.added if is_open else ()
-    missing = {addition.column.stored: pa.array([addition.missing], pa.string()) for addition in added}
-    cells, raws = [], dict[str, str]()
+    missing = {addition.column.stored: addition for addition in followed.added}
+    cells, raw = [], _RAW
     for column in followed.physical:
         name, kind = quoted(column), sql_type(column)
-        if column.stored in missing:
-            texts = missing[column.stored]
-            value = register(connection, pa.table({"x": typed_values(texts, type_of(column))}))
-            cells.append(f"cast((select x from {value}) as {kind}) as {name}")
-            if (text := outside(texts, type_of(column))[0].as_py()) is not None:
-                raws[column.stored] = text
-        else:
+        if (addition := missing.get(column.stored)) is None:
             cells.append(f"cast({name if column.stored in names else 'null'} as {kind}) as {name}")
+            continue
+        texts = pa.array([addition.missing], pa.string())
+        had = f"(_to_lsn is null or _to_lsn >= {addition.since:d})" if "_to_lsn" in names else "true"
+        value = register(connection, pa.table({"x": typed_values(texts, type_of(column))}))
+        cells.append(f"cast(case when {had} then (select x from {value}) end as {kind}) as {name}")
+        if (text := outside(texts, type_of(column))[0].as_py()) is not None:
+            entry = f"map([{standard_literal(column.stored)}], [{standard_literal(text)}])"
+            raw = f"if({had}, map_concat(coalesce({raw}, map()), {entry}), {raw})"
     for name, _ in PERIOD_COLUMNS:
         if name != "_part":
-            cells.append(_with_entries(raws) if name == _RAW else name if name in names else f"null as {name}")
+            cells.append(f"{raw} as {_RAW}" if name == _RAW else name if name in names else f"null as {name}")
     return f"select {', '.join(cells)} from ({rows})"
-
-
-def _with_entries(texts: Mapping[str, str]) -> str:
-    """Return SQL of `_raw` with these entries."""
-    if not texts:
-        return _RAW
-    names, values = (", ".join(map(standard_literal, each)) for each in (texts, texts.values()))
-    return f"map_concat(coalesce({_RAW}, map()), map([{names}], [{values}])) as {_RAW}"
 
 
 def _without_entry(raw: pa.Array, name: str, gone: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ import pytest
 
 import auditlake
 from auditlake.apply.apply import apply_pending
+from auditlake.lake.layout import Lake
 from auditlake.temporal.moments import read_known
 from tests import oracle
 from tests.capture_lake import make_lake
@@ -60,9 +61,15 @@ def _without_spark() -> NoReturn:
     pytest.fail("Spark was started")
 
 
+def _versions(lake: Lake) -> list[str]:
+    """Return the versions of the table with a key, with those of changes that are not applied."""
+    question = "select * from public.keyed for system_time all"
+    return sorted(map(repr, auditlake.Lake(lake.root).sql(question, dialect="spark")))
+
+
 @pytest.mark.parametrize("applied", [1, 8], ids=lambda every: f"every-{every}")
 def test_histories_equal_postgresql_without_spark(database: str, tmp_path: Path, applied: int) -> None:
-    """Every state between changes, applied after each of them, after some, and all at once."""
+    """Every state between changes, applied after each of them and all at once; and all versions before and after."""
     execute(database, *_SCHEMA)
     install_trigger(database)
     lake = make_lake(database, tmp_path / "lake")
@@ -72,8 +79,10 @@ def test_histories_equal_postgresql_without_spark(database: str, tmp_path: Path,
         bag = "bag" if number < 7 else "sack"
         moments.append(oracle.take_moment(database, ["keyed", bag]))
         capture(database, lake)
+        versions = _versions(lake)
         if number % applied == 0 or number == len(_CHANGES):
             apply_pending(_without_spark, lake)
+            assert _versions(lake) == versions
     assert not read_known(lake).parked
     for moment in moments:
         for name, rows in moment.states.items():

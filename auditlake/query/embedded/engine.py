@@ -5,8 +5,8 @@
 3. If an expression can fail on a row, the whole answer is held before its first row is shown: a failure, such as an
    overflow, sends the statement to Spark, which reports it. So does an answer that is too large to be held.
 
-Sent to Spark as well: `auditlake.relations`, `exact_text`, views that a script defines, versions of a table whose
-columns change in its tail, a large tail, long rows, and every statement if a setting changes what Spark SQL means.
+Sent to Spark as well: `auditlake.relations`, `exact_text`, views that a script defines, a large tail, long rows, and
+every statement if a setting changes what Spark SQL means.
 """
 
 import json
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import Token, TokenType
 
-from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import Reading, state_query, versions_query
@@ -161,15 +160,11 @@ def columns_of(query: PreparedQuery, table: HistoryTable, selection: Selection) 
         raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
     columns, names = query.tails.columns_shown(table, selection)
     if not isinstance(selection, State):
-        _check_versions(table, tail, columns, names)
+        _check_versions(table, columns, names)
     return [(column, names[column.stored]) for column in columns]
 
 
-def _check_versions(
-    table: HistoryTable, tail: Tail | None, columns: Sequence[Column], names: Mapping[str, str]
-) -> None:
-    if tail is not None and (tail.shape is None or tail.added or tuple(columns) != table.columns):
-        raise NotEmbedded(f"versions of {table.name}, whose columns change in what is not applied yet")
+def _check_versions(table: HistoryTable, columns: Sequence[Column], names: Mapping[str, str]) -> None:
     if any(type_of(each).may_not_fit and names[each.stored] != each.stored for each in columns):
         raise NotEmbedded(f"versions of {table.name}, which has renamed columns")
     if any(has_padded_elements(each.type_oid) for each in columns):

@@ -29,11 +29,12 @@ from auditlake.query.engine_choice import Engines
 from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.schema.missing_values import AddedLog, Existing
 from auditlake.store.files import remove_folder
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
 from tests.random_sql import write_lake as write_random_lake
 from tests.s3_server import chosen_lake
-from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
+from tests.small_lake import ORDER_COLUMNS, ORDERS, T0, T0_US, version, write_history, write_log, write_small_lake
 
 _OWN = [("auditlake", name.table) for name in SYSTEM_TABLES]
 
@@ -135,6 +136,53 @@ def test_an_answer_is_that_of_spark(lake: Lake, sql: str, as_of: str | None, row
     """Expected by hand."""
     found = _ask(lake, sql, as_of)[1]
     assert found == rows or ("order by" not in sql and sorted(found, key=repr) == rows)
+
+
+def _add_columns(lake: Lake) -> None:
+    """Add two columns to orders at 0x600, whose missing values are 'x' and infinity; one row is changed before."""
+    columns = (*ORDER_COLUMNS, Column("extra", 25, -1, key=False), Column("far", 1082, -1, key=False))
+    reshaped = Relation(1, ORDERS, ReplicaIdentity.DEFAULT, columns)
+    relations = RelationsLog(lake)
+    number = relations.register(reshaped, Lsn(0x600))
+    relations.flush()
+    versions = [(Lsn(0x150), Relation(1, ORDERS, ReplicaIdentity.DEFAULT, ORDER_COLUMNS)), (Lsn(0x600), reshaped)]
+    AddedLog(lake, lambda _: [Existing("x"), Existing("infinity")]).resolve(versions, frozenset({1}))
+    at = "2026-01-01 12:00:00.25+00"
+    common = {"xid": 90, "time": T0, "schema": ORDERS.schema, "table": ORDERS.table}
+    changes = [
+        {"lsn": 0x500, "ordinal": 0, "op": "update", "relation": 1, "new": ["1", "d", None, at]},
+        {
+            "lsn": 0x600,
+            "ordinal": 0,
+            "op": "insert",
+            "relation": number,
+            "new": ["6", "e", None, at, "y", "2026-01-02"],
+        },
+    ]
+    log = [
+        {"lsn": n, "end_lsn": n, "xid": 90, "time": T0, "time_mono": T0, "tables": [str(ORDERS)]}
+        for n in (0x500, 0x600)
+    ]
+    write_log(lake, log, [each | common for each in changes], acknowledged_lsn=0x608, current_us=T0_US + 200_000_000)
+
+
+def test_versions_have_the_columns_that_a_tail_adds(tmp_path: Path) -> None:
+    """Versions that ended before had none; those that were open then have the missing value."""
+    lake = write_small_lake(tmp_path / "lake")
+    _add_columns(lake)
+    sql = "select id, note, extra, far, _from_lsn, _to_lsn, _raw from orders for system_time all order by id, _from_lsn"
+    raw = {"far": "infinity"}
+    assert [(*row[:6], dict(row[6] or ())) for row in _ask(lake, sql)[1]] == [
+        (1, "a", None, None, 0x100, 0x150, {}),
+        (1, "b", None, None, 0x150, 0x250, {}),
+        (1, "c", None, None, 0x250, 0x500, {}),
+        (1, "d", "x", None, 0x500, None, raw),
+        (2, "", None, None, 0x100, 0x200, {}),
+        (3, None, None, None, 0x200, 0x300, {}),
+        (4, "new", "x", None, 0x250, None, raw),
+        (5, "half", "x", None, 0x400, None, raw),
+        (6, "e", "y", date(2026, 1, 2), 0x600, None, {}),
+    ]
 
 
 @pytest.mark.parametrize(
