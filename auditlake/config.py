@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -32,6 +32,7 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
 from auditlake.engine import Engine
@@ -51,6 +52,8 @@ _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
+_WEB = ("https://", "http://")
+_PRINTABLE = re.compile(r"[!-~]+")
 _DATABASES = ("postgresql://", "postgres://")
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile)\s*=")
 
@@ -105,9 +108,27 @@ def _digest_place(value: object) -> Path | DigestDatabase:
     if not str(value).startswith(_DATABASES):
         if _CONNINFO.match(str(value)):
             raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
+        if str(value).startswith(_WEB):
+            raise ValueError(
+                "is a URL, need a folder or a bucket; a witness, which keeps no digests, is set as `witness`"
+            )
         return lake_place(value)
     _conninfo(value)
     return DigestDatabase(SecretStr(str(value)))
+
+
+def _witness_url(value: str | None) -> str | None:
+    """Require the URL of a witness, without credentials, which messages would show.
+
+    Raises ValueError.
+    """
+    if value is None:
+        return None
+    parts = urlsplit(value)
+    is_plain = _PRINTABLE.fullmatch(value) and parts.hostname and "@" not in parts.netloc
+    if not value.startswith(_WEB) or not is_plain or parts.query or parts.fragment:
+        raise ValueError("has no URL of a witness: write https://host/path, without credentials and parameters")
+    return value
 
 
 def _unambiguous(path: Path) -> Path:
@@ -236,13 +257,21 @@ class MaskSettings(BaseModel):
 
 
 class DigestSettings(BaseModel):
-    """Where digests of the ledger are kept, how often, and the file of the key that signs them."""
+    """Where digests of the ledger are kept, how often, the file of the key that signs them, and who signs, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     to: Annotated[Path | DigestDatabase, PlainValidator(_digest_place)]
     every_s: Annotated[float, Field(gt=0)] = 3600.0
     key: Annotated[Path | None, BeforeValidator(_folder)] = None
+    witness: Annotated[str | None, AfterValidator(_witness_url)] = None
+    witness_key: str | None = None
+
+    @model_validator(mode="after")
+    def _with_its_key(self) -> Self:
+        if (self.witness is None) != (self.witness_key is None):
+            raise ValueError("has one of `witness` and `witness_key`, which need each other")
+        return self
 
 
 class RetentionSettings(BaseModel):

@@ -16,7 +16,7 @@ the URL, which may hold another one, appears in a message.
 Back-off doubles from a second to a minute, or is what the receiver asks for in Retry-After. Nothing waits for it: the
 feed only reads files. A receiver that answers 410 Gone ends the webhook. The head of an answer decides. It must come
 within `_TIMEOUT_S`, and the time that the request takes at `_SLOWEST_BYTES_PER_S`; the rest of an answer is not needed.
-Once `stop` is set, a request that was sent has `_ENDING_S` to be answered (`feed.exchange`).
+Once `stop` is set, a request that was sent has `_ENDING_S` to be answered (`exchange`).
 
 Authority: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md
 """
@@ -43,8 +43,8 @@ from urllib.parse import urlsplit
 from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
+from auditlake.exchange import Connection, Exchange, OutOfTime
 from auditlake.feed.change import ChangedTransaction, change_fields
-from auditlake.feed.exchange import Connection, Exchange, OutOfTime
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
 from auditlake.messages import Event, Notice, say

@@ -86,7 +86,7 @@ class Sealing:
         if block != self._kept:
             if time.monotonic() - self._kept_s < self.settings.every_s:
                 return
-            if (kept := keep(self.settings, block)).is_new:
+            if (kept := keep(self.lake, self.settings, block)).is_new:
                 self.report(f"digest kept in {kept.where}")
             self._kept, self._kept_s = block, time.monotonic()
         advance(Mark.DIGEST_TIME, self._sealed_s)

@@ -14,7 +14,7 @@ A lake that was copied or restored is another *incarnation*. Its first block get
 (`lake.whereabouts` of the folder `blocks`) differs from that of the block before.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.canonical import Identity, Kind, page_of
 from auditlake.ledger.entries import Entry
-from auditlake.ledger.merkle import Frontier, leaf_hash
+from auditlake.ledger.merkle import HASH_BYTES, Frontier, leaf_hash
 from auditlake.lsn import Lsn
 
 PAGE_ENTRIES = 128
@@ -251,6 +251,12 @@ def page_leaves(hashes: Sequence[bytes]) -> list[bytes]:
     """Return the leaf hashes of a block, given the hashes of its entries."""
     starts = range(0, len(hashes), PAGE_ENTRIES)
     return [leaf_hash(page_of(hashes[start : start + PAGE_ENTRIES])) for start in starts]
+
+
+def leaves_of(blocks: Iterable[Block]) -> list[bytes]:
+    """Return the leaf hashes of the tree after the last of these blocks, which are all up to it."""
+    joined = b"".join(block.leaves for block in blocks)
+    return [joined[at : at + HASH_BYTES] for at in range(0, len(joined), HASH_BYTES)]
 
 
 def origins_of(blocks: Sequence[Block]) -> Mapping[str, tuple[int, int]]:

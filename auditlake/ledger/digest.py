@@ -6,7 +6,8 @@ writes one to a folder or a bucket, under the origin and the size of the tree:
 
     <to>/<origin, with _ for />/00000000000000001283.digest
 
-A name is used once. A database keeps them in a table (`ledger.digest_database`).
+A name is used once. A database keeps them in a table (`ledger.digest_database`). If a witness is set, a digest is kept
+once the witness has signed it (`ledger.witness`).
 
 The key is read from a file or from AUDITLAKE_DIGEST_KEY, never printed, and in no lake.
 """
@@ -20,9 +21,10 @@ from auditlake.config import DigestDatabase, DigestSettings
 from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import Block, read_last_block
+from auditlake.ledger.blocks import Block, leaves_of, read_blocks, read_last_block
 from auditlake.ledger.digest_database import insert_digest
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
+from auditlake.ledger.witness import Witness
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
 
@@ -136,10 +138,22 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
     return KeptDigest(str(store(to, checkpoint, note)), is_new)
 
 
-def keep(settings: DigestSettings, block: Block) -> KeptDigest:
+def sign(lake: Lake, settings: DigestSettings | None, key: SigningKey, block: Block) -> str:
+    """Return the digest of the tree after a block, also signed by the witness of the settings if they have one.
+
+    Raises BadUsage, LakeUnusable.
+    """
+    note = key.sign(checkpoint_of(block))
+    if settings is None or settings.witness is None:
+        return note
+    witness = Witness.of(settings.witness, settings.witness_key or "")
+    return witness.cosigned(note, leaves_of(each for each in read_blocks(lake) if each.number <= block.number))
+
+
+def keep(lake: Lake, settings: DigestSettings, block: Block) -> KeptDigest:
     """Sign the tree after a block, and keep the digest as the settings say.
 
     Raises ConfigError, BadUsage, LakeUnusable.
     """
-    checkpoint = checkpoint_of(block)
-    return keep_note(settings.to, checkpoint, read_key(settings.key).sign(checkpoint))
+    note = sign(lake, settings, read_key(settings.key), block)
+    return keep_note(settings.to, checkpoint_of(block), note)

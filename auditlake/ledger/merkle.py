@@ -1,10 +1,10 @@
-"""Merkle tree of RFC 9162, section 2.1: roots, inclusion proofs, and appending with the hashes of complete subtrees.
+"""Merkle tree of RFC 9162, section 2.1: roots, proofs, and appending with the hashes of complete subtrees.
 
 A tree of n leaves is a list of complete subtrees, the largest first, one for each bit of n: its *frontier*. It is all
 that is needed to append leaves and to compute the root, so the leaves need not be read again. Leaves and nodes are
 hashed with different first bytes, so that a node cannot be presented as a leaf. Pure.
 
-Authority: RFC 9162, sections 2.1.1 to 2.1.3
+Authority: RFC 9162, sections 2.1.1 to 2.1.4
 """
 
 from collections.abc import Iterable, Sequence
@@ -80,7 +80,27 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Return the path from a leaf to the root of a tree with these leaf hashes, the nearest node first."""
     if len(leaves) == 1:
         return []
-    split = 1 << (len(leaves) - 1).bit_length() - 1
+    split = _split(len(leaves))
     if index < split:
         return [*inclusion_path(leaves[:split], index), root_of(leaves[split:])]
     return [*inclusion_path(leaves[split:], index - split), root_of(leaves[:split])]
+
+
+def consistency_path(leaves: Sequence[bytes], old: int) -> list[bytes]:
+    """Return the proof that the tree of the first `old` of these leaf hashes, at least one, is a part of their tree."""
+    return _from_old(leaves, old, is_known=True)
+
+
+def _from_old(leaves: Sequence[bytes], old: int, *, is_known: bool) -> list[bytes]:
+    """Return the same of a subtree; `is_known`: the verifier has the root of its first `old` leaves, the old tree."""
+    if old == len(leaves):
+        return [] if is_known else [root_of(leaves)]
+    split = _split(len(leaves))
+    if old <= split:
+        return [*_from_old(leaves[:split], old, is_known=is_known), root_of(leaves[split:])]
+    return [*_from_old(leaves[split:], old - split, is_known=False), root_of(leaves[:split])]
+
+
+def _split(size: int) -> int:
+    """Return the size of the left subtree of a tree: the largest power of two below its size."""
+    return 1 << (size - 1).bit_length() - 1

@@ -34,12 +34,12 @@ from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import PAGE_ENTRIES, Block, read_blocks, read_entries
+from auditlake.ledger.blocks import PAGE_ENTRIES, Block, leaves_of, read_blocks, read_entries
 from auditlake.ledger.canonical import OF_COPIES, Kind, hash_of, page_of, text_of
 from auditlake.ledger.copies import copy_entry, find_copied, lookup
 from auditlake.ledger.digest import checkpoint_of
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, small_entries, with_us
-from auditlake.ledger.merkle import HASH_BYTES, inclusion_path, leaf_hash
+from auditlake.ledger.merkle import inclusion_path, leaf_hash
 from auditlake.ledger.signed_note import read_checkpoint
 from auditlake.lsn import Lsn
 
@@ -148,8 +148,7 @@ class _Proofs:
         if found is None or found.tree.root != checkpoint.root:
             raise LakeUnusable("the digest names another ledger", "auditlake verify --digest shows what was changed.")
         self._blocks = {block.number: block for block in blocks if block.tree.size <= self._size}
-        joined = b"".join(block.leaves for block in self._blocks.values())
-        self._leaves = [joined[at : at + HASH_BYTES] for at in range(0, len(joined), HASH_BYTES)]
+        self._leaves = leaves_of(self._blocks.values())
 
     def of(self, entries: Sequence[Entry]) -> dict[str, object]:
         """Return the proofs of these entries."""

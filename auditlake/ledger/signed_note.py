@@ -9,7 +9,9 @@
 A key is named by its first part; a signature has the first four bytes of SHA-256 of name and public key, so that a
 verifier finds its key. Lines before the empty line are signed. A checkpoint has exactly three.
 
-Authority: C2SP signed-note and tlog-checkpoint; golang.org/x/mod/sumdb/note
+A witness signs with a key of another type. Its signature begins with a time, in seconds since 1970, which is signed.
+
+Authority: C2SP signed-note, tlog-checkpoint and tlog-cosignature; golang.org/x/mod/sumdb/note
 """
 
 import base64
@@ -25,7 +27,8 @@ from auditlake.errors import BadUsage
 from auditlake.ledger.merkle import HASH_BYTES
 
 _ED25519 = b"\1"
-_ID_BYTES = 4
+_COSIGNATURE = b"\4"
+_ID_BYTES, _TIME_BYTES = 4, 8
 _PRIVATE = "PRIVATE+KEY+"
 _NAME = re.compile(r"[^\s+]+")
 _SIGNATURE = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
@@ -47,17 +50,22 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that verifies digests."""
+    """A key that verifies digests: that of the lake, or of a witness."""
 
     name: str
     raw: bytes
+    is_witness: bool = False
+
+    @property
+    def _content(self) -> bytes:
+        return (_COSIGNATURE if self.is_witness else _ED25519) + self.raw
 
     @property
     def key_id(self) -> bytes:
-        return sha256(f"{self.name}\n".encode() + _ED25519 + self.raw).digest()[:_ID_BYTES]
+        return sha256(f"{self.name}\n".encode() + self._content).digest()[:_ID_BYTES]
 
     def __str__(self) -> str:
-        return f"{self.name}+{self.key_id.hex()}+{base64.b64encode(_ED25519 + self.raw).decode()}"
+        return f"{self.name}+{self.key_id.hex()}+{base64.b64encode(self._content).decode()}"
 
     @classmethod
     def parse(cls, text: str) -> "PublicKey":
@@ -69,16 +77,24 @@ class PublicKey:
         content = _decoded(parts[-1])
         if len(parts) != len(("name", "id", "key")) or content is None or len(content) != 1 + HASH_BYTES:
             raise BadUsage("the public key is not of the form name+id+key", "auditlake digest --show-key prints it.")
-        key = cls(parts[0], content[1:])
-        if content[:1] != _ED25519 or key.key_id.hex() != parts[1]:
+        key = cls(parts[0], content[1:], is_witness=content[:1] == _COSIGNATURE)
+        if content[:1] not in {_ED25519, _COSIGNATURE} or key.key_id.hex() != parts[1]:
             raise BadUsage(
                 f"the public key {parts[0]} has the ID {parts[1]}, its content has {key.key_id.hex()}",
                 "Copy it once more; auditlake digest --show-key prints it.",
             )
         return key
 
-    def verifies(self, text: str, signature: bytes) -> bool:
-        """Return whether a signature is this key's for a text."""
+    def signed(self, text: str, line: str) -> bool:
+        """Return whether a line of a note is this key's signature of the text above."""
+        match = _SIGNATURE.fullmatch(line)
+        content = _decoded(match[2]) if match and match[1] == self.name else None
+        return content is not None and content[:_ID_BYTES] == self.key_id and self._made(text, content[_ID_BYTES:])
+
+    def _made(self, text: str, signature: bytes) -> bool:
+        if self.is_witness:
+            time_s, signature = int.from_bytes(signature[:_TIME_BYTES]), signature[_TIME_BYTES:]
+            text = f"cosignature/v1\ntime {time_s}\n{text}"
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, text.encode())
         except InvalidSignature:
@@ -147,10 +163,7 @@ def open_note(note: str, key: PublicKey, origin: str) -> Checkpoint:
     checkpoint = read_checkpoint(note) if blank else None
     if checkpoint is None:
         raise BadUsage(f"{origin} is not a digest", "Give a file that auditlake digest wrote.")
-    found = (_SIGNATURE.fullmatch(line) for line in signatures.splitlines())
-    ours = [_decoded(match[2]) for match in found if match and match[1] == key.name]
-    signed = [each[_ID_BYTES:] for each in ours if each and each[:_ID_BYTES] == key.key_id]
-    if not any(key.verifies(f"{text}\n", each) for each in signed):
+    if not any(key.signed(f"{text}\n", line) for line in signatures.splitlines()):
         raise BadUsage(
             f"{origin} is not signed by {key.name} ({key.key_id.hex()})",
             "It was changed, or another key signed it. Do not trust it.",

@@ -66,10 +66,9 @@ def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: 
 def _signed(settings: Settings, signing: SigningKey, block: Block) -> str:
     from auditlake.ledger import digest as digests
 
-    checkpoint = digests.checkpoint_of(block)
-    note = signing.sign(checkpoint)
+    note = digests.sign(lake_of(settings), settings.digest, signing, block)
     if settings.digest is not None:
-        say(f"kept in {digests.keep_note(settings.digest.to, checkpoint, note).where}")
+        say(f"kept in {digests.keep_note(settings.digest.to, digests.checkpoint_of(block), note).where}")
     return note
 
 

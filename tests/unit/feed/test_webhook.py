@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from auditlake.feed import exchange, webhook
+from auditlake import exchange
+from auditlake.feed import webhook
 from auditlake.feed.request import FeedRequest
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn

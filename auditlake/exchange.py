@@ -3,8 +3,8 @@
 An `Exchange` works in a thread of its own, because no timeout of a socket limits a whole answer: a receiver that sends
 one byte at a time never exceeds it, and resolving a name has none. The caller waits for the head of the answer, and
 gives the exchange up when its time is over: the socket is shut down, which ends the thread, and nothing is sent after
-that. What follows the head is read only so that the connection can be used again, up to `_TAIL_BYTES` and `_TAIL_S`;
-else the connection is closed. Redirects are not followed: they are answers.
+that. What follows the head is read up to `_TAIL_BYTES` and `_TAIL_S`, so that the connection can be used again; if that
+is not all, the connection is closed. Redirects are not followed: they are answers.
 """
 
 import http.client
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 _TAIL_BYTES = 1 << 16
 _TAIL_S = 2.0
@@ -71,7 +72,7 @@ class Exchange:
         self._connection = connection
         self._request = (path, body, headers)
         self._head: Future[http.client.HTTPResponse] = Future()
-        self._ended: Future[bool] = Future()
+        self._tail: Future[tuple[bytes | None, bool]] = Future()
         threading.Thread(target=self._run, name="exchange", daemon=True).start()
 
     def _run(self) -> None:
@@ -84,10 +85,10 @@ class Exchange:
             return
         self._head.set_result(answer)
         try:
-            answer.read(_TAIL_BYTES)
-            self._ended.set_result(answer.isclosed() and not answer.will_close)
+            content = answer.read(_TAIL_BYTES)
+            self._tail.set_result((content, answer.isclosed() and not answer.will_close))
         except (OSError, http.client.HTTPException, ValueError):  # the status has been received
-            self._ended.set_result(False)
+            self._tail.set_result((None, False))
 
     def head(self, most_s: float, is_over: Callable[[], bool]) -> http.client.HTTPResponse:
         """Return the answer once its head was read; give up after `most_s`, or once `is_over`.
@@ -101,12 +102,21 @@ class Exchange:
 
     def is_reusable(self, is_over: Callable[[], bool]) -> bool:
         """Return whether all of the answer was read, so that the connection can be used again."""
-        return _await(self._ended, _TAIL_S, is_over) and self._ended.result()
+        return _await(self._tail, _TAIL_S, is_over) and self._tail.result()[1]
+
+    def content(self, is_over: Callable[[], bool]) -> bytes:
+        """Return what follows the head of the answer, the first `_TAIL_BYTES` of it.
+
+        Raises OutOfTime if it does not come, or the connection ends before.
+        """
+        content = self._tail.result()[0] if _await(self._tail, _TAIL_S, is_over) else None
+        if content is None:
+            self._connection.give_up()
+            raise OutOfTime
+        return content
 
 
-def _await(
-    future: "Future[http.client.HTTPResponse] | Future[bool]", most_s: float, is_over: Callable[[], bool]
-) -> bool:
+def _await(future: "Future[Any]", most_s: float, is_over: Callable[[], bool]) -> bool:
     """Wait for a future; return whether it is done."""
     until = time.monotonic() + most_s
     done = threading.Event()

@@ -1,0 +1,125 @@
+"""Witnesses: others who sign a digest, and only if the tree grew from the one that they signed before.
+
+A witness remembers the last tree of each origin. So whoever rewrites the ledger, with the key that signs digests in
+their hands, gets no signature of it for the new tree: the proof that the old one is a part of it does not exist.
+
+The client keeps no state. It asks with the old size 0; the witness answers with the size that it signed last, and gets
+the proof from there. The answer has signatures of the checkpoint; only one that the witness's key verifies is added to
+the digest, all else is ignored.
+
+Authority: C2SP tlog-witness, "add-checkpoint"; tlog-cosignature, "Ed25519 signed message"
+"""
+
+import base64
+import http.client
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.exchange import Connection, Exchange, OutOfTime
+from auditlake.ledger.merkle import consistency_path
+from auditlake.ledger.signed_note import PublicKey
+
+_ANSWER_S = 20.0
+_ASKED = 3
+"""So often a witness is asked for one digest: another process may have asked it meanwhile."""
+_SIZE_TYPE = "text/x.tlog.size"
+_SIZE_DIGITS = 19
+_REGISTER = "Give its operator the origin, and the key that auditlake digest --show-key prints."
+_AGAIN = "It is asked again with the next digest; or fix `witness` in [digest]."
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Where a witness is asked, and the key that verifies what it signs."""
+
+    url: str
+    key: PublicKey
+
+    @classmethod
+    def of(cls, url: str, key: str) -> "Witness":
+        """Parse the settings of a witness; the URL was checked with them.
+
+        Raises BadUsage.
+        """
+        parsed = PublicKey.parse(key)
+        if not parsed.is_witness:
+            raise BadUsage(f"{parsed.name} is the key of a log, need the one of a witness", "Fix `witness_key`.")
+        return cls(url, parsed)
+
+    def cosigned(self, note: str, leaves: Sequence[bytes]) -> str:
+        """Return a digest of a tree with these leaf hashes, with the signature of the witness after its own.
+
+        Raises LakeUnusable if the witness cannot be asked or does not sign.
+        """
+        old, origin = 0, note.partition("\n")[0]
+        for _ in range(_ASKED):
+            path = consistency_path(leaves, old) if old else []
+            proof = "".join(f"{base64.b64encode(each).decode()}\n" for each in path)
+            status, content, signed = self._ask(f"old {old}\n{proof}\n{note}".encode())
+            if status == HTTPStatus.OK:
+                return note + self._signature(note, content)
+            if signed is None or signed == old:
+                raise self._refusal(status, origin, old)
+            if signed > len(leaves):
+                raise LakeUnusable(
+                    f"the witness {self.url} has signed {signed} leaves of {origin}, this lake has {len(leaves)}",
+                    "The lake was set back to an older state: compare it with a digest, auditlake verify --digest.",
+                )
+            old = signed
+        raise LakeUnusable(f"the witness {self.url} signs other trees of {origin} meanwhile", _AGAIN)
+
+    def _ask(self, body: bytes) -> tuple[int, str, int | None]:
+        """Return status and content of an answer, and the size that was signed last if that is its content."""
+        parts = urlsplit(self.url)
+        tls = parts.scheme == "https"
+        port = parts.port or (http.client.HTTPS_PORT if tls else http.client.HTTP_PORT)
+        connection = Connection(parts.hostname or "", port, _ANSWER_S, tls=tls)
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
+        try:
+            exchange = Exchange(connection, f"{parts.path.rstrip('/')}/add-checkpoint", body, headers)
+            answer = exchange.head(_ANSWER_S, lambda: False)
+            content = exchange.content(lambda: False).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as exc:
+            reason = "no answer in time" if isinstance(exc, OutOfTime) else str(exc) or type(exc).__name__
+            raise LakeUnusable(f"the witness {self.url} cannot be asked: {reason}", _AGAIN) from exc
+        finally:
+            connection.close()
+        kind = answer.getheader("Content-Type", "").partition(";")[0].strip()
+        is_size = answer.status == HTTPStatus.CONFLICT and kind == _SIZE_TYPE
+        return answer.status, content, _size(content) if is_size else None
+
+    def _signature(self, note: str, content: str) -> str:
+        """Return the line of an answer with the witness's signature of a digest.
+
+        Raises LakeUnusable if there is none.
+        """
+        for line in content.splitlines():
+            if self.key.signed(note.partition("\n\n")[0] + "\n", line):
+                return f"{line}\n"
+        raise LakeUnusable(
+            f"the witness {self.url} answers without a valid signature of {self.key.name} ({self.key.key_id.hex()})",
+            "Fix `witness_key` in [digest], or do not trust the witness.",
+        )
+
+    def _refusal(self, status: int, origin: str, old: int) -> LakeUnusable:
+        match status:
+            case HTTPStatus.NOT_FOUND:
+                return LakeUnusable(f"the witness {self.url} does not know {origin}", _REGISTER)
+            case HTTPStatus.FORBIDDEN:
+                return LakeUnusable(f"the witness {self.url} does not know the key that signs {origin}", _REGISTER)
+            case HTTPStatus.CONFLICT | HTTPStatus.UNPROCESSABLE_ENTITY if old:
+                return LakeUnusable(
+                    f"the witness {self.url} has signed {old} leaves of {origin} that are not the first of this lake",
+                    "The ledger was changed: compare it with a digest, auditlake verify --digest.",
+                )
+            case _:
+                return LakeUnusable(f"the witness {self.url} answers {status}, need 200", _AGAIN)
+
+
+def _size(content: str) -> int | None:
+    """Return the size of a tree as a witness writes it; None if it is not one."""
+    text = content.removesuffix("\n")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _SIZE_DIGITS else None

@@ -1,0 +1,196 @@
+"""Digests that a witness signs, too: it was written from the specification, and checks that the tree only grew."""
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditlake.config import load_settings
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from auditlake.ledger import seal
+from auditlake.ledger.digest import checkpoint_of, keep_note, last_block, new_key
+from auditlake.ledger.merkle import consistency_path, leaf_hash, root_of
+from auditlake.ledger.seal import Sealer
+from auditlake.ledger.signed_note import PublicKey, open_note
+from tests.command import Done, run_here
+from tests.erasure_lake import append_change, write_lake
+from tests.witness import Witness, is_consistent, serving
+
+
+@given(st.data())
+def test_a_consistency_proof_convinces_only_of_the_tree_that_it_is_of(data: st.DataObject) -> None:
+    """As RFC 9162, section 2.1.4.2, verifies it; not with another root, or another size."""
+    size = data.draw(st.integers(1, 40))
+    old = data.draw(st.integers(1, size))
+    leaves = [leaf_hash(bytes([each])) for each in range(size)]
+    proof, roots = consistency_path(leaves, old), (root_of(leaves[:old]), root_of(leaves))
+    assert is_consistent(old, size, roots, proof)
+    assert not is_consistent(old, size, (root_of([*leaves[: old - 1], bytes(32)]), roots[1]), proof)
+    if old < size:
+        assert not is_consistent(old, size, (roots[0], root_of([*leaves[:-1], bytes(32)])), proof)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Write a lake with a leaf for each transaction."""
+    monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
+    return write_lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
+    """Serve a witness that knows the key of the settings."""
+    log = new_key(tmp_path / "key", "tests").public
+    with serving(Witness(str(log))) as found:
+        _set(monkeypatch, tmp_path, found.url, found.public_key)
+        yield found
+
+
+def _set(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str, key: str) -> None:
+    settings = {"to": str(folder / "kept"), "key": str(folder / "key"), "witness": url, "witness_key": key}
+    monkeypatch.setenv("AUDITLAKE_DIGEST", json.dumps(settings))
+
+
+def _digest(lake: Lake, *options: str) -> Done:
+    return run_here(["digest", *options, "--lake", lake.root])
+
+
+def _grow(lake: Lake) -> None:
+    append_change(lake, 0x700, {"op": "insert", "relation": 1, "new": ["7", *[None] * 5]})
+
+
+def test_a_witness_signs_a_tree_and_what_it_grows_to(lake: Lake, witness: Witness, tmp_path: Path) -> None:
+    """Each digest is kept with its signature, and the witness's key alone verifies it."""
+    first = _digest(lake)
+    assert first.code == 0, first.stderr
+    _grow(lake)
+    second = _digest(lake)
+    again = _digest(lake, "--sealed")
+    key = PublicKey.parse(witness.public_key)
+    sizes = [open_note(done.stdout, key, "a test").size for done in (first, second, again)]
+    assert sizes[0] < sizes[1] == sizes[2] == witness.trees[open_note(second.stdout, key, "a test").origin][0]
+    assert [each.read_text() for each in sorted((tmp_path / "kept").rglob("*.digest"))] == [first.stdout, second.stdout]
+    kept = next((tmp_path / "kept").rglob("*.digest"))
+    public = ["--public-key", witness.public_key]
+    assert run_here(["verify", "--digest", kept, *public, "--no-history", "--lake", lake.root]).code == 0
+
+
+def test_a_witness_does_not_sign_a_ledger_that_was_made_again(lake: Lake, witness: Witness, tmp_path: Path) -> None:
+    """Even by who has the key that signs digests; nothing is kept."""
+    assert _digest(lake).code == 0
+    before = last_block(lake)
+    shutil.rmtree(lake.ledger)
+    Sealer(lake).seal("tests")
+    origin = last_block(lake).origin
+    witness.trees[origin] = before.tree.size, before.tree.root
+    refused = _digest(lake)
+    assert (
+        refused.code,
+        f"has signed {before.tree.size} leaves of {origin} that are not the first" in refused.stderr,
+    ) == (
+        6,
+        True,
+    ), refused.stderr
+    assert len(list((tmp_path / "kept").rglob("*.digest"))) == 1
+
+
+def test_a_lake_that_was_set_back_is_named(lake: Lake, witness: Witness) -> None:
+    """The witness has signed more leaves than the lake has."""
+    assert _digest(lake).code == 0
+    origin, size = last_block(lake).origin, last_block(lake).tree.size
+    witness.trees[origin] = size + 3, bytes(32)
+    refused = _digest(lake)
+    message = f"has signed {size + 3} leaves of {origin}, this lake has {size}"
+    assert (refused.code, message in refused.stderr) == (6, True), refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((404, "text/plain", b""), "does not know auditlake/"),
+        ((403, "text/plain", b""), "does not know the key that signs auditlake/"),
+        ((409, "text/x.tlog.size", b"0\n"), "answers 409, need 200"),
+        ((409, "text/x.tlog.size", b"-1\n"), "answers 409, need 200"),
+        ((409, "text/x.tlog.size", b"9" * 5000), "answers 409, need 200"),
+        ((409, "text/plain", b"1\n"), "answers 409, need 200"),
+        ((302, "text/plain", b""), "answers 302, need 200"),
+        ((503, "text/html", b"<h1>\xff</h1>"), "answers 503, need 200"),
+        ((200, "text/plain", b""), "without a valid signature of witness.example/w1"),
+        ((200, "text/plain", "— witness.example/w1 AAAA\n".encode()), "without a valid signature of"),
+        ((200, "text/plain", "— witness.example/w1 \x00\n".encode() * 100_000), "without a valid signature of"),
+    ],
+)
+def test_a_refusal_is_named_and_nothing_is_kept(
+    lake: Lake, witness: Witness, tmp_path: Path, answer: tuple[int, str, bytes], message: str
+) -> None:
+    """Whatever it answers."""
+    witness.answer = answer
+    done = _digest(lake)
+    assert (done.code, done.stdout, message in done.stderr) == (6, "", True), done.stderr
+    assert not list((tmp_path / "kept").rglob("*.digest"))
+
+
+def test_a_signature_of_another_checkpoint_is_refused(lake: Lake, witness: Witness) -> None:
+    """And one of another key of the same name."""
+    witness.answer = 200, "text/plain", witness.cosignature("auditlake/other\n1\nAAAA\n").encode()
+    assert "without a valid signature" in _digest(lake).stderr
+    note = witness.asked[-1].decode().partition("\n\n")[2]
+    text = note.partition("\n\n")[0] + "\n"
+    witness.answer = 200, "text/plain", Witness(witness.log).cosignature(text).encode()
+    assert "without a valid signature" in _digest(lake).stderr
+    witness.answer = 200, "text/plain", f"— other AAAA\n{witness.cosignature(text)}".encode()
+    assert _digest(lake).stdout == note + witness.cosignature(text)
+
+
+def test_a_key_that_the_witness_does_not_know(lake: Lake, witness: Witness, tmp_path: Path) -> None:
+    """The witness verifies the digest's signature first."""
+    other = new_key(tmp_path / "other", "tests")
+    assert str(other.public) != witness.log
+    done = _digest(lake, "--key", str(tmp_path / "other"))
+    assert (done.code, "does not know the key" in done.stderr) == (6, True), done.stderr
+
+
+def test_a_witness_that_does_not_answer_is_named(
+    lake: Lake, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No port, and one that ends the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    _set(monkeypatch, tmp_path, url, witness.public_key)
+    done = _digest(lake)
+    assert (done.code, f"the witness {url} cannot be asked: " in done.stderr) == (6, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"to": "https://witness.example/w"}, "a witness, which keeps no digests, is set as `witness`"),
+        ({"to": "kept", "witness": "https://witness.example"}, "need each other"),
+        ({"to": "kept", "witness": "https://me:hunter2@w.example", "witness_key": "x"}, "without credentials"),
+        ({"to": "kept", "witness": "witness.example", "witness_key": "x"}, "write https://host/path"),
+        ({"to": "kept", "witness": "https://w.example/a b", "witness_key": "x"}, "write https://host/path"),
+    ],
+)
+def test_settings_that_name_no_witness_are_refused(settings: dict[str, str], message: str) -> None:
+    """Before anything is sent; no credentials are repeated."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings(digest=settings)
+    assert message in caught.value.message
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_key_of_a_log_is_not_that_of_a_witness(
+    lake: Lake, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would verify nothing that a witness signs."""
+    _set(monkeypatch, tmp_path, witness.url, witness.log)
+    done = _digest(lake)
+    assert (done.code, "is the key of a log, need the one of a witness" in done.stderr) == (2, True), done.stderr
+    assert witness.asked == []
+    assert keep_note(tmp_path / "k", checkpoint_of(last_block(lake)), "x").is_new
