@@ -29,7 +29,7 @@ from auditlake.delta.log_reader import Listing, entry, list_newest, list_with
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.stage_lock import FOLDER
-from auditlake.store.files import UNFINISHED, list_written
+from auditlake.store.files import UNFINISHED, list_written, local_path
 from auditlake.store.place import Place
 
 MANIFEST = "lake.json"
@@ -93,8 +93,8 @@ def _pin_once(lake: Lake) -> PinnedLake | None:
 
 def _walk(root: Place) -> tuple[list[str], list[str]]:
     """Return the folders of all tables, and all files that are not part of a table, by their names in the lake."""
-    if isinstance(root, Path):
-        found = list(_walk_folder(root, ""))
+    if (folder := local_path(root)) is not None:
+        found = list(_walk_folder(folder, ""))
     else:
         names = [name for name, _ in list_written(root)]
         tables = {name.partition(f"/{_LOG}/")[0] for name in names if f"/{_LOG}/" in name}

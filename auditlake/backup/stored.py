@@ -13,7 +13,7 @@ leads out of the folder of backups.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from auditlake.backup.pinned import MANIFEST
 from auditlake.delta.expired_files import named_files
@@ -22,6 +22,7 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import FOLDER
 from auditlake.lsn import Lsn
+from auditlake.store.files import leads_out
 from auditlake.store.place import Place
 
 FORMAT_VERSION = 1
@@ -129,8 +130,7 @@ class Folder:
 
         Raises LakeUnusable if a link leads out of the folder of backups.
         """
-        root: Place = self.root
-        if isinstance(file, Path) and isinstance(root, Path) and not file.resolve().is_relative_to(root.resolve()):
+        if leads_out(file, self.root):
             raise LakeUnusable(f"{file} is a link out of the folder of backups", "It was not written by auditlake.")
         return file
 

@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +25,7 @@ from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import checkpoint_file, checkpoints
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable
-from auditlake.store.files import UNFINISHED, parquet, sync
+from auditlake.store.files import UNFINISHED, local_path, parquet, sync
 from auditlake.store.place import Place
 
 KEPT_FOR = "interval 6 hours"
@@ -95,8 +94,8 @@ def set_aside_unreadable(table: Place) -> bool:
 
     Raises LakeUnusable if the folder cannot be written.
     """
-    log = table / "_delta_log"
-    if not isinstance(log, Path) or not log.is_dir():
+    log = local_path(table / "_delta_log")
+    if log is None or not log.is_dir():
         return False
     versions = checkpoints(log)
     files = (checkpoint_file(log, version) for version in versions)

@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -204,7 +204,7 @@ def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Map
     """Move a Parquet file of another writer into an existing partition, with statistics of these columns."""
     own = table / new_file_name(partition)
     move(file, own)
-    return _added(table, own, partition, columns, crc32(own) if isinstance(own, Path) else None)
+    return _added(table, own, partition, columns, None if by_requests(own) else crc32(own))
 
 
 def joined_file(table: Place, adds: Sequence[Add]) -> Action:
@@ -347,7 +347,7 @@ def _content_problems(file: Place, add: Add) -> Iterator[FileProblem]:
 
 def _matches_checksums(file: Place) -> bool:
     """Return whether a file matches the checksums beside it; also if there are none."""
-    if not isinstance(file, Path):
+    if by_requests(file):
         return True
     try:
         content = file.with_name(f".{file.name}.crc").read_bytes()

@@ -23,7 +23,7 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from auditlake.delta.row_groups import read_kept
 from auditlake.delta.table import open_version
 from auditlake.failpoints import After, reach
 from auditlake.store.attempts import attempts
-from auditlake.store.files import list_written, remove_files, sync
+from auditlake.store.files import list_written, remove_durably, sync
 from auditlake.store.place import Place
 
 ERASE = "ERASE"
@@ -150,9 +150,7 @@ def _checksum_of(name: str) -> str:
 
 
 def _delete(table: Place, names: Iterable[str]) -> None:
-    places = [table / name for name in names]
-    remove_files(places)
-    sync(*{place.parent for place in places if isinstance(place, Path) and place.parent.is_dir()})
+    remove_durably([table / name for name in names])
 
 
 def forget_log(table: Place) -> None:

@@ -15,7 +15,6 @@ ETag of its last entry, and continued from there.
 Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add File and Remove File"
 """
 
-import io
 import json
 import os
 import re
@@ -28,8 +27,8 @@ from urllib.parse import unquote
 
 from auditlake.delta.log_entry import entry_name, lost, parsed_entry, require_intact
 from auditlake.errors import LakeUnusable
-from auditlake.store.files import AtOnce, list_versioned, read_each, read_listed
-from auditlake.store.place import Place, Remote, session_of
+from auditlake.store.files import AtOnce, list_versioned, parquet_listed, read_each, read_listed
+from auditlake.store.place import Place, by_requests, session_of
 from auditlake.store.session import Kept
 
 Add = Mapping[str, Any]
@@ -375,7 +374,7 @@ def _list_newest(log: Place) -> Listing:
     listing = Listing(0, {}, {}) if seen is None else _list_since(log, max(0, seen - _TAIL_ENTRIES))
     if not listing.entries:  # not listed before, or created again
         listing = _list_log(log)
-    if isinstance(log, Remote) and listing.entries:
+    if by_requests(log) and listing.entries:
         logs.newest[log] = listing.newest
         logs.listings.put(log, listing, 1)
     return listing
@@ -383,7 +382,7 @@ def _list_newest(log: Place) -> Listing:
 
 def _list_log(log: Place, upto: int | None = None) -> Listing:
     """List a log; a long one in a store from the last checkpoint on, if that is not later than `upto`."""
-    if isinstance(log, Path):
+    if not by_requests(log):
         return _list_since(log, 0)
     with AtOnce(log) as at_once:
         hint = at_once.start(_hinted, log)
@@ -396,9 +395,7 @@ def _list_log(log: Place, upto: int | None = None) -> Listing:
 
 def _list_since(log: Place, version: int) -> Listing:
     """List the files of a version and those after it; on a disk, of all versions."""
-    if isinstance(log, Path):
-        return _listing(0, ((file.name, None) for file in log.iterdir()))
-    return _listing(version, list_versioned(log, f"{version:020}"))
+    return _listing(version if by_requests(log) else 0, list_versioned(log, f"{version:020}"))
 
 
 def _listing(since: int, names: Iterable[tuple[str, str | None]]) -> Listing:
@@ -433,9 +430,7 @@ def _checkpointed(
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     columns = [f"{kind}.{name}" for kind, names in kinds.items() for name in names]
-    file = checkpoint_file(log, version)
-    source = file if isinstance(file, Path) else io.BytesIO(read_listed(file, etag))
-    rows = pq.ParquetFile(source).read(columns=columns)
+    rows = pq.ParquetFile(parquet_listed(checkpoint_file(log, version), etag)).read(columns=columns)
     for kind in kinds:
         if kind not in rows.column_names:
             continue

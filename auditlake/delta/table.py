@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from auditlake.delta.log_reader import require_entries
+from auditlake.store.files import local_path
 from auditlake.store.objects import options
 from auditlake.store.place import Place, parse_url
 
@@ -37,7 +38,7 @@ def open_version(place: Place, version: int | None) -> "DeltaTable":
     """
     from deltalake import DeltaTable  # noqa: PLC0415 - see above
 
-    if isinstance(place, Path):
-        require_entries(place)
-        return DeltaTable(place, version=version)
+    if (folder := local_path(place)) is not None:
+        require_entries(folder)
+        return DeltaTable(folder, version=version)
     return DeltaTable(str(place), version=version, storage_options=options())

@@ -10,7 +10,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, lock_of
 from auditlake.relation import TableName
 from auditlake.store.object_versions import Noncurrent, delete_noncurrent, keeps_versions, list_noncurrent
-from auditlake.store.place import Place, Remote
 
 
 def require_deletion(lake: Lake, *, may_delete: bool) -> None:
@@ -30,14 +29,8 @@ def list_older(lake: Lake, table: TableName) -> list[Noncurrent]:
 
     Raises ConfigError without boto3, LakeUnusable if the store refuses.
     """
-    folders: tuple[Place, ...] = (
-        lake.transactions,
-        lake.changes,
-        lake.history(table),
-        lake.ledger,
-        lake.copied_again(table),
-    )
-    return list_noncurrent(folder for folder in folders if isinstance(folder, Remote))
+    folders = (lake.transactions, lake.changes, lake.history(table), lake.ledger, lake.copied_again(table))
+    return list_noncurrent(folders)
 
 
 def delete_older(lake: Lake, table: TableName) -> None:
@@ -45,13 +38,11 @@ def delete_older(lake: Lake, table: TableName) -> None:
 
     Raises as `list_older`.
     """
-    root: Place = lake.root
-    if isinstance(root, Remote) and _are_kept(lake):
-        delete_noncurrent(root, list_older(lake, table))
+    if _are_kept(lake):
+        delete_noncurrent(lake.root, list_older(lake, table))
         reach(After.VERSIONS_DELETED)
 
 
 def _are_kept(lake: Lake) -> bool:
     """Return whether the bucket keeps versions, or did when the lake was made; then versioning may be suspended."""
-    places: tuple[Place, ...] = (lock_of(lake, Stage.ERASE), lake.manifest)
-    return keeps_versions(*(place for place in places if isinstance(place, Remote)))
+    return keeps_versions(lock_of(lake, Stage.ERASE), lake.manifest)

@@ -22,7 +22,7 @@ from pathlib import Path
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.store.place import Place
+from auditlake.store.files import local_path
 
 _WAIT_S = 60.0
 _POLL_S = 0.05
@@ -31,8 +31,8 @@ _POLL_S = 0.05
 @contextmanager
 def at_work(lake: Lake) -> Iterator[None]:
     """Keep the gate open during the block; wait while it is closed."""
-    root: Place = lake.root
-    if not isinstance(root, Path) or not lake.histories.is_dir():
+    root = local_path(lake.root)
+    if root is None or not lake.histories.is_dir():
         yield
         return
     with _opened(lake.histories) as work:
@@ -48,8 +48,8 @@ def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
 
     Raises LakeConflict if that takes too long, or in a store at once; LakeUnusable if a disk has no such locks.
     """
-    root: Place = lake.root
-    if not isinstance(root, Path):
+    root = local_path(lake.root)
+    if root is None:
         with hold(lake, "forget", Stage.APPLY):
             yield
         return

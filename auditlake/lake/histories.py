@@ -93,11 +93,11 @@ class Histories:
         if not self._loaded:
             self._load()
         before = self._read
-        if isinstance(root := self._lake.histories, Path):
-            logs = _logs_on_disk(root)
-            found = {name: self._on_disk(name, log, before.get(name)) for name, log in logs.items()}
-        else:
+        if by_requests(self._lake.root):
             found = self._all_in_store(before, asked)
+        else:
+            logs = _logs_on_disk(self._lake.histories)
+            found = {name: self._on_disk(name, log, before.get(name)) for name, log in logs.items()}
         names = list(found)
         # Threads of the page share this object: their results must not be mixed.
         read = {name: read for name, read in found.items() if read is not None}

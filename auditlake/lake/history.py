@@ -63,7 +63,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import spark_identifier
-from auditlake.store.files import remove_folder
+from auditlake.store.files import drop_folder
 from auditlake.store.place import Place
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -278,10 +278,7 @@ def recreate_history(
     Raises FileExistsError if another process committed meanwhile.
     """
     path = lake.history(name)
-    if isinstance(path, Path):
-        if path.exists():
-            remove_folder(path)
-    elif (left := open_delta(path)) is not None:
+    if not drop_folder(path) and (left := open_delta(path)) is not None:
         recreate_table(
             path, left.version(), live_files(path, left.version()), _creation(name, columns, oid, called or name)
         )

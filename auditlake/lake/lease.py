@@ -36,8 +36,8 @@ from typing import Any
 
 from auditlake.errors import LakeUnusable
 from auditlake.messages import FailureReports, say
-from auditlake.store import objects
-from auditlake.store.place import Remote
+from auditlake.store.files import read_versioned, replace_version
+from auditlake.store.place import Place
 
 RENEW_S = 15.0
 EXPIRY_S = 60.0
@@ -57,7 +57,7 @@ class Taken(Exception):
 class Lease:
     """A lease that this process holds, renewed by a thread until it is released."""
 
-    def __init__(self, place: Remote, holder: Mapping[str, Any]) -> None:
+    def __init__(self, place: Place, holder: Mapping[str, Any]) -> None:
         """Take the lease; wait if its holder may have died on another machine.
 
         Raises Taken, OSError; LakeUnusable if the store does not check the conditions of writes.
@@ -73,55 +73,55 @@ class Lease:
         """The id of this hold."""
         return str(self._content["id"])
 
-    def _encoded(self) -> bytes:
-        return json.dumps(self._content).encode()
+    def _encoded(self) -> str:
+        return json.dumps(self._content)
 
-    def _take(self) -> str:
-        bucket, key = self._place.bucket, self._place.key
+    @property
+    def _freed(self) -> str:
+        return json.dumps({_RELEASED: self.id})
+
+    def _take(self) -> str | None:
         while True:
             with suppress(FileExistsError):
-                etag = objects.put_if_absent(bucket, key, self._encoded())
+                etag = replace_version(self._place, self._encoded(), None)
                 self._require_conditions()
                 return etag
             with suppress(FileExistsError, FileNotFoundError):  # another process was faster, or removed it
-                recorded = objects.get(bucket, key)
-                if not _is_free(_parsed(recorded.content)):
-                    self._watch(recorded)
-                return objects.put_if_match(bucket, key, self._encoded(), recorded.etag)
+                content, etag = read_versioned(self._place)
+                if not _is_free(_parsed(content)):
+                    self._watch(_parsed(content), etag)
+                return replace_version(self._place, self._encoded(), etag)
 
     def _require_conditions(self) -> None:
         """Raise LakeUnusable if the store replaces the lease under a condition that does not hold."""
-        bucket, key, freed = self._place.bucket, self._place.key, json.dumps({_RELEASED: self.id}).encode()
-        with suppress(FileExistsError):
-            objects.put_if_absent(bucket, key, freed)
-            raise _unchecked(self._place, "If-None-Match")
-        with suppress(FileExistsError):
-            objects.put_if_match(bucket, key, freed, '"00000000000000000000000000000000"')
-            raise _unchecked(self._place, "If-Match")
+        conditions = ("If-None-Match", None), ("If-Match", '"00000000000000000000000000000000"')
+        for condition, version in conditions:
+            with suppress(FileExistsError):
+                replace_version(self._place, self._freed, version)
+                raise _unchecked(self._place, condition)
 
-    def _watch(self, recorded: objects.Got) -> None:
+    def _watch(self, holder: Mapping[str, Any], etag: str | None) -> None:
         """Wait until the lease expires.
 
         Raises Taken if it is renewed, or its holder lives here; FileExistsError if it is released.
         """
-        holder = _parsed(recorded.content)
         expires_s = time.monotonic() + EXPIRY_S
         while time.monotonic() < expires_s:
             if lives(holder) is True:
                 raise Taken(holder)
             time.sleep(_WATCH_S)
-            now = objects.get(self._place.bucket, self._place.key)
-            if now.etag != recorded.etag:
-                if _is_free(_parsed(now.content)):
+            content, now = read_versioned(self._place)
+            if now != etag:
+                if _is_free(_parsed(content)):
                     raise FileExistsError
-                raise Taken(_parsed(now.content))
+                raise Taken(_parsed(content))
 
     def _renew(self) -> None:
         renewals, failures = 1, FailureReports()
         while not self._ended.wait(RENEW_S):
             self._content["renewed"] = renewals
             try:
-                self._etag = objects.put_if_match(self._place.bucket, self._place.key, self._encoded(), self._etag)
+                self._etag = replace_version(self._place, self._encoded(), self._etag)
             except FileExistsError:  # this process was paused, and another one has it now
                 if not self._ended.is_set():
                     say(f"another process has taken the lock {self._place}, which was not renewed in time")
@@ -136,22 +136,20 @@ class Lease:
         """Let another process take the lease at once."""
         self._ended.set()
         with suppress(OSError):  # it expires
-            objects.put_if_match(
-                self._place.bucket, self._place.key, json.dumps({_RELEASED: self.id}).encode(), self._etag
-            )
+            replace_version(self._place, self._freed, self._etag)
 
 
-def _unchecked(place: Remote, condition: str) -> LakeUnusable:
+def _unchecked(place: Place, condition: str) -> LakeUnusable:
     return LakeUnusable(
         f"the store of {place} replaced an object although {condition} forbade it: commits could be lost there",
         "Use a store that checks conditional writes, as Amazon S3 does.",
     )
 
 
-def read_holder(place: Remote) -> Mapping[str, Any] | None:
+def read_holder(place: Place) -> Mapping[str, Any] | None:
     """Return the description of the holder of a lease; None if it has none."""
     try:
-        holder = _parsed(objects.get(place.bucket, place.key).content)
+        holder = _parsed(read_versioned(place)[0])
     except FileNotFoundError:
         return None
     return None if _RELEASED in holder else holder

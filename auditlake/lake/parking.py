@@ -18,13 +18,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
-from auditlake.lake.records import change_record
+from auditlake.lake.records import change_record, remove_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import read_each, read_versioned
@@ -37,8 +36,6 @@ RENEWED_BY_FOLLOW = (
 """Remedy of a table that `resync.automatic` copies again."""
 NO_MORE_CHANGES = "It has no more changes; its history up to then can be queried."
 """Remedy of a table that was dropped."""
-_NOTHING: Mapping[str, object] = {}
-"""The record, in an object store, of a table that is not parked any more."""
 
 
 class State(StrEnum):
@@ -191,15 +188,10 @@ def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
     """
     if not RULES[cause].freed:
         raise ValueError(f"{table} is parked for {cause}, which only a new snapshot ends")
-    path: Place = lake.parked(table, cause)
-    if isinstance(path, Path):
-        if not path.exists():
-            return False
-        path.unlink(missing_ok=True)
-        return True
+    path = lake.parked(table, cause)
     recorded, version = _read(path)
-    if recorded is not None:  # a store cannot delete an object on a condition
-        change_record(lake, path, _NOTHING, version)
+    if recorded is not None:
+        remove_record(lake, path, version)
     return recorded is not None
 
 

@@ -28,8 +28,8 @@ A name at the source may therefore mean several histories, one after the other (
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -71,10 +71,22 @@ def change_record(lake: Lake, place: Place, content: object, version: str | None
 
     Raises LakeConflict if another process changed it meanwhile, LakeUnusable if the folder cannot be written.
     """
-    try:
+    with _changing(lake, place):
         if place.parent != lake.root:
             files.ensure_folder(place.parent)
         files.replace_version(place, json.dumps(content, indent=2) + "\n", version)
+
+
+def remove_record(lake: Lake, place: Place, version: str | None) -> None:
+    """Remove such a file; in a store it stays, as a record of nothing. Raises as `change_record`."""
+    with _changing(lake, place):
+        files.remove_version(place, "{}\n", version)
+
+
+@contextmanager
+def _changing(lake: Lake, place: Place) -> Iterator[None]:
+    try:
+        yield
     except FileExistsError:
         raise LakeConflict(
             f"another process changed {place}", "Another process has taken over this stage; stop this one."

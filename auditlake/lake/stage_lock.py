@@ -32,12 +32,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.lease import Lease, Taken, lives, read_holder
-from auditlake.store.place import Place, Remote
+from auditlake.store.files import local_path
+from auditlake.store.place import Place, by_requests
 
 FOLDER = "locks"
 _UMASK = 0o027
@@ -60,10 +61,16 @@ class Stage(StrEnum):
     """On a folder of backups, not on a lake."""
 
 
+class Lock(Protocol):
+    """A lock that this process holds."""
+
+    def release(self) -> None:
+        """Let another process take it at once."""
+
+
 @dataclass(slots=True)
 class _Held:
-    lock: int | Lease
-    """The descriptor of a locked file, or a lease."""
+    lock: Lock
     times: int = 1
 
 
@@ -98,8 +105,8 @@ def lock_of(lake: Lake, stage: Stage) -> Path:
 
 def _missing_folders(lake: Lake) -> list[Path]:
     """Return the folder of the locks, and its parents that do not exist yet, the innermost first."""
-    folder = lake.root / FOLDER
-    if not isinstance(folder, Path):
+    folder = local_path(lake.root / FOLDER)
+    if folder is None:
         return []
     try:
         return [folder, *(parent for parent in folder.parents if not parent.exists())]
@@ -141,31 +148,38 @@ def _take(place: Place, stage: Stage, command: str) -> None:
     with _mutex:
         if place in _held:
             _held[place].times += 1
-        elif isinstance(place, Path):
-            _held[place] = _Held(_take_file(place, stage, command))
-        else:
-            _held[place] = _Held(_take_lease(place, stage, command))
+            return
+        file = local_path(place)
+        holder = {"command": command, "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            _held[place] = _Held(Lease(place, holder) if file is None else FileLock(file, holder))
+        except Taken as exc:
+            raise _conflict(place, stage, exc.holder) from None
 
 
-def _take_lease(place: Remote, stage: Stage, command: str) -> Lease:
-    try:
-        return Lease(place, {"command": command, "since": _now()})
-    except Taken as exc:
-        raise _conflict(place, stage, exc.holder) from None
+class FileLock:
+    """A locked file of a lake on a disk."""
 
+    def __init__(self, path: Path, holder: Mapping[str, Any]) -> None:
+        """Lock the file, which is created if it is absent.
 
-def _take_file(path: Path, stage: Stage, command: str) -> int:
-    descriptor = _locked(path)
-    if descriptor is None:
-        raise _conflict(path, stage, _written(path))
-    try:
-        content = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": _now()}
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps(content).encode())
-    except OSError:
-        _unlock(path, descriptor)
-        raise
-    return descriptor
+        Raises Taken, OSError.
+        """
+        self._path = path
+        self._descriptor = _locked(path)
+        try:
+            content = {"pid": os.getpid(), "host": socket.gethostname(), **holder}
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, json.dumps(content).encode())
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Remove the file, then let another process lock it."""
+        with suppress(OSError):  # a file that stays does no harm
+            self._path.unlink()
+        os.close(self._descriptor)
 
 
 def _written(path: Path) -> Mapping[str, Any]:
@@ -176,15 +190,15 @@ def _written(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def _locked(path: Path) -> int | None:
-    """Lock the file, which is created if it is absent; None if another process has it."""
+def _locked(path: Path) -> int:
+    """Lock the file; raises Taken if another process has it."""
     while True:
         descriptor = _opened(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            return None
+            raise Taken(_written(path)) from None
         except OSError:
             os.close(descriptor)
             raise
@@ -211,16 +225,7 @@ def _release(place: Place) -> None:
         if held.times:
             return
         del _held[place]
-        if isinstance(held.lock, Lease):
-            held.lock.release()
-        elif isinstance(place, Path):
-            _unlock(place, held.lock)
-
-
-def _unlock(path: Path, descriptor: int) -> None:
-    with suppress(OSError):  # a file that stays does no harm
-        path.unlink()
-    os.close(descriptor)
+        held.lock.release()
 
 
 def _conflict(place: Place, stage: Stage, holder: Mapping[str, Any]) -> LakeConflict:
@@ -241,7 +246,7 @@ def holder_lives(lake: Lake, stage: Stage) -> bool | None:
     """
     place: Place = lock_of(lake, stage)
     try:
-        if isinstance(place, Remote):
+        if by_requests(place):
             held = read_holder(place)
             return False if held is None else lives(held)
         holder = json.loads(place.read_text())
@@ -255,7 +260,3 @@ def holder_lives(lake: Lake, stage: Stage) -> bool | None:
     except (OSError, ValueError, KeyError):
         return None
     return True
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -48,7 +48,7 @@ from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from auditlake.store.files import local_folder, parquet, read_each
+from auditlake.store.files import local_path, parquet, read_each
 from auditlake.store.place import Place
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -135,7 +135,7 @@ def comparing(
 
     try:
         with (
-            TemporaryDirectory(dir=local_folder(spill), prefix="compared-") as folder,
+            TemporaryDirectory(dir=local_path(spill), prefix="compared-") as folder,
             connect(_memory_bytes(), Path(folder)) as connection,
         ):
             yield _Sides(connection, files, copied, columns, mark).compare()

@@ -6,6 +6,7 @@ durable. In a store, an object exists only when it is complete and durable.
 Authority: link(2), rename(2), fsync(2)
 """
 
+import io
 import os
 import shutil
 import time
@@ -112,17 +113,28 @@ def read_versioned(place: Place) -> tuple[bytes, str | None]:
     return place.read_bytes(), None
 
 
-def replace_version(place: Place, content: str, version: str | None) -> None:
+def replace_version(place: Place, content: str, version: str | None) -> str | None:
     """Replace a file, durable; in a store only if it still has this version, or without one is absent.
 
-    Raises FileExistsError if another process changed it.
+    Return its new version. Raises FileExistsError if another process changed it.
     """
     if isinstance(place, Path):
         replace_file(place, content, durable=True)
-    elif version is None:
-        objects.put_if_absent(place.bucket, place.key, content.encode())
+        return None
+    if version is None:
+        return objects.put_if_absent(place.bucket, place.key, content.encode())
+    return objects.put_if_match(place.bucket, place.key, content.encode(), version)
+
+
+def remove_version(place: Place, absent: str, version: str | None) -> None:
+    """Remove a file; in a store, which deletes no object on a condition, replace this version of it by `absent`.
+
+    Raises as `replace_version`.
+    """
+    if isinstance(place, Path):
+        place.unlink(missing_ok=True)
     else:
-        objects.put_if_match(place.bucket, place.key, content.encode(), version)
+        replace_version(place, absent, version)
 
 
 def write_new(place: Place, content: bytes) -> None:
@@ -195,6 +207,13 @@ def parquet(place: Place) -> Path | IO[bytes]:
     return place if isinstance(place, Path) else place.open()
 
 
+def drop_folder(place: Place) -> bool:
+    """Delete a folder, if no other process may use it meanwhile: return False in a store, which has no folders."""
+    if isinstance(place, Path) and place.exists():
+        remove_folder(place)
+    return isinstance(place, Path)
+
+
 def remove_folder(place: Place) -> None:
     """Delete a folder with all that is in it."""
     if isinstance(place, Path):
@@ -214,8 +233,19 @@ def read_listed(place: Place, etag: str | None) -> bytes:
     )
 
 
-def list_versioned(folder: Remote, name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the names in a folder of a store that are greater than `name`, in order, with their ETags."""
+def parquet_listed(place: Place, etag: str | None) -> Path | IO[bytes]:
+    """Return what pyarrow's Parquet reader takes, of a file that a listing showed (`read_listed`)."""
+    return place if isinstance(place, Path) else io.BytesIO(read_listed(place, etag))
+
+
+def list_versioned(folder: Place, name: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the names in a folder of a store that are greater than `name`, in order, with their ETags.
+
+    On a disk all names, in any order; raises FileNotFoundError if it has no such folder.
+    """
+    if isinstance(folder, Path):
+        yield from ((file.name, None) for file in folder.iterdir())
+        return
     prefix = f"{folder.key}/"
     for key, etag in objects.etags(folder.bucket, prefix, after=name):
         yield key.removeprefix(prefix), etag
@@ -292,6 +322,12 @@ def remove_files(places: Sequence[Place]) -> None:
         objects.delete(remote[0].bucket, [place.key for place in remote[begin : begin + _DELETED_AT_ONCE]])
 
 
+def remove_durably(places: Sequence[Place]) -> None:
+    """Delete files as `remove_files`; this is durable when it returns."""
+    remove_files(places)
+    sync(*{place.parent for place in places if isinstance(place, Path) and place.parent.is_dir()})
+
+
 def modified_s(folder: Place) -> float:
     """Return when a folder was modified last; in a store, when its last object was."""
     if isinstance(folder, Path):
@@ -313,14 +349,21 @@ def _names(folder: Place) -> list[str]:
     return [child.name for child in folder.iterdir()]
 
 
-def local_folder(place: Place) -> Path | None:
-    """Return a folder for programs that know only disks; None if it is in a store."""
+def local_path(place: Place) -> Path | None:
+    """Return a place as a path, for what only disks have: locks, inodes, folders; None if it is in a store."""
     return place if isinstance(place, Path) else None
 
 
 def absolute(place: Place) -> str:
     """Return the one full name of a place, also if it was named by a relative path or a link."""
     return str(place.resolve() if isinstance(place, Path) else place)
+
+
+def leads_out(place: Place, folder: Place) -> bool:
+    """Return whether a file in a folder is a link to one outside of it."""
+    if isinstance(place, Remote) or isinstance(folder, Remote):
+        return False
+    return not place.resolve().is_relative_to(folder.resolve())
 
 
 def free_bytes(place: Place) -> int | None:

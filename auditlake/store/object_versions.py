@@ -9,12 +9,13 @@ Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/DeletingObjectVersions.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.extras import S3
 from auditlake.store.objects import current_version, endpoint
-from auditlake.store.place import Remote
+from auditlake.store.place import Place, Remote
 
 _AT_ONCE = 1000
 """So many versions are deleted by one request, which is the limit of S3."""
@@ -29,18 +30,18 @@ class Noncurrent:
     size_bytes: int
 
 
-def keeps_versions(*objects: Remote) -> bool:
-    """Return whether a bucket keeps or kept versions, by objects of which one was written just now."""
-    return any(current_version(each.bucket, each.key) is not None for each in objects)
+def keeps_versions(*objects: Place) -> bool:
+    """Return whether a bucket keeps or kept versions, by objects of which one was written just now; no disk does."""
+    return any(current_version(each.bucket, each.key) is not None for each in _remote(objects))
 
 
-def list_noncurrent(folders: Iterable[Remote]) -> list[Noncurrent]:
-    """List the versions of objects below folders of one bucket that are not current.
+def list_noncurrent(folders: Iterable[Place]) -> list[Noncurrent]:
+    """List the versions of objects below folders of one bucket that are not current; none on a disk.
 
     Raises ConfigError without boto3, LakeUnusable if the store refuses.
     """
     found: list[Noncurrent] = []
-    if not (listed := list(folders)):  # boto3 is not needed
+    if not (listed := _remote(folders)):  # boto3 is not needed
         return found
     pages = _client().get_paginator("list_object_versions")
     for folder in listed:
@@ -53,12 +54,12 @@ def list_noncurrent(folders: Iterable[Remote]) -> list[Noncurrent]:
     return found
 
 
-def delete_noncurrent(bucket: Remote, versions: Sequence[Noncurrent]) -> None:
-    """Delete versions in the bucket of a place for good.
+def delete_noncurrent(place: Place, versions: Sequence[Noncurrent]) -> None:
+    """Delete versions in the bucket of a place for good; there are none on a disk.
 
     Raises ConfigError without boto3, LakeUnusable if the store refuses one, for example because it is locked.
     """
-    for begin in range(0, len(versions), _AT_ONCE):
+    for bucket, begin in product(_remote([place]), range(0, len(versions), _AT_ONCE)):
         part = versions[begin : begin + _AT_ONCE]
         objects = [{"Key": each.key, "VersionId": each.version} for each in part]
         try:
@@ -70,6 +71,10 @@ def delete_noncurrent(bucket: Remote, versions: Sequence[Noncurrent]) -> None:
                 f"{len(kept)} versions in {bucket.bucket} cannot be deleted, first {kept[0]['Key']}: {kept[0]['Code']}",
                 "Remove what keeps them, as a lock or a policy of the bucket; then run auditlake forget --resume.",
             )
+
+
+def _remote(places: Iterable[Place]) -> list[Remote]:
+    return [place for place in places if isinstance(place, Remote)]
 
 
 def _name(place: Remote) -> str:

@@ -32,3 +32,11 @@ def test_every_package_has_a_layer() -> None:
     modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
     packages = {path.parent.name for path in package.glob("*/__init__.py")}
     assert set.union(*contract_layers()) == modules | packages
+
+
+def test_only_the_store_asks_where_a_place_is() -> None:
+    """Every other package calls a function that knows both a disk and a store."""
+    asks = re.compile(r"isinstance\([^)]*\b(Path|Remote)\b")
+    files = (ROOT / "auditlake").rglob("*.py")
+    found = [str(file) for file in files if file.parent.name != "store" and asks.search(file.read_text())]
+    assert not found
