@@ -38,7 +38,7 @@ from pydantic import (
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
-from auditlake.settings.retention_rules import Rules, parse_period
+from auditlake.settings.retention_rules import Kept, Period, Rules, parse_period
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import SCHEMES, parse_url
@@ -207,6 +207,10 @@ def _retention_rules(value: object) -> Rules:
     return rules
 
 
+def _period(value: object) -> Period:
+    return parse_period(str(value))
+
+
 def _secret_file(value: object) -> Path:
     """Make a path absolute; one of another type is refused without being shown, as it may be the secret itself."""
     if not isinstance(value, str):
@@ -275,11 +279,17 @@ class DigestSettings(BaseModel):
 
 
 class RetentionSettings(BaseModel):
-    """How long closed versions are kept after their end, by patterns of tables; without a rule, for ever."""
+    """How long closed versions are kept after their end, by patterns of tables, and changes; by default for ever."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     versions: Annotated[Rules, PlainValidator(_retention_rules)] = ()
+    changes: Annotated[Period, PlainValidator(_period)] = Period()
+
+    @property
+    def kept(self) -> Kept:
+        """The periods."""
+        return Kept(self.versions, self.changes)
 
 
 def parse_address(value: object) -> tuple[str, int]:

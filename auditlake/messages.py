@@ -43,6 +43,8 @@ class Event(StrEnum):
     SNAPSHOT_STARTED = "snapshot_started"
     TABLE_MAINTAINED = "table_maintained"
     VERSIONS_EXPIRED = "versions_expired"
+    CHANGES_EXPIRED = "changes_expired"
+    CHANGES_KEPT = "changes_kept"
     VERSIONS_KEPT = "versions_kept"
     ROW_RETURNED = "row_returned"
     ATTEMPT_FAILED = "attempt_failed"

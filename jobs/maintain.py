@@ -1,12 +1,12 @@
 """Upkeep on a cluster: `spark-submit jobs/maintain.py LAKE`. Joins files of the histories and deletes expired ones.
 
-Versions expire as `[retention]` of `auditlake.toml` in the working folder of the driver says.
+Versions and changes expire as `[retention]` of `auditlake.toml` in the working folder of the driver says.
 """
 
 import sys
 
 from auditlake.config import load_settings
-from auditlake.erasure.retention import expire_versions
+from auditlake.erasure.retention import expire
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import maintain
 from auditlake.lake.manifest import require_manifest
@@ -16,7 +16,7 @@ from auditlake.store.objects import settings_for_spark
 
 if __name__ == "__main__":
     with exit_on_errors():
-        lake, rules = Lake.at(sys.argv[1]), load_settings(lake=sys.argv[1]).retention.versions
+        lake, kept = Lake.at(sys.argv[1]), load_settings(lake=sys.argv[1]).retention.kept
         require_manifest(lake)
-        expire_versions(lake, rules, "maintain", say)
+        expire(lake, kept, "maintain", say)
         maintain(SparkOnDemand(settings_for_spark(lake.root)), lake, say)

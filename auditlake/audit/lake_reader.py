@@ -26,7 +26,7 @@ from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
-from auditlake.temporal.knowledge import not_followed
+from auditlake.temporal.knowledge import expired_upto, not_followed, require_changes
 from auditlake.temporal.moments import (
     Known,
     begins_at,
@@ -167,6 +167,22 @@ class Reader:
             return None
         positions = self.known.positions
         return self._open(self.lake.changes, positions.delta_version, positions.etag)
+
+    @cached_property
+    def expired(self) -> Lsn:
+        """The LSN up to which the rows of `changes` have expired; 0 if none has."""
+        return expired_upto(self.changes)
+
+    def with_changes(self, span: Span, asked: str) -> Span:
+        """Return the part of a span whose changes are there; report it if a span without a beginning is longer.
+
+        Raises NotAnswerable if a span begins, or ends, before it.
+        """
+        if span.after >= self.expired:
+            return span
+        require_changes(self.expired, Lsn(span.after + 1 if span.after else span.upto), asked)
+        say(f"the changes up to {self.expired} have expired: the answer starts there")
+        return Span(self.expired, span.upto)
 
     @cached_property
     def transactions(self) -> TableFiles | None:

@@ -180,7 +180,20 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     events = Book(reader, table, span.upto).life(given.key)
     if not events:
         given.check_absent()
+    if unlinked := _unlinked(reader, table, events):
+        say(f"the changes up to {reader.expired} have expired: whether the row had another key is not known {unlinked}")
     return Life(reader, table, events, span)
+
+
+def _unlinked(reader: Reader, table: HistoryTable, events: Iterable[Event]) -> str:
+    """Return at which commits a row may have got another key, or been inserted, by changes that have expired.
+
+    Before the horizon of the table, its version on the other side may have expired, too.
+    """
+    since = table.horizon if table.has_expired else 0
+    ends = [event for event in events if event.mark.op == "update" and (event.before is None or event.after is None)]
+    sides = (("before" if event.before is None else "after", event.mark.lsn) for event in ends)
+    return ", ".join(f"{side} {lsn}" for side, lsn in sides if since < lsn <= reader.expired)
 
 
 def never(table: HistoryTable, upto: Lsn) -> str:
@@ -219,11 +232,22 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
         return Blamed([], life.table, life.span.upto)
     reader = life.reader
     last, mark = last_version(life.events, parse_key(life.table, question.key).key)
+    if mark is not None and mark.op == "update":
+        raise NotAnswerable(
+            f"the row has another key since {mark.lsn}, and the changes up to {reader.expired} have expired",
+            "Ask by the key that it has today.",
+        )
     at = mark.lsn if mark else life.span.upto
     shown = reader.shown_at(life.table, at, last.values)
     own = reader.own_names(life.table)
     names = {own.get(column.stored, column.stored): column.name for column in reader.columns_at(life.table, at)}
     found = {each.column: each for each in _since_added(reader, life.table, blame(life.events, last))}
+    begins = (event for event in life.events if event.before is None)
+    if any(each.mark is None for each in found.values()) and _unlinked(reader, life.table, begins):
+        raise NotAnswerable(
+            f"who set values of this row is not known: the changes up to {reader.expired} have expired",
+            "auditlake row shows its versions.",
+        )
     columns = [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
     marks = [each.mark for each in columns] + [mark]
     changed = reader.rekeyed_at(life.table, life.span.upto)

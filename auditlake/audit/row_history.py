@@ -3,8 +3,9 @@
 A key may have had several rows, one after the other, and a row several keys. `Book.life` starts at the versions of one
 key and follows each row backwards and forwards, under another key if a transaction changed it. If a version of the key
 ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
-UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not. Rows are not followed to before the last
-change of the columns that identify them: changes from before it do not have every value of today's key.
+UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not. If they have expired, a version that was
+updated to continues one that an update ended, and what other keys the row had is not known. Rows are not followed to
+before the last change of the columns that identify them: changes from before it do not have every value of today's key.
 
 A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a
@@ -41,7 +42,8 @@ from auditlake.lsn import Lsn
 class Event:
     """Effect of one transaction on the row: its versions before and after, None if it did not exist.
 
-    `mark.op` is snapshot, insert, update, delete, truncate or resync. A transaction that deletes a row and inserts one
+    `mark.op` is snapshot, insert, update, delete, truncate or resync; an update without a row before or after it if
+    the version or the changes that had that row have expired. A transaction that deletes a row and inserts one
     with the same key makes two events.
     """
 
@@ -75,6 +77,7 @@ class Book:
     """Rows of a table as of one moment: the versions of its keys, linked."""
 
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+        self._reader = reader
         self._reads = KeyReads(reader, table, upto)
         self._first_snapshot = table.first_snapshot_lsn
         self._expired = table.horizon if table.has_expired else Lsn(0)
@@ -101,7 +104,7 @@ class Book:
         while version is not None and version.end is not None:
             following, op = self._after(version)
             if following is None:
-                op = "delete" if op == "update" else op
+                op = "delete" if op == "update" and self._has_changes(version.end.lsn) else op
                 yield Event(replace(version.end, op=op), version, None)
             else:
                 seen.add(_place(following))
@@ -123,10 +126,15 @@ class Book:
         return "insert"
 
     def _is_continued(self, version: Version) -> bool:
-        """Return whether the version before one has expired."""
-        if version.begin.lsn > self._expired:
-            return False
-        return not any(self._bears(change, version.key) for change in self._reads.turns(version.key, version.begin.lsn))
+        """Return whether the version before one has expired, or may have been under another key."""
+        if not self._has_changes(version.begin.lsn):
+            return True
+        turns = self._reads.turns(version.key, version.begin.lsn)
+        return version.begin.lsn <= self._expired and not any(self._bears(change, version.key) for change in turns)
+
+    def _has_changes(self, lsn: Lsn) -> bool:
+        """Return whether the changes of a transaction have not expired."""
+        return lsn > self._reader.expired
 
     def _resynced(self, version: Version) -> Version | None:
         """Return the version of the key that ended with the snapshot with which this one began."""
@@ -143,6 +151,9 @@ class Book:
             return None
         if version.begin.op == "snapshot":
             return self._resynced(version)
+        if not self._has_changes(version.begin.lsn):
+            ends = (v for v in self._reads.versions(version.key) if v.end and v.end.lsn == version.begin.lsn)
+            return next((v for v in ends if _may_continue(v, version)), None)
         key: Key | None = version.key
         ordinal: float = float("inf")
         while key is not None:
@@ -164,6 +175,9 @@ class Book:
         key, ordinal, lsn = version.key, -1, version.end.lsn
         if lsn < self._rekeyed:
             return None, version.end.op
+        if not self._has_changes(lsn):
+            begins = (v for v in self._reads.versions(key) if v.begin.lsn == lsn)
+            return next((v for v in begins if _may_continue(version, v)), None), version.end.op
         while True:
             deaths = [c for c in self._reads.turns(key, lsn) if c.ordinal > ordinal and self._ends(c, key)]
             if not deaths:
@@ -182,6 +196,11 @@ class Book:
         if change.op in {"delete", "truncate"}:
             return True
         return change.op == "update" and change.key_before(self._names) == key != change.key_after(self._names)
+
+
+def _may_continue(before: Version, after: Version) -> bool:
+    """Return whether two versions of a key are those of one row, as far as they tell."""
+    return before.end is not None and before.end.op == "update" == after.begin.op
 
 
 def _place(version: Version) -> tuple[Key, int]:
@@ -241,13 +260,14 @@ class Deleted:
 def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Deleted]:
     """Return the rows deleted in a span whose key has no row at its end, newest deletion first.
 
-    Raises BadUsage if the table has no key.
+    Raises BadUsage if the table has no key, NotAnswerable if changes of the span have expired.
     """
     if not table.key:
         raise BadUsage(
             f"{table.name} has no key, so its rows cannot be identified",
             "auditlake diff counts added and removed rows.",
         )
+    span = reader.with_changes(span, f"the deleted rows of {table.label}")
     overlay = overlaid(reader, table, span.upto)
     ended = {version.key: version for version in _ended(reader, overlay, span)}
     book = Book(reader, table, span.upto)
@@ -330,6 +350,6 @@ def _deletion(version: Version, book: Book, first: Mapping[int, Mapping[Key, str
         op = first[version.end.lsn].get(version.key, "truncate")
     if op != "update":
         return version, replace(version.end, op=op)
-    ends = [event for event in book.life(version.key) if event.after is None]
+    ends = [event for event in book.life(version.key) if event.after is None and event.mark.op != "update"]
     ended = [(event.before, event.mark) for event in ends if event.before and event.before.key == version.key]
     return ended[-1] if ended else None

@@ -40,7 +40,7 @@ from auditlake.pgoutput.attribution import Context, ContextInForce, context_text
 from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.knowledge import say_erased
+from auditlake.temporal.knowledge import require_changes, say_erased
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when, to_time
 
@@ -343,9 +343,11 @@ def lsns_of_table(
 ) -> frozenset[int] | None:
     """Return the transactions of a span that touched the key and changed the column; None without a filter.
 
-    Raises BadUsage if the table has no such column.
+    Raises BadUsage if the table has no such column, NotAnswerable if changes of the span have expired.
     """
     lsns: frozenset[int] | None = None
+    if key is not None or column is not None:
+        span = reader.with_changes(span, f"the changes of {table.label}")
     if key is not None:
         lsns = frozenset(_of_key(reader, table, span, key))
     if column is not None:
@@ -510,10 +512,17 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
-    """Yield the changes and messages of a transaction, in order; messages only if the reader shows all tables.
+    """Return the changes and messages of a transaction, in order; messages only if the reader shows all tables.
 
     Else changes are numbered anew: their ordinals would show how many others there are.
+
+    Raises NotAnswerable if they have expired.
     """
+    require_changes(reader.expired, transaction.lsn, f"the changes of transaction {transaction.lsn}")
+    return _contents(reader, transaction)
+
+
+def _contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
     messages = list(_messages(reader, transaction.lsn))
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]

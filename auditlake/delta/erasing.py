@@ -87,7 +87,7 @@ def erase(table: Place, task: Task) -> int:
             actions += [removed(add), *_rewritten(table, add, task)]
         actions += [*_positions(table, version, task.positions), *moved(task.moved)]
         reach(After.VALUES_REWRITTEN)
-        committed = _commit(table, version + 1, actions)
+        committed = put_erasure(table, version + 1, actions)
         if committed is None:
             _delete(table, [str(action["add"]["path"]) for action in actions if "add" in action])
             continue
@@ -98,8 +98,11 @@ def erase(table: Place, task: Task) -> int:
     raise AssertionError  # `attempts` ends with an error
 
 
-def _commit(table: Place, version: int, actions: Sequence[Action]) -> int | None:
-    """Commit at the next free version, and return it; None if another commit touched the files that are replaced."""
+def put_erasure(table: Place, version: int, actions: Sequence[Action]) -> int | None:
+    """Commit at the next free version, and return it; None if another commit touched the files that are replaced.
+
+    The writer of the table goes on after it.
+    """
     replaced = {str(action["remove"]["path"]) for action in actions if "remove" in action}
     while True:
         try:
@@ -114,7 +117,9 @@ def _commit(table: Place, version: int, actions: Sequence[Action]) -> int | None
 
 def _touches(theirs: Mapping[str, Any], replaced: Collection[str], ours: Sequence[Action]) -> bool:
     """Return whether an action of another commit removes a replaced file, or changes the table or a position of it."""
-    is_moved = "txn" in theirs and any("txn" in action for action in ours)
+    is_moved = "txn" in theirs and any(
+        action["txn"]["appId"] == theirs["txn"]["appId"] for action in ours if "txn" in action
+    )
     return is_moved or "metaData" in theirs or theirs.get("remove", {}).get("path") in replaced
 
 

@@ -1,4 +1,4 @@
-"""Retention: remove the versions of histories that ended longer ago than `[retention]` keeps them. No JVM.
+"""Retention: remove versions of histories and rows of `changes` that are older than `[retention]` keeps them. No JVM.
 
 A table's versions expire up to an LSN, the last one whose commit the lake knows to be older than the table's period.
 One commit removes all versions that ended up to there, and moves the horizon there: from then on no reader sees them,
@@ -13,12 +13,13 @@ as it is, so every state from the horizon on is complete.
 - A lake that was restored or copied may be the last that has what another one lost. It is recognized by its place, and
   nothing expires in it until that is confirmed.
 
-`changes`, `transactions` and the ledger are not touched: entries stay, and `verify --digest` counts the rows of copies
-that have expired.
+`changes` expire up to an LSN, too (`expiring_changes`), a horizon of all tables. `transactions` and the ledger are not
+touched: entries stay, and `verify --digest` counts the rows of copies, and the changes, that have expired.
 
 Order of effects, under the lock of `Stage.ERASE`: the record of the run (`lake.expiries`); then for each table deletion
-vectors and the commit. A run that is killed before it leaves an orphan, which `maintain` deletes. If another process
-commits first, the table is planned again.
+vectors and the commit; then new files of `changes` and its commit, beside capture (`delta.expired_rows`). A run that is
+killed before it leaves an orphan, which `maintain` deletes. If another process commits first, the table is planned
+again.
 """
 
 import json
@@ -35,9 +36,10 @@ from pyroaring import BitMap64
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
+from auditlake.erasure.expiring_changes import ExpiringChanges, find_expiring
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
-from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
+from auditlake.lake.expiries import CHANGES_NAME, ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
@@ -48,7 +50,7 @@ from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice
 from auditlake.settings.mask_rules import matches_table
-from auditlake.settings.retention_rules import Period, Rules
+from auditlake.settings.retention_rules import Kept, Period, Rules
 from auditlake.store.attempts import attempts
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
@@ -118,53 +120,55 @@ class Expiry:
         }
 
 
-def find_expiries(lake: Lake, rules: Rules) -> Iterator[Expiry]:
-    """Yield what of each table would expire now, in name order; nothing is written.
+def find_expiries(lake: Lake, kept: Kept) -> Iterator[Expiry | ExpiringChanges]:
+    """Yield what of each table would expire now, in name order, then of `changes`; nothing is written.
 
     Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
     """
     known = read_known(lake)
-    _require_matching(known, rules)
+    _require_matching(known, kept.versions)
     holds = holds_in_force(lake)
     for table in known.listed:
-        if (found := _find(known, table, rules, holds)) is not None:
+        if (found := _find(known, table, kept.versions, holds)) is not None:
             yield found
+    if (changes := find_expiring(known, kept.changes, holds)) is not None:
+        yield changes
 
 
-def expire_versions(lake: Lake, rules: Rules, command: str, report: Callable[[str], None]) -> None:
-    """Remove the versions that have expired, one commit for each table.
+def expire(lake: Lake, kept: Kept, command: str, report: Callable[[str], None]) -> None:
+    """Remove what has expired: versions in one commit for each table, changes in one for all.
 
     Raises as `find_expiries`; ConfigError in a restored or copied lake, LakeConflict if other processes commit again
     and again, or rows are being removed by one.
     """
-    if not rules:
+    if kept.is_everything:
         return
     with hold(lake, command, Stage.ERASE):
         _require_confirmed(lake)
         known = read_known(lake)
-        _require_matching(known, rules)
-        _Run(known, rules, holds_in_force(lake), report).expire()
+        _require_matching(known, kept.versions)
+        _Run(known, kept, holds_in_force(lake), report).expire()
 
 
 class Retaining:
     """Retention between the batches of one process, every three hours; while another process removes rows, later."""
 
-    def __init__(self, lake: Lake, rules: Rules, command: str, report: Callable[[str], None]) -> None:
-        self._lake, self._rules, self._command, self._report = lake, rules, command, report
+    def __init__(self, lake: Lake, kept: Kept, command: str, report: Callable[[str], None]) -> None:
+        self._lake, self._kept, self._command, self._report = lake, kept, command, report
         self._failures = FailureReports(report)
         self._next_s = time.monotonic()
 
     def tend(self) -> None:
-        """Let versions expire if it is time; a failure is reported once, and tried again the next time."""
-        if not self._rules or time.monotonic() < self._next_s:
+        """Let versions and changes expire if it is time; a failure is reported once, and tried again the next time."""
+        if self._kept.is_everything or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _EVERY_S
         try:
-            expire_versions(self._lake, self._rules, self._command, self._report)
+            expire(self._lake, self._kept, self._command, self._report)
         except LakeConflict:
             return
         except AuditlakeError as exc:
-            self._failures.report("no version expires", exc)
+            self._failures.report("nothing expires", exc)
         else:
             self._failures.forget()
 
@@ -185,23 +189,42 @@ class _Run:
     """One run over all tables, from one state of the lake."""
 
     known: Known
-    rules: Rules
+    kept: Kept
     holds: list[HoldEvent]
     report: Callable[[str], None]
 
     def expire(self) -> None:
         """Record what has expired, then remove it, table by table."""
         found = [each for table in self.known.listed if (each := self._find(table)) and not self._is_held(each)]
-        if not found:
+        changes = find_expiring(self.known, self.kept.changes, self.holds)
+        expiring = [] if changes is None or self._is_kept(changes) else [changes]
+        if not found and not expiring:
             return
-        tables = (ExpiredTable(*each.table.name, each.upto, each.rows) for each in found)
+        tables = [ExpiredTable(*each.table.name, each.upto, each.rows) for each in found]
+        tables += [each.record for each in expiring]
         record_run(self.known.lake, ExpiryRun(time.time_ns() // 1000, tuple(tables)))
         reach(After.EXPIRY_RECORDED)
         for each in found:
             self._remove(each)
+        for each_of_changes in expiring:
+            self._remove_changes(each_of_changes)
+
+    def _remove_changes(self, found: ExpiringChanges) -> None:
+        line = found.line()
+        found.remove()
+        self.report(Notice(Event.CHANGES_EXPIRED, f"{line} expired"))
+
+    def _is_kept(self, found: ExpiringChanges) -> bool:
+        """Return whether no change expires, and report what keeps those that are old enough."""
+        if self._is_held(found):
+            return True
+        if found.needed is not None:
+            kept = f"{CHANGES_NAME}: changes after {found.needed.after} are kept longer: {found.needed.why}"
+            self.report(Notice(Event.CHANGES_KEPT, kept))
+        return not found.found.rows
 
     def _find(self, table: HistoryTable) -> Expiry | None:
-        return _find(self.known, table, self.rules, self.holds)
+        return _find(self.known, table, self.kept.versions, self.holds)
 
     def _remove(self, first: Expiry) -> None:
         found: Expiry | None = first
@@ -217,7 +240,7 @@ class _Run:
             # Not further than what is on record, although apply may have moved the position meanwhile.
             found = self._find(replace(table, names=first.table.names, position=first.upto))
 
-    def _is_held(self, found: Expiry) -> bool:
+    def _is_held(self, found: Expiry | ExpiringChanges) -> bool:
         if found.held is None:
             return False
         why = f"held by {found.held.name}: {found.held.reason}"

@@ -25,6 +25,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 
 _MOST_KEYS = 1000
 
@@ -53,6 +54,8 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     given = parse_key(table, wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _Found.of(reader, table, given.key, upto)
+    if reader.expired:
+        say(f"the changes up to {reader.expired} have expired: if the row had another key then, erase that, too")
     if not found.versions and not found.changes:
         given.check_absent()
         raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")

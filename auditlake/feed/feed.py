@@ -15,8 +15,9 @@ last transaction that was delivered. With the system identifier, a cursor of one
 another, where its LSN would silently skip transactions. The LSN alone is the position because commits have one order.
 
 **Completeness.** Gaps (`lake.gaps`) and tables that capture has parked make a feed of these tables incomplete. The feed
-delivers everything before, then refuses by name. Tables parked by apply do not: their changes are in the lake. So are
-those of a table whose shape was uncertain for a time; while capture finds out, a feed that follows waits. The
+delivers everything before, then refuses by name. A place before the LSN up to which changes have expired is refused,
+also if the feed was ahead of it when it was opened. Tables parked by apply do not: their changes are in the lake. So
+are those of a table whose shape was uncertain for a time; while capture finds out, a feed that follows waits. The
 records are on the disk before the watermark passes their LSN, so a reader that reads the watermark first misses none.
 They are read again only when their files change.
 """
@@ -46,7 +47,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
 from auditlake.store.place import Place, by_requests
-from auditlake.temporal.knowledge import Segment, lacks_changes, recorded
+from auditlake.temporal.knowledge import Segment, lacks_changes, recorded, require_changes
 
 _POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
 _MOST_CHANGES = 10_000
@@ -97,6 +98,7 @@ class Feed(Iterator[ChangedTransaction]):
                 f"asked for the changes after {start.lsn}, this lake knows them up to {self._last}",
                 "A cursor ahead of the lake belongs to another lake, or to this one before it was restored.",
             )
+        self._require_changes()
 
     @property
     def cursor(self) -> str:
@@ -201,6 +203,7 @@ class Feed(Iterator[ChangedTransaction]):
         if self._start.follow:
             self._changes.refresh()
             self._last = Lsn(self._changes.position)
+            self._require_changes()
         if self._last <= self._planned_to:
             return False
         self._selected.refresh()
@@ -217,6 +220,11 @@ class Feed(Iterator[ChangedTransaction]):
         if not rows:
             self._read_to = upto
         return moved
+
+    def _require_changes(self) -> None:
+        """Require the changes after what was planned, which a slow feed may have had no time to read."""
+        after = self._planned_to
+        require_changes(self._changes.expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
 
     def _limit(self) -> Lsn:
         return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)

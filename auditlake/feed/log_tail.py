@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 from auditlake.delta.log_reader import Add, entry, file_path
 from auditlake.delta.row_groups import read_footer
 from auditlake.delta.sql import read_newest
+from auditlake.lake.layout import EXPIRED_APP
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
+from auditlake.temporal.knowledge import expired_upto
 
 _LISTED_AGAIN_S = 30.0
 _ANY = (0, 2**63 - 1)
@@ -74,6 +76,8 @@ class LogTail:
         self._files: dict[str, tuple[Place, int, int]] = {}
         self.position = 0
         """The position in the version that was seen last; 0 if there is none."""
+        self.expired = Lsn(0)
+        """The LSN up to which rows have expired by then."""
         self._listed_at = time.monotonic()
         self.list_again()
 
@@ -84,7 +88,7 @@ class LogTail:
             return
         self._version = found.version
         self._files = {str(each.add["path"]): _located(self._table, each.add, each.stats) for each in found.files}
-        self.position = found.transactions.get(self._app, 0)
+        self.position, self.expired = found.transactions.get(self._app, 0), expired_upto(found)
         self._listed_at = time.monotonic()
 
     def refresh(self) -> bool:
@@ -112,6 +116,8 @@ class LogTail:
                 self._files.pop(action["remove"]["path"], None)
             elif "txn" in action and action["txn"]["appId"] == self._app:
                 self.position = action["txn"]["version"]
+            elif "txn" in action and action["txn"]["appId"] == EXPIRED_APP:
+                self.expired = Lsn(action["txn"]["version"])
         self._version += 1
         return True
 

@@ -1,4 +1,4 @@
-"""Records of retention: up to where versions of tables were removed, how many, and when.
+"""Records of retention: up to where versions of tables and rows of `changes` were removed, how many, and when.
 
     expiries/000000.json  {"time_us": …, "tables": [{"schema": …, "table": …, "horizon": …, "versions": …}, …]}
 
@@ -19,10 +19,13 @@ from auditlake.relation import TableName
 from auditlake.store.files import read_each
 from auditlake.store.place import Place
 
+CHANGES_NAME = TableName("auditlake", "changes")
+"""Stands for `changes` in a record, with rows instead of versions; so it is called in SQL."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpiredTable:
-    """The versions of one table that a run removed; `horizon` is the LSN up to which they had ended."""
+    """The versions of one table that a run removed; `horizon` is the LSN up to which they had ended, or were made."""
 
     schema: str
     table: str

@@ -42,6 +42,8 @@ from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, sma
 from auditlake.ledger.merkle import inclusion_path, leaf_hash
 from auditlake.ledger.signed_note import read_checkpoint
 from auditlake.lsn import Lsn
+from auditlake.messages import say
+from auditlake.temporal.knowledge import require_changes
 
 FORMAT = "auditlake proof 1"
 _MOST = 10_000
@@ -73,6 +75,7 @@ def proofs_of(lake: Lake, target: ProofTarget, note: str | None) -> dict[str, ob
 
 def _of_transaction(reader: Reader, name: str) -> Iterator[Entry]:
     transaction, _ = find_transaction(reader, name)
+    require_changes(reader.expired, transaction.lsn, f"a proof of transaction {transaction.lsn}")
     condition = f"lsn = {transaction.lsn:d}"
     yield from _rows(reader, TRANSACTIONS.kind, condition)
     yield from _rows(reader, CHANGES.kind, f"{condition} order by ordinal limit {_MOST + 1}")
@@ -92,6 +95,8 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     lsns: list[int] = sorted({event.mark.lsn for event in life.events} - copied)
     if lsns:
         concerned = f"({in_changes(life.table, reader.relations_of(life.table), keys)} or op = 'truncate')"
+        if lsns[0] <= reader.expired:
+            say(f"the changes up to {reader.expired} have expired: of earlier ones, only their transactions are proved")
         condition = f"{reader.about(life.table.name)} and {in_lsns('lsn', lsns)} and {concerned}"
         yield from _rows(reader, TRANSACTIONS.kind, in_lsns("lsn", lsns))
         yield from _rows(reader, CHANGES.kind, f"{condition} order by lsn, ordinal")

@@ -10,6 +10,9 @@ Blocks after the last digest are compared, too, but prove nothing: who can write
 not sealed yet are not compared. Versions in a history other than the rows of copies follow from those and the changes;
 `verify.history_rules` folds them again.
 
+Rows that have expired are counted. Their entries stay, and a run of retention must be on record that moved the horizon
+where it is.
+
 Findings name tables, commits and keys, never other values.
 """
 
@@ -28,7 +31,7 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
-from auditlake.lake.expiries import expired_of, read_runs
+from auditlake.lake.expiries import CHANGES_NAME, expired_of, read_runs
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -59,6 +62,7 @@ from auditlake.ledger.signed_note import Checkpoint
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
+from auditlake.temporal.knowledge import expired_upto
 
 _AT_ONCE = 1_000_000
 """Entries that are compared by one statement."""
@@ -298,6 +302,7 @@ class _Rows:
         """Yield what is not as it was sealed."""
         for part in _parts(self._blocks):
             yield from self._streamed(part)
+        yield from self._expired()
         yield from self._destroyed()
         yield from self._small()
         yield from self._copies()
@@ -322,12 +327,23 @@ class _Rows:
             except (OSError, pa.ArrowException) as exc:
                 yield Mismatch("unreadable file", place.name, detail=type(exc).__name__)
 
+    def _expired(self) -> Iterator[Mismatch]:
+        """Yield the horizon of `changes` if no run of retention has moved it where it is; count what has expired."""
+        table = None if CHANGES_NAME.table in self._damaged else read_newest(self._lake.changes)
+        if not (horizon := expired_upto(table)):
+            return
+        if horizon not in expired_of(self._runs, CHANGES_NAME):
+            yield Mismatch("moved horizon", CHANGES_NAME.table, horizon, detail="no record of retention has it")
+        gone = len(read_entries(self._lake, f"kind = '{Kind.CHANGE}' and lsn <= {horizon:d}", ("number",)))
+        self.notes.append(f"{gone:,} changes up to {horizon} have expired")
+
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files
         of_ledger = {each.name: read_newest(each) for each in _of_ledger(self._lake)}
         entries = of_ledger[self._lake.ledger_entries.name]
         with_secrets = entries is not None and "secret" in entries.types
-        for sql in (_compared(kind, condition, of_block, with_secrets=with_secrets), _repeated(kind, condition)):
+        compared = _compared(kind, condition, of_block, expired_upto(table), with_secrets=with_secrets)
+        for sql in (compared, _repeated(kind, condition)):
             found = select(f"{sql} limit {self._limit + 1}", t=table, **of_ledger)
             for row in found.to_pylist():
                 ordinal = row["ordinal"] if kind is Kind.CHANGE else None
@@ -470,9 +486,10 @@ def _without_erased(found: Iterable[Mismatch], destroyed: int) -> list[Mismatch]
 _ERASED = "row marked as erased"
 
 
-def _compared(kind: Kind, condition: str, of_block: str, *, with_secrets: bool) -> str:
+def _compared(kind: Kind, condition: str, of_block: str, expired: Lsn, *, with_secrets: bool) -> str:
     """Return SQL for the rows that are not what their entries commit to, in the order of commits.
 
+    Rows up to `expired` need not be there.
     `with_secrets`: entries have columns for secrets, which an earlier release did not create.
     """
     of_change = kind is Kind.CHANGE
@@ -497,7 +514,8 @@ def _compared(kind: Kind, condition: str, of_block: str, *, with_secrets: bool) 
     return (
         f"select {shown} as name, {verdict} as found from (select * from t where {condition}) c"
         f" full outer join ({entries}) e"
-        f" on {same} where c.lsn is null or e.lsn is null or {differs} order by 1, 2"
+        f" on {same} where case when c.lsn is null then e.lsn > {expired:d} else e.lsn is null or {differs} end"
+        " order by 1, 2"
     )
 
 

@@ -214,7 +214,7 @@ def _neighbours(
     if asked.table and asked.key:
         table = reader.table(asked.table, found.lsn)
         key = parse_key(table, named_key(table, asked.key)).key
-        lsns = lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ()
+        lsns = lsns_of_table(reader, table, Span(reader.expired, reader.watermark), key, None) or ()
         earlier = max((lsn for lsn in lsns if lsn < found.lsn), default=None)
         later = min((lsn for lsn in lsns if lsn > found.lsn), default=None)
         yield models.NeighboursJson(by="row", before=_text(earlier), after=_text(later))

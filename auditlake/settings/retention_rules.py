@@ -1,4 +1,4 @@
-"""Periods of retention: how long closed versions are kept after their end.
+"""Periods of retention: how long closed versions are kept after their end, and changes after their commit.
 
     90 days   12 weeks   18 months   7 years   forever
 
@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A number of days or of calendar months; both are 0 if versions are kept for ever."""
+    """A number of days or of calendar months; both are 0 for ever."""
 
     days: int = 0
     months: int = 0
@@ -57,3 +57,16 @@ def parse_period(text: str) -> Period:
 
 Rules = tuple[tuple[str, Period], ...]
 """Patterns of `schema.table`, each with its period; the first that matches a table decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How long the versions of tables are kept, and the rows of `changes`."""
+
+    versions: Rules = ()
+    changes: Period = Period()
+
+    @property
+    def is_everything(self) -> bool:
+        """Return whether nothing expires."""
+        return not self.versions and self.changes == Period()

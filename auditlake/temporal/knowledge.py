@@ -8,17 +8,21 @@
 
 Every other state is known. A `Timeline` has the segments in this order: where several overlap, the first one is the
 reason of a refusal. A moment between two commits may be in a segment by its time, although its LSN is not.
+
+What a question needs of `changes` is known after the LSN up to which they have expired (`expired_upto`), a horizon of
+all tables: `require_changes` refuses the rest. No state depends on it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from auditlake.delta.sql import TableFiles
 from auditlake.errors import AuditlakeError, NotAnswerable
 from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lake.parking import Parked, State
 from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
@@ -251,6 +255,33 @@ def lacks_changes(segment: Segment) -> NotAnswerable:
     where = f"after {segment.after}" if segment.upto is None else f"between {segment.after} and {segment.upto}"
     hint = f"{segment.remedy} {_CONTINUE}".lstrip()
     return NotAnswerable(f"the changes of {what} {where} are missing: {segment.reason}", hint)
+
+
+def expired_upto(log: TableFiles | None) -> Lsn:
+    """Return the LSN up to which rows of `changes` have expired; 0 if none has."""
+    return Lsn(0 if log is None else log.transactions.get(EXPIRED_APP, 0))
+
+
+def require_changes(expired: Lsn, first: Lsn, asked: str) -> None:
+    """Require the changes from `first` on, of which those up to `expired` are gone.
+
+    Raises NotAnswerable.
+    """
+    if first <= expired:
+        raise NotAnswerable(
+            f"asked for {asked}, the changes up to {expired} have expired: [retention] does not keep them longer",
+            f"Ask from {Lsn(expired + 1)} on; of earlier changes, auditlake log shows who made them when.",
+        )
+
+
+def check_log(name: TableName, expired: Lsn, lsn: Lsn) -> None:
+    """Report that a statement as of `lsn` lacks the rows of `changes` up to `expired`.
+
+    Raises NotAnswerable if that is all of them.
+    """
+    if expired:
+        require_changes(expired, lsn, f"{name} as of {lsn}")
+        say(f"the rows of {name} up to {expired} have expired")
 
 
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:

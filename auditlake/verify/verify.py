@@ -42,6 +42,7 @@ from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
+from auditlake.temporal.knowledge import expired_upto
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records
@@ -190,9 +191,13 @@ class _VersionCheck:
             return TableReport(str(table.name), findings=(exc.finding,))
 
     def _known_since(self, table: HistoryTable) -> Lsn:
-        """Return the LSN of the last snapshot that ended a gap, else of the first one."""
+        """Return the LSN of the last snapshot that ended a gap, else the first one; later if changes have expired."""
         ends = [gap.lsn_to for gap in self.gaps if gap.is_of(table.name) and gap.lsn_to <= table.position]
-        return Lsn(max([table.horizon, *ends]))
+        return Lsn(max([table.horizon, *ends, min(self._expired, table.position)]))
+
+    @property
+    def _expired(self) -> Lsn:
+        return expired_upto(None if self.log is None else self.log.changes)
 
     def _checked(self, session: SparkSession, table: HistoryTable) -> TableReport:
         since = self._known_since(table)
@@ -206,7 +211,10 @@ class _VersionCheck:
         if table.has_expired:
             note = f"its versions that ended up to {table.horizon} have expired; those of then are taken as they are"
             report = replace(report, notes=(*report.notes, note))
-        if since > table.horizon:
+        if table.horizon < since == min(self._expired, table.position):
+            note = f"its versions up to {since} are taken as they are: the changes up to {self._expired} have expired"
+            report = replace(report, notes=(*report.notes, note))
+        elif since > table.horizon:
             note = f"its versions before the snapshot at {since} are not replayed: changes between are missing"
             report = replace(report, notes=(*report.notes, note))
         if missing:

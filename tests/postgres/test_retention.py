@@ -1,4 +1,4 @@
-"""Retention beside follow: versions expire while others are committed to the same histories."""
+"""Retention beside follow: versions and changes expire while others are committed to the same tables."""
 
 import signal
 from pathlib import Path
@@ -7,11 +7,14 @@ import psycopg
 import pytest
 
 import auditlake
-from auditlake.erasure.retention import expire_versions
+from auditlake.delta.sql import read_newest, select
+from auditlake.erasure.retention import expire
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import TableName
+from auditlake.settings.retention_rules import Kept
+from auditlake.temporal.knowledge import expired_upto
 from tests import command
 from tests.capture_lake import make_lake
 from tests.expiry import AT_ONCE
@@ -34,9 +37,21 @@ def _table(lake: Lake) -> HistoryTable:
     return table
 
 
-def test_versions_expire_while_follow_commits(database: str, tmp_path: Path) -> None:
-    """Every state from the last horizon on is that of the source, and follow reports no failure."""
-    rules, said = (("public.t", AT_ONCE),), list[str]()
+def _changes_left(lake: Lake) -> int:
+    """Return the number of changes, all of which are after their horizon."""
+    changes = read_newest(lake.changes)
+    assert changes is not None
+    rows = select("select count(*) as changes, min(lsn) as first from t", t=changes).to_pylist()[0]
+    assert 0 < expired_upto(changes) < (rows["first"] or LAST_LSN)
+    return int(rows["changes"])
+
+
+def test_versions_and_changes_expire_while_follow_commits(database: str, tmp_path: Path) -> None:
+    """Every state from the last horizon on is that of the source, and follow reports no failure.
+
+    Nothing keeps a change but that it is not applied yet.
+    """
+    kept, said = Kept((("public.t", AT_ONCE),), AT_ONCE), list[str]()
     states: dict[Lsn, dict[int, int]] = {}
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, v int)")
@@ -50,7 +65,7 @@ def test_versions_expire_while_follow_commits(database: str, tmp_path: Path) -> 
                 states[_wal_end(conn)] = dict(conn.execute("select id, v from t").fetchall())
                 if number % 8 == 7:
                     await_true(lambda at=before: _table(lake).position >= at, _APPLIED_S)  # type: ignore[misc]
-                expire_versions(lake, rules, "tests", said.append)
+                expire(lake, kept, "tests", said.append)
             follow.send_signal(signal.SIGTERM)
             _, reported = follow.communicate(timeout=240)
         assert (follow.returncode, "error" in reported) == (0, False), reported
@@ -58,6 +73,7 @@ def test_versions_expire_while_follow_commits(database: str, tmp_path: Path) -> 
     assert done.code == 0, done.stderr
     horizon = _table(lake).horizon
     assert len(said) > 1
+    assert _changes_left(lake) < _ROUNDS * _ROWS // 3
     assert _table(lake).first_snapshot_lsn < horizon
     asked = [lsn for lsn in states if lsn >= horizon]
     assert asked

@@ -19,7 +19,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import put_commit
 from auditlake.delta.sql import connect as connect_embedded
-from auditlake.erasure.retention import expire_versions
+from auditlake.erasure.retention import expire
 from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import find_files
@@ -27,6 +27,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.messages import say
 from auditlake.relation import TableName
+from auditlake.settings.retention_rules import Kept, Period
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
@@ -225,7 +226,8 @@ def test_a_lake_that_nothing_captures_is_captured_up_to_the_snapshot(database: s
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [Period(), AT_ONCE])
+def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path: Path, changes: Period) -> None:
     """From the horizon on, also what came later; a version that ended before it and is there again is named."""
     site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute("create table t (id int primary key, v text)")
@@ -237,7 +239,7 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
         site.execute(change)
         assert command.run_here(follow).code == 0
     before = _history(site, "t")
-    expire_versions(site.lake, (("public.t", AT_ONCE),), "tests", say)
+    expire(site.lake, Kept((("public.t", AT_ONCE),), changes), "tests", say)
     site.execute("update t set v = 'secret3' where id in (2, 8)")
     assert command.run_here(follow).code == 0
     done = site.verify()

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import psycopg
 
-from auditlake.erasure.retention import expire_versions
+from auditlake.erasure.retention import expire
 from auditlake.errors import AuditlakeError
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.verification import Evidence, verify_digests
 from auditlake.messages import say
+from auditlake.settings.retention_rules import Kept
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 from tests.erasure_lake import found_in
@@ -62,7 +63,7 @@ class Removals(threading.Thread):
             with suppress(AuditlakeError, OSError):  # another process seals or removes, or the disk is full
                 self._digests.append(sealed(self._bed.lake, f"digest {len(self._digests)}"))
             with suppress(AuditlakeError, OSError):
-                expire_versions(self._bed.lake, ((f"{ERASED}.persons", AT_ONCE),), "campaign", say)
+                expire(self._bed.lake, Kept(((f"{ERASED}.persons", AT_ONCE),)), "campaign", say)
             if self._left:
                 self._erase()
 

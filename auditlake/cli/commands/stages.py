@@ -55,7 +55,7 @@ def follow(settings: Settings, until: Until) -> None:
     stages = Beat.CAPTURE, Beat.APPLY
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
         task, spark = _task(settings, until), spark_of(settings)
-        retaining = Retaining(task.lake, settings.retention.versions, "follow", say)
+        retaining = Retaining(task.lake, settings.retention.kept, "follow", say)
         beside = stage.Beside(_new_tables(settings), _automatic(settings, spark), retaining)
         with sealing(task.lake, settings.digest, "follow", say):
             stage.follow(task, spark, stop, say, beside)
@@ -138,7 +138,7 @@ def apply(settings: Settings, *, until_current: bool) -> None:
     require_manifest(lake)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
-        retaining = Retaining(lake, settings.retention.versions, "apply", say)
+        retaining = Retaining(lake, settings.retention.kept, "apply", say)
         stage.run_apply(stage.Applier(lake, spark_of(settings), say, retaining), stop, once=until_current)
     _report_stop(stop)
 
@@ -146,11 +146,11 @@ def apply(settings: Settings, *, until_current: bool) -> None:
 @click.command()
 @with_settings
 @with_engine
-@click.option("--dry-run", is_flag=True, help="Only show which versions [retention] would remove.")
+@click.option("--dry-run", is_flag=True, help="Only show what [retention] would remove.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON object a line.")
-@click.option("--confirm-restored", is_flag=True, help="Let versions expire in a lake that was restored or copied.")
+@click.option("--confirm-restored", is_flag=True, help="Let [retention] work in a lake that was restored or copied.")
 def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restored: bool) -> None:
-    """Remove expired versions ([retention]), compact and cluster the history tables, and delete expired files.
+    """Remove what has expired ([retention]), compact and cluster the history tables, and delete expired files.
 
     \b
     Example:
@@ -163,17 +163,17 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
     from auditlake.erasure.returned import report_returned
     from auditlake.lake.manifest import require_manifest
 
-    lake, rules = lake_of(settings), settings.retention.versions
+    lake, kept = lake_of(settings), settings.retention.kept
     require_manifest(lake)
     if dry_run:
-        _show_expiries([each.as_json() for each in retention.find_expiries(lake, rules)], as_json=as_json)
+        _show_expiries([each.as_json() for each in retention.find_expiries(lake, kept)], as_json=as_json)
         return
     from auditlake.lake import maintenance as stage
 
     with hold(lake, "maintain", Stage.MAINTAIN):
         if confirm_restored:
             retention.confirm_restored(lake)
-        retention.expire_versions(lake, rules, "maintain", say)
+        retention.expire(lake, kept, "maintain", say)
         stage.maintain(spark_of(settings), lake, say)
         report_returned(lake, datetime.now(settings.zone), say, record=True)
 
@@ -187,7 +187,7 @@ def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:
 
         show_expiries(found)
     else:
-        say("no version would expire")
+        say("nothing would expire")
 
 
 @click.command()

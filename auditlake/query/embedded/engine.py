@@ -43,6 +43,7 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
+from auditlake.temporal.knowledge import check_log, expired_upto
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.padding import has_padded_elements
@@ -200,6 +201,7 @@ def log_table(known: Known, name: TableName, lsn: Lsn, documents: str | None = N
     found = read_newest(path)
     if found is None:
         raise NotEmbedded(f"the table {name}")
+    check_log(name, expired_upto(found), lsn)
     kinds = {column: _spark_type(kind) or documents for column, kind in found.types.items()}
     fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
     if len(fields) < len(kinds):

@@ -1,0 +1,84 @@
+"""Remove the rows of an append-only table up to a value of an integer column, beside the process that appends. No JVM.
+
+A file of which every row goes is removed unread. Any other is written again without these rows: rows of neighbouring
+commits are in one file, so of most runs that is one file. The commit is of the kind that the writer of the table goes
+on after (`delta.erasing`), and changes no data for streaming readers. Readers that opened an older version can read it
+until the files are deleted, as those that a compaction has replaced.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from auditlake.delta.data_files import DataFile, write_batches
+from auditlake.delta.erasing import put_erasure
+from auditlake.delta.log_reader import file_path, list_newest
+from auditlake.delta.log_writer import Action, moved, removed
+from auditlake.delta.row_groups import read_kept
+from auditlake.delta.sql import TableFiles, read_version
+from auditlake.failpoints import After, reach
+from auditlake.store.attempts import attempts
+from auditlake.store.files import parquet, remove_files
+from auditlake.store.place import Place
+
+_ATTEMPTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredRows:
+    """The rows of a table whose value in `column` is at most `upto`: all of the files `whole`, some of `partly`."""
+
+    table: TableFiles
+    column: str
+    upto: int
+    whole: tuple[DataFile, ...]
+    partly: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows; files that keep some are read in one column."""
+        return sum(file.rows for file in self.whole) + sum(map(self._rows_of, self.partly))
+
+    @property
+    def freed_bytes(self) -> int:
+        """Return the size of the files that are removed."""
+        return sum(file.size_bytes for file in self.whole)
+
+    def _rows_of(self, file: DataFile) -> int:
+        values = pq.ParquetFile(parquet(file_path(self.table.place, file.add))).read([self.column])[self.column]
+        return int(pc.sum(pc.less_equal(values, self.upto)).as_py() or 0)
+
+    def actions(self) -> list[Action]:
+        """Write what stays of the files into new ones, and return the actions that replace them."""
+        found = [removed(file.add) for file in self.whole]
+        for file in self.partly:
+            path, gone = file_path(self.table.place, file.add), file.deleted_positions(self.table.place)
+            batches = read_kept(path, gone)
+            kept = (each.filter(pc.greater(each[self.column], self.upto)) for each in batches)
+            found += [removed(file.add), *write_batches(self.table.place, kept, None, {})]
+        return found
+
+
+def find_expired(table: TableFiles, column: str, upto: int) -> ExpiredRows:
+    """Find the rows up to a value, by the statistics in the log."""
+    bounds: dict[str, tuple[Any, Any]] = {file.name: file.bounds(column) or (0, upto + 1) for file in table.files}
+    whole = tuple(file for file in table.files if file.is_counted and bounds[file.name][1] <= upto)
+    partly = tuple(file for file in table.files if file not in whole and bounds[file.name][0] <= upto)
+    return ExpiredRows(table, column, upto, whole, partly)
+
+
+def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
+    """Remove the rows up to a value, and set the application transaction `app` to it, in one commit.
+
+    Raises LakeConflict if other processes replace its files again and again.
+    """
+    for _ in attempts(_ATTEMPTS, str(place), "Run this again."):
+        version = list_newest(place).newest
+        actions = [*find_expired(read_version(place, version), column, upto).actions(), *moved({app: upto})]
+        reach(After.EXPIRY_WRITTEN)
+        if put_erasure(place, version + 1, actions) is not None:
+            reach(After.EXPIRED)
+            return
+        remove_files([place / str(action["add"]["path"]) for action in actions if "add" in action])

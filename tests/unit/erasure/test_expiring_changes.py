@@ -1,0 +1,391 @@
+"""Changes that expire: what is refused and what stays answered, what is never dropped, kills, capture, the ledger.
+
+Commits of the small lake: 0x150 (T0 + 6 s), 0x200, 0x250 (10 s), 0x300 (30 s). `orders` is folded up to 0x200,
+`customers`, which 0x250 changed, up to 0x180.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import auditlake
+from auditlake.capture.change_log import CaptureLog, CommitEnd
+from auditlake.delta import erasing, expired_rows
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.sql import read_newest, select
+from auditlake.engine import Engine
+from auditlake.erasure import expiring_changes, retention
+from auditlake.errors import NotAnswerable
+from auditlake.failpoints import After
+from auditlake.follow import Applier
+from auditlake.lake.expiries import CHANGES_NAME, read_runs
+from auditlake.lake.history import create_history
+from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.relation import TableName
+from auditlake.settings.retention_rules import Kept, parse_period
+from auditlake.spark.on_demand import SparkOnDemand
+from auditlake.store.files import remove_files
+from auditlake.temporal.knowledge import expired_upto
+from tests.command import Done, run, run_here
+from tests.ledger_lake import compared, edit_rows, found, sealed, where
+from tests.s3_server import on_disk
+from tests.small_lake import CUSTOMER_COLUMNS, T0_US, write_lake_with_manifest
+
+_KEPT = Kept(changes=parse_period("1 day"))
+_DAY_US = 86_400_000_000
+_HALF = (0x400, 0x400)
+"""The LSNs of the file above the watermark."""
+_ALL = [0x150, 0x200, 0x200, 0x250, 0x250, 0x250, 0x300, 0x400]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The small lake."""
+    return write_lake_with_manifest(tmp_path / "lake", "1")
+
+
+def _pass(lake: Lake, seconds: int) -> None:
+    """Capture until a day and some seconds after the beginning of the lake."""
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + _DAY_US + seconds * 1_000_000})
+
+
+def _settings(tmp_path: Path, text: str = 'changes = "1 day"') -> Path:
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[retention]\n{text}\n")
+    return file
+
+
+def _maintain(lake: Lake, tmp_path: Path, *options: str) -> Done:
+    return run_here(["--config", _settings(tmp_path), "maintain", "--lake", lake.root, *options])
+
+
+def _asked(lake: Lake, *arguments: str) -> Done:
+    return run_here([*arguments, "--lake", lake.root])
+
+
+def _expire(lake: Lake) -> list[str]:
+    said: list[str] = []
+    retention.expire(lake, _KEPT, "tests", said.append)
+    return said
+
+
+def _apply(lake: Lake) -> None:
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
+
+
+def _lsns(lake: Lake) -> list[int]:
+    """Return the commits of the changes that readers of the files see."""
+    return sorted(select("select lsn from t", t=read_newest(lake.changes))["lsn"].to_pylist())
+
+
+def _horizon(lake: Lake) -> int:
+    return expired_upto(read_newest(lake.changes))
+
+
+def _states(lake: Lake) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Return every state that the lake knows."""
+    known = [("orders", lsn) for lsn in (0x100, 0x150, 0x180, 0x200, 0x250, 0x300)]
+    known += [("customers", lsn) for lsn in (0x180, 0x250, 0x300)]
+    return {
+        (name, lsn): sorted(pa.table(_as_of(lake, lsn).table(name).to_arrow()).to_pylist(), key=lambda row: row["id"])
+        for name, lsn in known
+    }
+
+
+def _as_of(lake: Lake, lsn: int) -> Any:
+    return auditlake.Lake(lake.root).as_of(str(Lsn(lsn)))
+
+
+def _rows(lake: Lake) -> dict[int, list[dict[str, Any]]]:
+    """Return what is known of each order, as the command prints it."""
+    return {
+        number: list(map(json.loads, _asked(lake, "row", "orders", str(number), "--json").stdout.splitlines()))
+        for number in (1, 2, 3, 4)
+    }
+
+
+def test_expired_changes_leave_every_answer_and_states_stay(lake: Lake, tmp_path: Path) -> None:
+    """Questions about them are refused with the reason and the next moment; versions answer as before."""
+    states, rows, log = _states(lake), _rows(lake), _asked(lake, "log").stdout
+    _pass(lake, 9)
+    done = _maintain(lake, tmp_path)
+    assert done.code == 0, done.stderr
+    assert "auditlake.changes: 1 changes up to 0/180" in done.stderr
+    assert (_lsns(lake), _horizon(lake)) == (_ALL[1:], 0x180)
+    assert (_states(lake), _rows(lake), _asked(lake, "log").stdout) == (states, rows, log)
+    for question in (
+        ["show", "0/150"],
+        ["log", "--table", "orders", "--key", "1", "--since", "0/150"],
+        ["log", "--table", "orders", "--column", "note", "--until", "0/180"],
+        ["deleted", "orders", "--since", "0/150"],
+        ["sql", "--as-of", "0/180", "select * from auditlake.changes"],
+    ):
+        asked = _asked(lake, *question)
+        assert asked.code == 7, (question, asked.stdout, asked.stderr)
+        assert "the changes up to 0/180 have expired: [retention]" in asked.stderr, asked.stderr
+        assert "from 0/181 on" in asked.stderr
+    assert _asked(lake, "show", "0/200").code == 0
+    answered = _asked(lake, "log", "--table", "orders", "--key", "1", "--json")
+    assert [json.loads(line)["lsn"] for line in answered.stdout.splitlines()] == ["0/250"]
+    assert "the answer starts there" in answered.stderr
+    asked = _asked(lake, "sql", "--format", "csv", "select distinct lsn from auditlake.changes order by 1")
+    assert asked.stdout.splitlines() == ["lsn", "512", "592", "768"]
+    assert "the rows of auditlake.changes up to 0/180 have expired" in asked.stderr
+
+
+def test_a_cursor_behind_the_horizon_is_refused(lake: Lake) -> None:
+    """Before the first transaction, and by a feed that had not read so far; one at the horizon goes on."""
+    late = auditlake.changes(lake.root, since="beginning", follow=True)
+    assert next(late).lsn == 0x150
+    _pass(lake, 11)
+    _apply(lake)
+    _expire(lake)
+    assert _horizon(lake) == 0x250
+    with pytest.raises(NotAnswerable, match="the changes after 1:0/150, the changes up to 0/250 have expired"):
+        auditlake.changes(lake.root, after="1:0/150")
+    assert [each.lsn for each in auditlake.changes(lake.root, after="1:0/250", follow=False)] == [0x300]
+    assert [next(late).lsn for _ in range(3)] == [0x200, 0x250, 0x300]  # it had listed their files
+    late.close()
+
+
+def test_no_change_that_is_not_applied_expires(lake: Lake, tmp_path: Path) -> None:
+    """They wait for the table that is behind, which is named; once it is folded, they go."""
+    states = _states(lake)
+    _pass(lake, 31)
+    shown = json.loads(_maintain(lake, tmp_path, "--dry-run", "--json").stdout)
+    assert (shown["changes"], shown["new_horizon"]) == (1, "0/180")
+    assert shown["needed"] == "those of public.customers are not applied past its position"
+    assert any("changes after 0/180 are kept longer: those of public.customers" in line for line in _expire(lake))
+    assert (_lsns(lake), _states(lake)) == (_ALL[1:], states)
+    _apply(lake)
+    _expire(lake)
+    assert (_lsns(lake), _horizon(lake), _states(lake)) == ([0x400], 0x300, states)
+
+
+def test_nothing_expires_while_a_table_is_copied(lake: Lake) -> None:
+    """Its position will be an LSN that nothing here knows."""
+    create_history(lake, TableName("public", "copied"), CUSTOMER_COLUMNS)
+    _pass(lake, 9)
+    assert ["public.copied is being copied" in line for line in _expire(lake)] == [True]
+    assert _lsns(lake) == _ALL
+
+
+def test_a_dry_run_shows_and_changes_nothing(lake: Lake, tmp_path: Path) -> None:
+    """Rows, bytes and months; as text, too."""
+    _pass(lake, 9)
+    version = read_newest(lake.changes)
+    assert json.loads(_maintain(lake, tmp_path, "--dry-run", "--json").stdout) == {
+        "table": "auditlake.changes",
+        "horizon": "0/0",
+        "new_horizon": "0/180",
+        "committed_before": "2026-11-21T09:00:09Z",
+        "changes": 1,
+        "bytes": 0,
+        "whole_months": [],
+        "partial_months": ["2026-11"],
+        "held_by": None,
+        "needed": None,
+    }
+    assert "auditlake.changes" in _maintain(lake, tmp_path, "--dry-run").stdout
+    assert read_newest(lake.changes) == version
+
+
+def test_a_file_of_which_everything_expired_is_removed_unread(lake: Lake) -> None:
+    """Only the file above the watermark is left; a second run has nothing to do, and makes no commit."""
+    _apply(lake)
+    _pass(lake, 31)
+    before = read_newest(lake.changes)
+    assert before is not None
+    assert ["7 changes up to 0/300" in line for line in _expire(lake)] == [True]
+    after = read_newest(lake.changes)
+    assert after is not None
+    assert [file.name for file in after.files] == [file.name for file in before.files if file.bounds("lsn") == _HALF]
+    assert _expire(lake) == []
+    assert read_newest(lake.changes) == after
+
+
+def test_a_hold_keeps_all_changes(lake: Lake, tmp_path: Path) -> None:
+    """Also of other tables: their changes are in the same files."""
+    _pass(lake, 9)
+    assert _asked(lake, "hold", "add", "case-17", "--table", "customers", "--reason", "court").code == 0
+    assert json.loads(_maintain(lake, tmp_path, "--dry-run", "--json").stdout)["held_by"] == "case-17"
+    done = _maintain(lake, tmp_path)
+    assert (done.code, "held by case-17: court" in done.stderr) == (0, True), done.stderr
+    assert _lsns(lake) == _ALL
+    assert _asked(lake, "hold", "release", "case-17", "--reason", "over").code == 0
+    _expire(lake)
+    assert _lsns(lake) == _ALL[1:]
+
+
+def test_nothing_expires_in_a_restored_lake_until_that_is_confirmed(lake: Lake, tmp_path: Path) -> None:
+    """As of versions."""
+    _pass(lake, 9)
+    folder, restored = tmp_path / "backups", Lake(tmp_path / "restored")
+    assert _asked(lake, "backup", str(folder)).code == 0
+    assert run_here(["restore", folder, "--lake", restored.root]).code == 0
+    assert _maintain(restored, tmp_path).code == 3
+    assert 0x150 in _lsns(restored)
+    assert _maintain(restored, tmp_path, "--confirm-restored").code == 0
+    assert (0x150 in _lsns(restored), _horizon(restored)) == (False, 0x180)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('changes = "1 fortnight"', "has '1 fortnight', need for example 90 days"),
+        ("changes = 7", "has '7', need for example"),
+        ('change = "1 day"', "is not a setting"),
+        ('changes = "1 day"\nversions = {"public.ordres" = "1 day"}', "has 'public.ordres', which matches no table"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(lake: Lake, tmp_path: Path, text: str, message: str) -> None:
+    """Before anything expires by another one."""
+    _pass(lake, 9)
+    done = run_here(["--config", _settings(tmp_path, text), "maintain", "--lake", lake.root])
+    assert (done.code, message in done.stderr) == (3, True), done.stderr
+    assert _lsns(lake) == _ALL
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("place", [After.EXPIRY_RECORDED, After.EXPIRY_WRITTEN, After.EXPIRED])
+@on_disk("the process is killed on this machine")
+def test_a_killed_run_is_repeated(lake: Lake, tmp_path: Path, place: After) -> None:
+    """Before the commit nothing has expired, afterwards everything; the next run ends with the same."""
+    _pass(lake, 9)
+    states = _states(lake)
+    arguments: list[str | Path] = ["--config", _settings(tmp_path), "maintain", "--lake", lake.root]
+    assert run(arguments, {"AUDITLAKE_FAILPOINT": place}).code == -9
+    assert _lsns(lake) == (_ALL[1:] if place is After.EXPIRED else _ALL)
+    assert _states(lake) == states
+    assert _maintain(lake, tmp_path).code == 0
+    assert (_lsns(lake), _horizon(lake), _states(lake)) == (_ALL[1:], 0x180, states)
+    assert {(each.tables[0].horizon, each.tables[0].versions) for each in read_runs(lake)} == {(0x180, 1)}
+
+
+def test_capture_goes_on_beside(lake: Lake) -> None:
+    """A process that opened `changes` before appends after the commit, joins files, and keeps the horizon."""
+    capture = AppendLog(lake.changes, CHANGES_SCHEMA)
+    _pass_in(capture, 9)
+    _expire(lake)
+    row = {"lsn": 0x500, "ordinal": 0, "xid": 7, "time": T0_US, "op": "message", "prefix": "p", "content": b"c"}
+    capture.append(pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA), {CHANGES_APP: 0x500})
+    capture.tidy()
+    assert (_lsns(lake), _horizon(lake)) == ([*_ALL[1:], 0x500], 0x180)
+
+
+def _pass_in(capture: AppendLog, seconds: int) -> None:
+    capture.append(None, {CURRENT_APP: T0_US + _DAY_US + seconds * 1_000_000})
+
+
+def test_files_joined_meanwhile_are_planned_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture's compaction wins, and its file is rewritten."""
+    capture = AppendLog(lake.changes, CHANGES_SCHEMA)
+    _pass_in(capture, 9)
+    put = erasing.put_erasure
+    joins = [capture.tidy]
+    monkeypatch.setattr(expired_rows, "put_erasure", lambda *given: (joins.pop()() if joins else None, put(*given))[1])
+    _expire(lake)
+    assert (joins, _lsns(lake), _horizon(lake)) == ([], _ALL[1:], 0x180)
+
+
+def test_the_ledger_proves_what_is_left(lake: Lake) -> None:
+    """Expired changes are counted; one that is changed, or there again, is named."""
+    digest = sealed(lake)
+    _pass(lake, 9)
+    _expire(lake)
+    proof = compared(lake, digest)
+    assert proof.failure() is None
+    assert "1 changes up to 0/180 have expired" in proof.notes
+    edit_rows(lake.changes, where("lsn", 0x300, lambda _: "insert", "op"))
+    assert ("changed change", "public.orders", 0x300, 0) in found(compared(lake, digest))
+
+
+def test_a_horizon_that_no_run_moved_is_named(lake: Lake) -> None:
+    """Who removes changes has to leave a record, which is sealed."""
+    digest = sealed(lake)
+    _pass(lake, 9)
+    _expire(lake)
+    assert read_runs(lake)[0].tables[0].name == CHANGES_NAME
+    remove_files([lake.expiries / "000000.json"])
+    assert found(compared(lake, digest)) == [("moved horizon", "changes", 0x180, None)]
+
+
+def test_changes_that_are_missing_without_a_horizon_are_named(lake: Lake) -> None:
+    """A change after the horizon that an attacker removed."""
+    digest = sealed(lake)
+    _pass(lake, 9)
+    _expire(lake)
+    edit_rows(lake.changes, lambda rows: rows.filter(pc.not_equal(rows["lsn"], 0x300)))
+    assert ("removed change", "public.orders", 0x300, 0) in found(compared(lake, digest))
+
+
+def test_a_change_that_is_not_sealed_stays(lake: Lake) -> None:
+    """Else the ledger could never have it."""
+    digest = sealed(lake)
+    _capture(lake, 0x500, {"op": "delete", "old": ["1", None, None, None]})
+    _apply(lake)
+    _pass(lake, 200)
+    assert any("changes after 0/300 are kept longer: later ones are not sealed" in line for line in _expire(lake))
+    assert _lsns(lake) == [0x400, 0x500]
+    later = sealed(lake)
+    _expire(lake)
+    assert (_lsns(lake), compared(lake, digest, later).failure()) == ([], None)
+
+
+def test_nothing_expires_while_an_erasure_is_unfinished(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks in the changes of the row for values that it has to find elsewhere."""
+    _pass(lake, 9)
+    monkeypatch.setattr(expiring_changes, "unfinished", lambda _: [_Unfinished()])
+    assert ["an erasure is unfinished: the row" in line for line in _expire(lake)] == [True]
+    assert _lsns(lake) == _ALL
+
+
+class _Unfinished:
+    what = "the row"
+
+
+def test_what_is_not_known_of_a_row_without_its_changes_is_said(lake: Lake) -> None:
+    """A key that a row had before or after, and who set its values; its versions are shown under each key."""
+    at = "2026-01-01 12:00:00.25+00"
+    _capture(lake, 0x500, {"op": "update", "old": ["1", None, None, None], "new": ["9", "c", "3.00", at]})
+    _apply(lake)
+    whole = [json.loads(line) for line in _asked(lake, "row", "orders", "9", "--json").stdout.splitlines()]
+    assert [each["lsn"] for each in whole] == ["0/500", "0/250", "0/150", "0/100"]
+    _pass(lake, 200)
+    _expire(lake)
+    for key, lsns, side in (("9", ["0/500"], "before"), ("1", ["0/500", "0/250", "0/150", "0/100"], "after")):
+        asked = _asked(lake, "row", "orders", key, "--json")
+        events = [json.loads(line) for line in asked.stdout.splitlines()]
+        assert ([each["lsn"] for each in events], events[0]["op"]) == (lsns, "update")
+        assert f"whether the row had another key is not known {side} 0/500" in asked.stderr
+        assert _asked(lake, "blame", "orders", key).code == 7
+    assert _asked(lake, "deleted", "orders", "--json").stdout == ""
+
+
+def _capture(lake: Lake, lsn: int, change: dict[str, Any]) -> None:
+    """Capture one transaction with one change of `orders`."""
+    row = {"lsn": lsn, "ordinal": 0, "xid": 7, "time": T0_US, "schema": "public", "table": "orders", "relation": 1}
+    counts = {"inserts": 0, "updates": int(change["op"] == "update"), "deletes": int(change["op"] == "delete")}
+    commit = {"lsn": lsn, "end_lsn": lsn + 1, "xid": 7, "time": T0_US, "tables": ["public.orders"], "truncates": 0}
+    CaptureLog(lake).append(
+        pa.RecordBatch.from_pylist([row | change], schema=CHANGES_SCHEMA),
+        pa.RecordBatch.from_pylist([commit | counts], schema=TRANSACTIONS_SCHEMA),
+        CommitEnd(Lsn(lsn), Lsn(lsn + 1)),
+    )
+
+
+def test_a_proof_says_what_has_expired(lake: Lake) -> None:
+    """That of an expired transaction is refused; that of a row has what is left."""
+    sealed(lake)
+    _pass(lake, 9)
+    _expire(lake)
+    done = _asked(lake, "prove", "0/150")
+    assert (done.code, "have expired" in done.stderr) == (7, True), done.stderr
+    done = _asked(lake, "prove", "orders", "1")
+    assert (done.code, "only their transactions are proved" in done.stderr) == (0, True), done.stderr
