@@ -23,7 +23,7 @@ from auditlake.spark.java import major_version, require_java
 FETCH = "auditlake doctor --fetch"
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """Whether a part can be used."""
 
     OK = "ok"
@@ -36,14 +36,14 @@ class Part:
     """One part of an installation; `fix` is what to do if it is not `ok`."""
 
     name: str
-    state: State
+    state: PartState
     text: str
     fix: str | None = None
 
 
 def examine(load: Callable[[], Settings]) -> Iterator[Part]:
     """Yield every part; `load` reads the settings, and raises ConfigError or Unsupported if they are wrong."""
-    yield Part("python", State.OK, f"{sys.version.split()[0]}, auditlake {version('auditlake')}")
+    yield Part("python", PartState.OK, f"{sys.version.split()[0]}, auditlake {version('auditlake')}")
     settings, part = _settings(load)
     yield part
     yield from _for_spark(settings)
@@ -57,7 +57,7 @@ def _checked(name: str, check: Callable[[], Part]) -> Part:
     try:
         return check()
     except AuditlakeError as error:
-        return Part(name, State.MISSING, error.message, error.hint)
+        return Part(name, PartState.MISSING, error.message, error.hint)
 
 
 def _settings(load: Callable[[], Settings]) -> tuple[Settings, Part]:
@@ -65,27 +65,27 @@ def _settings(load: Callable[[], Settings]) -> tuple[Settings, Part]:
     try:
         settings = load()
     except AuditlakeError as error:
-        return Settings(), Part("settings", State.MISSING, error.message, error.hint)
+        return Settings(), Part("settings", PartState.MISSING, error.message, error.hint)
     given = ", ".join(sorted(name for name in settings.model_fields_set if getattr(settings, name))) or "the defaults"
     file = f"; {DEFAULT_FILE.absolute()}" if DEFAULT_FILE.exists() else ""
-    return settings, Part("settings", State.OK, f"{given}{file}")
+    return settings, Part("settings", PartState.OK, f"{given}{file}")
 
 
 def _for_spark(settings: Settings) -> Iterator[Part]:
     """Yield the parts of Spark; without the packages only that they are not installed."""
     packages = _checked("spark", _spark)
     yield packages
-    if packages.state != State.OK:
+    if packages.state != PartState.OK:
         return
     others = [_checked("java", _java), _checked("jars", lambda: _jars(settings))]
     yield from others
-    if all(each.state == State.OK for each in others):
+    if all(each.state == PartState.OK for each in others):
         yield _checked("archive", lambda: _archive(settings))
 
 
 def _java() -> Part:
     java = require_java()
-    return Part("java", State.OK, f"version {major_version(java)} at {java}")
+    return Part("java", PartState.OK, f"version {major_version(java)} at {java}")
 
 
 def _spark() -> Part:
@@ -94,15 +94,17 @@ def _spark() -> Part:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            return Part("spark", State.UNUSED, f"{package} is not installed", f"{SPARK.command} for {SPARK.purpose}")
-    return Part("spark", State.OK, ", ".join(f"{package} {number}" for package, number in found.items()))
+            return Part(
+                "spark", PartState.UNUSED, f"{package} is not installed", f"{SPARK.command} for {SPARK.purpose}"
+            )
+    return Part("spark", PartState.OK, ", ".join(f"{package} {number}" for package, number in found.items()))
 
 
 def _jars(settings: Settings) -> Part:
     """Look for the jars without resolving them."""
     if packages := unresolved(settings.spark):
-        return Part("jars", State.MISSING, f"those of {' and '.join(packages)} are not there", FETCH)
-    return Part("jars", State.OK, f"in {jars_folder()}")
+        return Part("jars", PartState.MISSING, f"those of {' and '.join(packages)} are not there", FETCH)
+    return Part("jars", PartState.OK, f"in {jars_folder()}")
 
 
 def _archive(settings: Settings) -> Part:
@@ -111,8 +113,10 @@ def _archive(settings: Settings) -> Part:
 
     path = archive_path(delta_jars(settings.spark))
     if path.is_file():
-        return Part("archive", State.OK, f"{path}")
-    return Part("archive", State.UNUSED, "no class-data archive: the first query of a JVM takes twice the time", FETCH)
+        return Part("archive", PartState.OK, f"{path}")
+    return Part(
+        "archive", PartState.UNUSED, "no class-data archive: the first query of a JVM takes twice the time", FETCH
+    )
 
 
 def _extras() -> Part:
@@ -121,23 +125,25 @@ def _extras() -> Part:
     others = [extra for extra in ours if not extra.is_installed]
     text = f"installed: {', '.join(installed) or 'none'}"
     if not others:
-        return Part("extras", State.OK, text)
-    return Part("extras", State.UNUSED, text, "; ".join(f"{extra.command} for {extra.purpose}" for extra in others))
+        return Part("extras", PartState.OK, text)
+    return Part("extras", PartState.UNUSED, text, "; ".join(f"{extra.command} for {extra.purpose}" for extra in others))
 
 
 def _source(settings: Settings) -> Part:
     """Connect to the source; `auditlake check` tells more."""
     if settings.source is None:
-        return Part("postgresql", State.UNUSED, "no source is set", "export AUDITLAKE_SOURCE=postgresql://user@host/db")
+        return Part(
+            "postgresql", PartState.UNUSED, "no source is set", "export AUDITLAKE_SOURCE=postgresql://user@host/db"
+        )
     dsn = settings.source.get_secret_value()
     with connect(dsn) as conn:
         major = conn.info.server_version // 10_000
-    return Part("postgresql", State.OK, f"version {major} at {redacted(dsn)}; auditlake check examines it")
+    return Part("postgresql", PartState.OK, f"version {major} at {redacted(dsn)}; auditlake check examines it")
 
 
 def _lake(settings: Settings) -> Part:
     lake = Lake(settings.lake)
     manifest = read_manifest(lake)
     if manifest is None:
-        return Part("lake", State.UNUSED, f"there is no lake in {lake.root}", "auditlake bootstrap")
-    return Part("lake", State.OK, f"{lake.root}, of database {manifest.database}, slot {manifest.slot}")
+        return Part("lake", PartState.UNUSED, f"there is no lake in {lake.root}", "auditlake bootstrap")
+    return Part("lake", PartState.OK, f"{lake.root}, of database {manifest.database}, slot {manifest.slot}")

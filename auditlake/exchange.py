@@ -26,7 +26,7 @@ class OutOfTime(OSError):
     """The exchange was given up."""
 
 
-class Connection(http.client.HTTPConnection):
+class ClosableConnection(http.client.HTTPConnection):
     """A connection whose socket can be shut down by another thread at any time, also during its TLS handshake."""
 
     def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
@@ -68,7 +68,7 @@ class Connection(http.client.HTTPConnection):
 class Exchange:
     """One POST over a connection."""
 
-    def __init__(self, connection: Connection, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+    def __init__(self, connection: ClosableConnection, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         self._connection = connection
         self._request = (path, body, headers)
         self._head: Future[http.client.HTTPResponse] = Future()

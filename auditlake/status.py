@@ -28,7 +28,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.records import CaptureState, LastBatch, read_last_batch, read_recorded, read_state
+from auditlake.lake.records import CaptureState, LastBatch, read_capture_state, read_last_batch, read_recorded
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -150,7 +150,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         manifest,
         positions,
         tables,
-        read_state(lake),
+        read_capture_state(lake),
         source,
         refusal,
         time.time(),

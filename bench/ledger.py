@@ -21,7 +21,7 @@ from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import Block
 from auditlake.ledger.digest import checkpoint_of
 from auditlake.ledger.seal import Sealer
-from auditlake.ledger.verification import Evidence, verify_digests
+from auditlake.ledger.verification import VerifiedDigest, verify_digests
 
 _MIB = 1 << 20
 
@@ -52,7 +52,7 @@ def _compare(name: str, runs: int) -> None:
         lake = Lake(folder / "captured")
         sealed = [_seal(lake) for _ in range(runs)]
         began, used = time.monotonic(), _cpu_s()
-        proof = verify_digests(lake, [Evidence("bench", checkpoint_of(sealed[-1].block))], 20)
+        proof = verify_digests(lake, [VerifiedDigest("bench", checkpoint_of(sealed[-1].block))], 20)
         took = f"{time.monotonic() - began:.2f} s, {_cpu_s() - used:.2f} CPU-s"
         if proof.mismatches:
             raise SystemExit(f"not proved: {proof.mismatches[0]}")

@@ -10,7 +10,7 @@ from typing import TypeVar
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
-from auditlake.audit.transactions import Shown, Wanted, contents, find, lsns_of_table
+from auditlake.audit.transactions import ShownChange, TransactionFilters, contents, find, lsns_of_table
 from auditlake.audit.undo_script import patch
 from auditlake.lake.layout import Lake
 from auditlake.source.connection import connect
@@ -147,11 +147,11 @@ class AuditOracle:
 
     def check_transactions(self) -> None:
         """Check that each transaction's changes lead from the state before it to the state after it."""
-        found = {each.lsn: each for each in find(self.reader, self.reader.span(None, None), Wanted(), None)}
+        found = {each.lsn: each for each in find(self.reader, self.reader.span(None, None), TransactionFilters(), None)}
         for before, after in self._few(pairwise(self.moments)):
             states = {table: by_key(table, before.states[table]) for table in KEYS}
             for shown in contents(self.reader, found[after.lsn]):
-                if not isinstance(shown, Shown) or shown.table.table not in states:
+                if not isinstance(shown, ShownChange) or shown.table.table not in states:
                     continue
                 state, step = states[shown.table.table], shown.step
                 if step.change.op == "truncate":

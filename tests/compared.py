@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, DifferingRow
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.source.connection import Row
@@ -93,7 +93,7 @@ class ComparedRows:
     def columns_after(self) -> Sequence[Column]:
         return self.columns_before
 
-    def entries(self, kind: str) -> Iterator[Entry]:
+    def entries(self, kind: str) -> Iterator[DifferingRow]:
         return (entry for entry in (self._keyed() if self.key else self._copies()) if entry.kind == kind)
 
     @property
@@ -103,19 +103,19 @@ class ComparedRows:
     def columns_with_invalid_text(self) -> Sequence[str]:
         return []
 
-    def _keyed(self) -> Iterator[Entry]:
+    def _keyed(self) -> Iterator[DifferingRow]:
         one, other = self._was.by_key(), self._becomes.by_key()
         for key in {**one, **other}:
             before, after = one.get(key), other.get(key)
             kind = ADDED if before is None else REMOVED if after is None else MODIFIED
             if before != after:
-                yield Entry(kind, dict(zip(self.key, key, strict=True)), before, after, ())
+                yield DifferingRow(kind, dict(zip(self.key, key, strict=True)), before, after, ())
 
-    def _copies(self) -> Iterator[Entry]:
+    def _copies(self) -> Iterator[DifferingRow]:
         net = Counter(self._becomes.rows)
         net.subtract(Counter(self._was.rows))
         for row, count in net.items():
             values = dict(zip(self._was.columns, row, strict=True))
             for _ in range(abs(count)):
                 kind, sides = (ADDED, (None, values)) if count > 0 else (REMOVED, (values, None))
-                yield Entry(kind, {}, sides[0], sides[1], ())
+                yield DifferingRow(kind, {}, sides[0], sides[1], ())

@@ -17,7 +17,7 @@ from auditlake.lake.layout import Lake
 from auditlake.ledger.digest import checkpoint_of, last_block
 from auditlake.ledger.seal import Sealer
 from auditlake.ledger.signed_note import SigningKey, open_note
-from auditlake.ledger.verification import Evidence, Proof, verify_digests
+from auditlake.ledger.verification import Proof, VerifiedDigest, verify_digests
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 from tests.damage import summed, with_file
@@ -28,14 +28,14 @@ KEY = SigningKey.generate("tests")
 Rows = Callable[[pa.Table], pa.Table]
 
 
-def sealed(lake: Lake, name: str = "digest") -> Evidence:
+def sealed(lake: Lake, name: str = "digest") -> VerifiedDigest:
     """Seal a lake, and return its digest as it is read from its file."""
     Sealer(lake).seal("tests")
     note = KEY.sign(checkpoint_of(last_block(lake)))
-    return Evidence(name, open_note(note, KEY.public, name))
+    return VerifiedDigest(name, open_note(note, KEY.public, name))
 
 
-def compared(lake: Lake, *digests: Evidence) -> Proof:
+def compared(lake: Lake, *digests: VerifiedDigest) -> Proof:
     """Compare a lake with digests, as another process would."""
     forget(lake.root)
     return verify_digests(lake, digests, 20)

@@ -30,9 +30,9 @@ from auditlake.audit.queries import (
     life_of,
     log_of,
 )
-from auditlake.audit.state import Page, Reading, columns_of, open_state, state_query
+from auditlake.audit.state import Page, StateRequest, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest, key_arguments
@@ -282,12 +282,12 @@ class Moment:
         A table that the lake does not know at the moment has no view. DuckDB's SQL is not PostgreSQL's: `auditlake sql`
         and `auditlake.sql` are the reference.
         """
-        connection = connect()
+        connection = open_duckdb()
         for name, table in self._reader.known.tables_at(self.lsn).items():
             if not self._is_known(table):
                 continue
             columns = columns_of(self._reader, table, self.lsn)
-            inner = state_query(connection, self._reader, Reading(table, self.lsn, columns)).sql
+            inner = state_query(connection, self._reader, StateRequest(table, self.lsn, columns)).sql
             shown = ", ".join(f"{bare(each, quoted(each))} as {standard_identifier(each.name)}" for each in columns)
             schema = standard_identifier(name.schema)
             connection.execute(f"create schema if not exists {schema}")

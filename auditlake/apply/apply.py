@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 
 from auditlake.apply.embedded_fold import NotFolded, merge_embedded
 from auditlake.apply.errors import CannotFold
-from auditlake.apply.large_rows import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
+from auditlake.apply.large_rows import LargeRow, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
@@ -395,7 +395,7 @@ def _merge_or_stop(run: _OnSpark, tail: Tail) -> Parked | None:
         return _fold_or_stop(run, tail)
 
 
-def _merge_before(run: _OnSpark, tail: Tail, found: TooLarge) -> Parked:
+def _merge_before(run: _OnSpark, tail: Tail, found: LargeRow) -> Parked:
     """Merge the changes before a row that is too large for the heap; return the record that parks the table."""
     for part in _read_again(run.lake, tail, Lsn(found.lsn - 1)):
         if stopped := _merge_or_stop(run, part):

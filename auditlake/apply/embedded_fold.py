@@ -21,11 +21,11 @@ from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
-from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, register
+from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb, parquet_files, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
-from auditlake.lake.duckdb_rows import as_table_files, places_of, same_key
+from auditlake.lake.duckdb_rows import as_table_files, same_key, stored_rows_of
 from auditlake.lake.history import OPEN_PART, STORED_PERIOD
 from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
@@ -85,7 +85,7 @@ def merge_embedded(tail: Tail) -> None:
         raise NotFolded(_obstacle(tail) or "")
     if (files := find_files(tail.table)) is None:
         raise NotFolded("another program has given the history table features")
-    with closing(connect(MEMORY_BYTES)) as connection:
+    with closing(open_duckdb(MEMORY_BYTES)) as connection:
         opened = files.of_part(OPEN_PART)
         try:
             computed = _computed(connection, tail, opened)
@@ -142,7 +142,7 @@ def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], file
         wanted = register(connection, pa.table(sought))
         met = connection.sql(
             f"select {shown}, h.file_index, h.file_row_number, w.edge"
-            f" from ({places_of(connection, files)}) h join {wanted} w on {same}"
+            f" from ({stored_rows_of(connection, files)}) h join {wanted} w on {same}"
         ).to_arrow_table()
     *values, number, row, edge = (column.combine_chunks() for column in met.columns)
     file = pa.array(list(files.by_name), pa.string()).take(number)

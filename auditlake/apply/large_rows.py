@@ -43,7 +43,7 @@ _ONE_ROW_AT_A_TIME = {
 
 
 @dataclass(frozen=True, slots=True)
-class TooLarge:
+class LargeRow:
     """A row that needs more heap than there is, and the LSN of the first commit that cannot be folded for it."""
 
     lsn: Lsn
@@ -79,17 +79,17 @@ def heap_bytes(spark: SparkSession) -> int:
     return min(driver, int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(set_to)))
 
 
-def find_too_large(lake: Lake, tail: Tail, heap: int) -> TooLarge | None:
+def find_too_large(lake: Lake, tail: Tail, heap: int) -> LargeRow | None:
     """Find the first commit of a tail that cannot be folded with this heap; None if all can."""
     limit = heap // HEAP_PER_ROW
     reads_history = tail.shape is not None and not tail.shape.inserts_only
     if reads_history and (largest := _largest_open_row(tail, limit)) > limit and (log := open_log(lake)):
-        return TooLarge(find_commits(log, tail)[0], largest, heap)
+        return LargeRow(find_commits(log, tail)[0], largest, heap)
     found = [row for file in tail.files for row in _large_changes(file.path, limit) if _is_of(tail, row)]
     if not found:
         return None
     first = min(row.lsn for row in found)
-    return TooLarge(Lsn(first), max(row.size_bytes for row in found if row.lsn == first), heap)
+    return LargeRow(Lsn(first), max(row.size_bytes for row in found if row.lsn == first), heap)
 
 
 def has_large_rows(tail: Tail) -> bool:

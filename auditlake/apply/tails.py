@@ -53,7 +53,7 @@ order by lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class ChangesVersion:
     """`changes` at one Delta version; `watermark` is that version's."""
 
     changes: TableFiles
@@ -171,17 +171,17 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    log: Log
+    log: ChangesVersion
     upto: Lsn
     answers: Answers
 
 
-def open_log(lake: Lake) -> Log | None:
+def open_log(lake: Lake) -> ChangesVersion | None:
     """Open the current version of `changes`; None before capture has begun."""
     changes = read_newest(lake.changes)
     if changes is None or CHANGES_APP not in changes.transactions:
         return None
-    return Log(changes, Lsn(changes.transactions[CHANGES_APP]))
+    return ChangesVersion(changes, Lsn(changes.transactions[CHANGES_APP]))
 
 
 def read_watermark(lake: Lake) -> Lsn | None:
@@ -202,7 +202,7 @@ class Schemas:
 
 
 def find_tails(
-    lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Lsn, schemas: Schemas | None = None
+    lake: Lake, log: ChangesVersion, after: Mapping[HistoryTable, int], upto: Lsn, schemas: Schemas | None = None
 ) -> list[Tail]:
     """Find the tails up to `upto`; up to its LSN in `after`, a table is known to have no unapplied changes.
 
@@ -229,7 +229,7 @@ def find_tails(
     return tails
 
 
-def find_commits(log: Log, tail: Tail) -> list[Lsn]:
+def find_commits(log: ChangesVersion, tail: Tail) -> list[Lsn]:
     """Return the commits of a tail, in order."""
     sql = _COMMITS.format(
         relations=", ".join(map(str, sorted(tail.relations))) or "null",
@@ -241,7 +241,7 @@ def find_commits(log: Log, tail: Tail) -> list[Lsn]:
     return [Lsn(lsn) for lsn in select(sql, changes=changes)["lsn"].to_pylist()]
 
 
-def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:
+def _query(log: ChangesVersion, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:
     if not after:
         return {}
     values = ", ".join(f"({number:d}, {lsn:d})" for number, lsn in after.items())

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.row_history import Blame, Deleted, Event
+from auditlake.audit.row_history import Blame, Deleted, RowEffect
 from auditlake.audit.transactions import Transaction
-from auditlake.audit.versions import Mark, Version
+from auditlake.audit.versions import CommitMark, Version
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -91,7 +91,7 @@ class Commit:
     db_user: str | None = None
 
     @classmethod
-    def of(cls, mark: Mark | None, by: Transaction | None) -> "Commit":
+    def of(cls, mark: CommitMark | None, by: Transaction | None) -> "Commit":
         """Return the commit of a mark; of a snapshot, or if its transaction is not known, nobody is named."""
         who = (None, None, None) if by is None else (by.context.actor, by.context.reason, by.context.db_user)
         return cls() if mark is None else cls(mark.lsn, mark.time_us, mark.xid or None, *who)
@@ -122,7 +122,7 @@ class RowEvent:
     """Of the row before, and of the row after."""
 
     @classmethod
-    def of(cls, reader: Reader, table: HistoryTable, event: Event, by: Transaction | None) -> "RowEvent":
+    def of(cls, reader: Reader, table: HistoryTable, event: RowEffect, by: Transaction | None) -> "RowEvent":
         """Return the record of an event, whose rows are as they are shown at its LSN."""
 
         def shown(version: Version | None) -> ShownColumns:

@@ -83,7 +83,7 @@ def differs(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DifferingRow:
     """One row that differs: `before` and `after` are whole rows, `changed` the columns that differ."""
 
     kind: str
@@ -92,9 +92,9 @@ class Entry:
     after: Values | None
     changed: tuple[str, ...]
 
-    def reversed(self) -> "Entry":
+    def reversed(self) -> "DifferingRow":
         """Return the difference in the other direction."""
-        return Entry(_REVERSED.get(self.kind, self.kind), self.key, self.after, self.before, self.changed)
+        return DifferingRow(_REVERSED.get(self.kind, self.kind), self.key, self.after, self.before, self.changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Diff(_TwoMoments):
         rows_before, rows_after = map(self._overlay.count, (self._span.after, self._span.upto))
         return Stat(rows_before, rows_after, len(self._added), len(self._removed), modified.num_rows, cells)
 
-    def entries(self, kind: str) -> Iterator[Entry]:
+    def entries(self, kind: str) -> Iterator[DifferingRow]:
         """Yield the rows of one kind, in key order."""
         if kind == MODIFIED:
             yield from self._modified_entries()
@@ -229,7 +229,7 @@ class Diff(_TwoMoments):
         for row in _each_row(_in_order(side.take(rows), self._key)):
             values = self._row(row, columns, kind)
             before, after = (None, values) if kind == ADDED else (values, None)
-            yield Entry(kind, self._key_of(row), before, after, tuple(values))
+            yield DifferingRow(kind, self._key_of(row), before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
@@ -239,7 +239,7 @@ class Diff(_TwoMoments):
         names = {column.name: self.own[column] for column in self.columns_after}
         return [name for name, own in names.items() if any(_has_nul(column_or_null(rows, own)) for rows in written)]
 
-    def _modified_entries(self) -> Iterator[Entry]:
+    def _modified_entries(self) -> Iterator[DifferingRow]:
         before = self._sides.before.take(self._modified["i"])
         after = self._sides.after.take(self._modified["j"])
         order = _order(before, self._key)
@@ -249,7 +249,7 @@ class Diff(_TwoMoments):
             # A renamed column is the same column: both rows have it under the later name.
             one, other = self._row(was, self.columns_before, MODIFIED), self._row(now, self.columns_after, MODIFIED)
             changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
-            yield Entry(MODIFIED, self._key_of(now), one, other, changed)
+            yield DifferingRow(MODIFIED, self._key_of(now), one, other, changed)
 
     def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], kind: str) -> Values:
         named = self.named_columns(columns, kind)
@@ -310,7 +310,7 @@ class MultisetDiff(_TwoMoments):
         before = self._overlay.count(self._span.after)
         return Stat(before, before + added - removed, added, removed, 0, 0)
 
-    def entries(self, kind: str) -> Iterator[Entry]:
+    def entries(self, kind: str) -> Iterator[DifferingRow]:
         """Yield each copy that was added or removed."""
         sign = {ADDED: 1, REMOVED: -1}.get(kind, 0)
         for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
@@ -320,7 +320,7 @@ class MultisetDiff(_TwoMoments):
             values = {name: texts[own_name] for name, own_name in own if own_name in texts}
             before, after = (None, values) if kind == ADDED else (values, None)
             for _ in range(count * sign):
-                yield Entry(kind, {}, before, after, tuple(values))
+                yield DifferingRow(kind, {}, before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
@@ -393,7 +393,7 @@ class Compared:
         before, after = (self._diff.named_columns(each, kind) for each in (self.columns_before, self.columns_after))
         return before, after
 
-    def entries(self, kind: str) -> Iterator[Entry]:
+    def entries(self, kind: str) -> Iterator[DifferingRow]:
         """Yield the rows of one kind, in key order."""
         if not self._reverse:
             yield from self._diff.entries(kind)

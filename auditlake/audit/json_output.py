@@ -11,7 +11,7 @@ from typing import Any
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, changed_sides, differences
 from auditlake.audit.diff import Compared
-from auditlake.audit.transactions import Message, Shown, Transaction
+from auditlake.audit.transactions import Message, ShownChange, Transaction
 from auditlake.lake.gaps import Gap
 from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
@@ -51,7 +51,7 @@ def _commit(commit: Commit | Transaction) -> Fields:
     }
 
 
-def content_fields(each: Shown | Message) -> Fields:
+def content_fields(each: ShownChange | Message) -> Fields:
     """Return the fields of a change or a message in `auditlake show`."""
     if isinstance(each, Message):
         text = each.content.decode(errors="backslashreplace")

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from auditlake.audit.columns_over_time import Later, TableShapes
-from auditlake.delta.sql import TableFiles, read_version, select
+from auditlake.delta.sql import TableFiles, read_log_at, select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -199,7 +199,7 @@ class Reader:
 
     def _open(self, path: Place, version: int, etag: str | None) -> TableFiles:
         if path not in self._tables:
-            self._tables[path] = read_version(path, version, etag)
+            self._tables[path] = read_log_at(path, version, etag)
         return self._tables[path]
 
     def table(self, name: str, upto: Lsn | None = None) -> HistoryTable:

@@ -12,10 +12,18 @@ from typing import Any, Self
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
 from auditlake.audit.diff import Compared
 from auditlake.audit.lake_reader import Reader, Span, split_name
-from auditlake.audit.row_history import Blame, Book, Event, blame, deleted_rows, last_version
+from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
-from auditlake.audit.transactions import OfTable, Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
-from auditlake.audit.versions import Mark
+from auditlake.audit.transactions import (
+    OfTable,
+    Transaction,
+    TransactionFilters,
+    find,
+    lsns_of_table,
+    touches_key,
+    transactions_at,
+)
+from auditlake.audit.versions import CommitMark
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -50,7 +58,7 @@ class LogQuestion:
         """Take the options of the command."""
         return cls(**{**given, "limit": given["limit"] or None})
 
-    def wanted(self, reader: Reader, span: Span) -> Wanted:
+    def wanted(self, reader: Reader, span: Span) -> TransactionFilters:
         """Return the filters for the transactions of a span.
 
         Raises BadUsage.
@@ -58,7 +66,7 @@ class LogQuestion:
         if self.table is None:
             if self.keys or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
-            return Wanted(actor=self.actor, reason=self.reason, unattributed=self.unattributed)
+            return TransactionFilters(actor=self.actor, reason=self.reason, unattributed=self.unattributed)
         table = reader.keyed_at(reader.table(self.table, span.upto), span.upto)
         given = parse_key(table, self.keys) if self.keys else None
         span = _of_one_key(reader, table, span) if given or self.column else span
@@ -66,7 +74,7 @@ class LogQuestion:
         if given is not None and not lsns and not touches_key(reader, table, given.key):
             given.check_absent()
         of_table = OfTable.of(reader, table, self.table)
-        return Wanted((of_table,), lsns, None, self.actor, self.reason, self.unattributed)
+        return TransactionFilters((of_table,), lsns, None, self.actor, self.reason, self.unattributed)
 
 
 def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
@@ -140,7 +148,7 @@ class Life:
 
     reader: Reader
     table: HistoryTable
-    events: list[Event]
+    events: list[RowEffect]
     span: Span
 
     def entries(self) -> Iterator[RowEvent | Gap]:
@@ -148,7 +156,7 @@ class Life:
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
         gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
-        entries: list[tuple[int, Event | Gap]] = [(gap.lsn_to, gap) for gap in gaps]
+        entries: list[tuple[int, RowEffect | Gap]] = [(gap.lsn_to, gap) for gap in gaps]
         entries += [(event.mark.lsn, event) for event in events]
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
@@ -157,7 +165,7 @@ class Life:
             else:
                 yield RowEvent.of(self.reader, self.table, self._as_shown(entry), transactions.get(lsn))
 
-    def _as_shown(self, event: Event) -> Event:
+    def _as_shown(self, event: RowEffect) -> RowEffect:
         sides = (event.before, event.after)
         before, after = (
             v and replace(v, values=self.reader.shown_at(self.table, event.mark.lsn, v.values)) for v in sides
@@ -279,7 +287,7 @@ def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) 
         if column is None or by is None or (each.mark is not None and each.mark.lsn >= column.since):
             yield each
         else:
-            mark = Mark(column.since, by.time_us, "add column", by.xid if column.exact else None)
+            mark = CommitMark(column.since, by.time_us, "add column", by.xid if column.exact else None)
             yield replace(each, mark=mark)
 
 

@@ -25,8 +25,8 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import (
+    CommitMark,
     KeyReads,
-    Mark,
     Version,
     history_texts,
     value_column,
@@ -39,7 +39,7 @@ from auditlake.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RowEffect:
     """Effect of one transaction on the row: its versions before and after, None if it did not exist.
 
     `mark.op` is snapshot, insert, update, delete, truncate or resync; an update without a row before or after it if
@@ -47,7 +47,7 @@ class Event:
     with the same key makes two events.
     """
 
-    mark: Mark
+    mark: CommitMark
     before: Version | None
     after: Version | None
 
@@ -84,13 +84,13 @@ class Book:
         self._rekeyed = reader.rekeyed_at(table, upto) or 0
         self._names = tuple(column.name for column in table.key)
 
-    def life(self, key: Key) -> list[Event]:
+    def life(self, key: Key) -> list[RowEffect]:
         """Return the events of all rows that ever had this key, oldest first."""
         seen: set[tuple[Key, int]] = set()
         events = [event for version in self._reads.versions(key) for event in self._around(version, seen)]
         return sorted(events, key=lambda event: (event.mark.lsn, event.after is not None))
 
-    def _around(self, start: Version, seen: set[tuple[Key, int]]) -> Iterable[Event]:
+    def _around(self, start: Version, seen: set[tuple[Key, int]]) -> Iterable[RowEffect]:
         """Yield the events of the row that a version belongs to, unless already seen."""
         if _place(start) in seen:
             return
@@ -98,18 +98,18 @@ class Book:
         while version is not None:
             seen.add(_place(version))
             before = self._before(version)
-            yield Event(replace(version.begin, op=self._begin_op(version, before)), before, version)
+            yield RowEffect(replace(version.begin, op=self._begin_op(version, before)), before, version)
             version = before
         version = start
         while version is not None and version.end is not None:
             following, op = self._after(version)
             if following is None:
                 op = "delete" if op == "update" and self._has_changes(version.end.lsn) else op
-                yield Event(replace(version.end, op=op), version, None)
+                yield RowEffect(replace(version.end, op=op), version, None)
             else:
                 seen.add(_place(following))
                 op = self._begin_op(following, version)
-                yield Event(replace(following.begin, op=op), version, following)
+                yield RowEffect(replace(following.begin, op=op), version, following)
             version = following
 
     def _begin_op(self, version: Version, before: Version | None) -> str:
@@ -213,13 +213,13 @@ class Blame:
 
     column: str
     value: str | None
-    mark: Mark | None
+    mark: CommitMark | None
 
 
-def blame(events: list[Event], last: Version) -> list[Blame]:
+def blame(events: list[RowEffect], last: Version) -> list[Blame]:
     """Return, for each column of a row's last version, the commit that set its value."""
     begins = {_place(event.after): event for event in events if event.after is not None}
-    marks: dict[str, Mark | None] = {}
+    marks: dict[str, CommitMark | None] = {}
     version: Version | None = last
     while version is not None:
         event = begins[_place(version)]
@@ -233,7 +233,7 @@ def blame(events: list[Event], last: Version) -> list[Blame]:
     return [Blame(name, last.values[name], marks.get(name)) for name in last.values]
 
 
-def last_version(events: list[Event], key: Key) -> tuple[Version, Mark | None]:
+def last_version(events: list[RowEffect], key: Key) -> tuple[Version, CommitMark | None]:
     """Return the last version of the last row with this key, whatever its key is now, and its deletion if any.
 
     `events` must not be empty.
@@ -253,7 +253,7 @@ class Deleted:
     """A deleted row: its last version, the commit that deleted it, and its key, by the names of that moment."""
 
     last: Version
-    mark: Mark
+    mark: CommitMark
     key: Values
 
 
@@ -277,7 +277,7 @@ def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Delete
     return sorted(rows, key=lambda row: (-row.mark.lsn, row.last.key))
 
 
-def _as_shown(reader: Reader, table: HistoryTable, last: Version, mark: Mark) -> Deleted:
+def _as_shown(reader: Reader, table: HistoryTable, last: Version, mark: CommitMark) -> Deleted:
     """Return a deleted row in the columns that the table had then."""
     own = {column.name: str(last.values[column.name]) for column in table.key}
     key: Values = reader.shown_at(table, mark.lsn, own)
@@ -338,7 +338,9 @@ def _first_ends(reader: Reader, table: HistoryTable, lsns: Collection[int]) -> M
     return first
 
 
-def _deletion(version: Version, book: Book, first: Mapping[int, Mapping[Key, str]]) -> tuple[Version, Mark] | None:
+def _deletion(
+    version: Version, book: Book, first: Mapping[int, Mapping[Key, str]]
+) -> tuple[Version, CommitMark] | None:
     """Return the last row deleted under the key of `version`, the key's last version, and the commit; None if none was.
 
     The row of that version may live on under another key. A transaction with a TRUNCATE may end a key several times;

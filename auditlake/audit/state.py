@@ -26,7 +26,7 @@ import pyarrow as pa
 from auditlake.audit.filters import column_named, filter_on, may_not_fit, ordered, signed, sort_column
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import overlaid
-from auditlake.delta.sql import VIRTUAL_COLUMNS, connect
+from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb
 from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
 from auditlake.lake.history import STORED_PERIOD, HistoryTable
@@ -47,7 +47,7 @@ _ROW = "`row"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StateRequest:
     """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`.
 
     `held` is a relation of the connection, read instead of the files. It has the rows of the history at `lsn`, or at
@@ -107,8 +107,8 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     used = (*(each.column for each in filters), *(column for column, _ in order))
     needed, with_raw = tuple(dict.fromkeys((*chosen, *used))), raw or any(map(may_not_fit, used))
     conditions = [each.sql() for each in filters]
-    connection = connect()
-    inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
+    connection = open_duckdb()
+    inner = state_query(connection, reader, StateRequest(table, lsn, needed, with_raw))
     shown = [quoted(column) if printed else bare(column, f"h.{quoted(column)}") for column in chosen]
     shown += [raw_with_printed([(column, column.stored) for column in chosen])] if raw else []
     condition = " and ".join(text for text, _ in conditions)
@@ -154,7 +154,7 @@ def _kept(
         connection.close()
 
 
-def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> StateQuery:
+def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: StateRequest) -> StateQuery:
     """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
 
     The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
@@ -200,7 +200,7 @@ _THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."
 class _State:
     """One reading: the query of its rows."""
 
-    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> None:
+    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, reading: StateRequest) -> None:
         self._connection = connection
         self._reader = reader
         self._table = reader.known.tables[reading.table.name]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
-from auditlake.audit.transactions import Message, Shown, Transaction
+from auditlake.audit.transactions import Message, ShownChange, Transaction
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column
@@ -94,7 +94,7 @@ def show_log_line(each: Transaction, now: datetime) -> None:
     to.print("  ".join((*cells, *rest)).rstrip())
 
 
-def show_transaction(transaction: Transaction, contents: Iterable[Shown | Message], now: datetime) -> None:
+def show_transaction(transaction: Transaction, contents: Iterable[ShownChange | Message], now: datetime) -> None:
     """Print one transaction with its changes and messages."""
     to = _lines()
     time = _time(transaction.time_us, now, to)
@@ -131,7 +131,7 @@ def show_change(op: str, table: str, key: Texts, sides: tuple[Texts | None, Text
             console.print(line.append_text(value_text((values or {})[name], _NEW if new else _OLD)))
 
 
-def _show_content(console: Console, each: Shown | Message) -> None:
+def _show_content(console: Console, each: ShownChange | Message) -> None:
     if isinstance(each, Message):
         content = each.content.decode(errors="backslashreplace")
         console.print(Text(visible(f"{each.ordinal:>4}  message {each.prefix}: {content}"), _DIM))

@@ -108,7 +108,7 @@ CHANGED_BY = {"insert": ("insert",), "update": ("update",), "delete": ("delete",
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TransactionFilters:
     """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring.
 
     `tables` are all changed. `op` is some change's, one of `CHANGED_BY`.
@@ -212,7 +212,7 @@ def _same_actor(actor: str | None, wanted: str) -> bool:
     return actor is not None and actor.casefold() == wanted.casefold()
 
 
-def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Iterator[Transaction]:
+def find(reader: Reader, span: Span, wanted: TransactionFilters, limit: int | None) -> Iterator[Transaction]:
     """Yield the transactions of a span, newest first, at most `limit`."""
     if reader.transactions is None:
         return
@@ -279,7 +279,7 @@ def transactions_at(reader: Reader, lsns: Iterable[int]) -> dict[int, Transactio
     if not wanted:
         return {}
     span = Span(Lsn(min(wanted) - 1), Lsn(max(wanted)))
-    return {each.lsn: each for each in find(reader, span, Wanted(lsns=wanted), None)}
+    return {each.lsn: each for each in find(reader, span, TransactionFilters(lsns=wanted), None)}
 
 
 def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
@@ -477,7 +477,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownChange:
     """One change of a table, with the context in force for it."""
 
     table: TableName
@@ -511,7 +511,7 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
     return transaction, lsns
 
 
-def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
+def contents(reader: Reader, transaction: Transaction) -> Iterator[ShownChange | Message]:
     """Return the changes and messages of a transaction, in order; messages only if the reader shows all tables.
 
     Else changes are numbered anew: their ordinals would show how many others there are.
@@ -522,7 +522,7 @@ def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Messa
     return _contents(reader, transaction)
 
 
-def _contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
+def _contents(reader: Reader, transaction: Transaction) -> Iterator[ShownChange | Message]:
     messages = list(_messages(reader, transaction.lsn))
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
@@ -539,7 +539,7 @@ def _contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Mess
             if not is_whole:
                 step = replace(step, change=replace(step.change, ordinal=next(numbers)))
             context = context or read_context(context_text(scope.app, scope.db))
-            yield Shown(name, key, step, context)
+            yield ShownChange(name, key, step, context)
 
 
 _Placed = tuple[TableName, tuple[str, ...], Step]

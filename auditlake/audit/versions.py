@@ -32,7 +32,7 @@ PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """A commit that began or ended a version, and by which operation. Times in microseconds since 1970."""
 
     lsn: Lsn
@@ -47,8 +47,8 @@ class Version:
 
     key: Key
     values: Values
-    begin: Mark
-    end: Mark | None
+    begin: CommitMark
+    end: CommitMark | None
 
 
 _NOT_KEPT = "(op <> 'update' or \"old\" is not null)"
@@ -144,11 +144,11 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
     """Convert the rows of `history_texts`."""
     for row in rows.to_pylist():
         values = row_values(row)
-        begin = Mark(Lsn(row["_from_lsn"]), row["_from_us"], row["_op"], row["_xid"])
+        begin = CommitMark(Lsn(row["_from_lsn"]), row["_from_us"], row["_op"], row["_xid"])
         end = (
             None
             if row["_to_lsn"] is None
-            else Mark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
+            else CommitMark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
         )
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
 

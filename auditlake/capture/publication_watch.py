@@ -23,7 +23,7 @@ from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
+from auditlake.lake.records import read_capture_state, read_recorded, read_seen, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
@@ -103,7 +103,7 @@ class PublicationWatch:
         recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
         recorded = self._followed(recorded or Membership(0, frozenset(), {}))
         dropped = self._dropped(control, recorded, found)
-        state = read_state(self._lake)
+        state = read_capture_state(self._lake)
         seen = None if state is None else state.publication_schemas
         losses = list(find_losses(self._name, recorded, found, dropped, seen))
         if whole := [loss.what for loss in losses if loss.table is None]:

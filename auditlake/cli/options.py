@@ -261,7 +261,7 @@ def bootstrap_target(settings: Settings) -> Target:
     Raises WrongSource if the settings have others.
     """
     from auditlake.snapshot.bootstrap import Target  # noqa: PLC0415 - only for commands that copy
-    from auditlake.snapshot.scheduler import Limits  # noqa: PLC0415
+    from auditlake.snapshot.scheduler import SourceLoad  # noqa: PLC0415
 
     named = with_recorded_names(settings)
     return Target(
@@ -272,6 +272,6 @@ def bootstrap_target(settings: Settings) -> Target:
         settings.tables,
         failover=settings.failover,
         streaming=settings.how_to_stream,
-        limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
+        limits=SourceLoad(settings.copy_connections, settings.copy_bytes_per_s),
         masking=settings.masking,
     )

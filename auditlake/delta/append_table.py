@@ -45,7 +45,7 @@ from auditlake.delta.log_writer import (
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
-from auditlake.delta.sql import TableFiles, read_version
+from auditlake.delta.sql import TableFiles, read_log_at
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
@@ -148,7 +148,7 @@ class AppendLog:
     @property
     def files(self) -> TableFiles:
         """The files of this process's last commit."""
-        return read_version(self._path, self._version)
+        return read_log_at(self._path, self._version)
 
     def position(self, app: str) -> int | None:
         """Return the version of an application transaction; None if it was never committed."""

@@ -59,7 +59,7 @@ def is_erasure(table: Place, version: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ErasureTask:
     """A part of a table to erase: `concerns` is whether a file has any of it, also in rows that are deleted.
 
     `change` is applied to all rows of such files that are not deleted. `columns` get statistics; None for all integers.
@@ -74,7 +74,7 @@ class Task:
     moved: Mapping[str, int] = field(default_factory=dict)
 
 
-def erase(table: Place, task: Task) -> int:
+def erase(table: Place, task: ErasureTask) -> int:
     """Rewrite the live files that are concerned, and delete every other content; return the version of the commit.
 
     Raises LakeConflict if other processes replace its files again and again.
@@ -133,7 +133,7 @@ def _positions(table: Place, version: int, apps: Sequence[str]) -> list[Action]:
     return moved(found)
 
 
-def _rewritten(table: Place, add: Add, task: Task) -> list[Action]:
+def _rewritten(table: Place, add: Add, task: ErasureTask) -> list[Action]:
     """Write what stays of a file into a new one; nothing if no row stays."""
     gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
     kept = (task.change(pa.table(batch)) for batch in read_kept(file_path(table, add), gone))

@@ -17,7 +17,7 @@ from auditlake.delta.erasing import put_erasure
 from auditlake.delta.log_reader import file_path, list_newest
 from auditlake.delta.log_writer import Action, moved, removed
 from auditlake.delta.row_groups import read_kept
-from auditlake.delta.sql import TableFiles, read_version
+from auditlake.delta.sql import TableFiles, read_log_at
 from auditlake.failpoints import After, reach
 from auditlake.store.attempts import attempts
 from auditlake.store.files import parquet, remove_files
@@ -76,7 +76,7 @@ def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
     """
     for _ in attempts(_ATTEMPTS, str(place), "Run this again."):
         version = list_newest(place).newest
-        actions = [*find_expired(read_version(place, version), column, upto).actions(), *moved({app: upto})]
+        actions = [*find_expired(read_log_at(place, version), column, upto).actions(), *moved({app: upto})]
         reach(After.EXPIRY_WRITTEN)
         if put_erasure(place, version + 1, actions) is not None:
             reach(After.EXPIRED)

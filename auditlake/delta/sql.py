@@ -70,7 +70,7 @@ _TYPES = {  # by the names of Delta and of Spark
 }
 
 
-def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
+def open_duckdb(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
     """Open an empty DuckDB in memory: in UTC, without extensions from the network.
 
     It spills to the folder `spill` if its memory is full; without a folder the statement fails.
@@ -102,7 +102,7 @@ class _Database:
     def __init__(self) -> None:
         spill = tempfile.mkdtemp(prefix="auditlake-")
         weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
-        self.connection = connect(spill=Path(spill))
+        self.connection = open_duckdb(spill=Path(spill))
         self.connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
 
 
@@ -148,7 +148,7 @@ def may_have(file: DataFile, bounds: Mapping[str, Bound]) -> bool:
     return True
 
 
-def read_version(place: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> TableFiles:
+def read_log_at(place: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> TableFiles:
     """Read the log of a table up to a version; `etag` is that of its entry in a store, `listing` shows it.
 
     Raises LakeUnusable; Unsupported if another program has given the table features.
@@ -167,12 +167,12 @@ def read_version(place: Place, version: int, etag: str | None = None, listing: L
 def read_newest(place: Place) -> TableFiles | None:
     """Read the current version of a table; None if it does not exist.
 
-    Raises as `read_version`.
+    Raises as `read_log_at`.
     """
     listing = list_newest(place)
     if listing.newest < 0:
         return None
-    return read_version(place, listing.newest, listing.entries[listing.newest], listing)
+    return read_log_at(place, listing.newest, listing.entries[listing.newest], listing)
 
 
 def _require_readable(place: Place, found: Replay) -> None:

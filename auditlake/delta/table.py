@@ -25,7 +25,7 @@ def open_table(place: Place) -> "DeltaTable":
     return open_version(place, None)
 
 
-def place_of(table: "DeltaTable") -> Place:
+def place_of_table(table: "DeltaTable") -> Place:
     """Return the place of a table."""
     parts = urlsplit(table.table_uri)
     return Path(unquote(parts.path)) if parts.scheme in ("", "file") else parse_url(table.table_uri)

@@ -24,11 +24,11 @@ from auditlake.audit.answers import RowEvent
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
 from auditlake.audit.text_output import show_event, show_transaction
-from auditlake.audit.transactions import Transaction, Wanted, contents, find
+from auditlake.audit.transactions import Transaction, TransactionFilters, contents, find
 from auditlake.audit.undo_script import patch
 from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server
-from auditlake.demo.shop import ACTOR, Moment, Shop
+from auditlake.demo.shop import ACTOR, Pause, Shop
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError
 from auditlake.extras import SPARK
@@ -207,7 +207,7 @@ class _Demo:
                 stop.set()
             following.result()
 
-    def _trade(self, shop: Shop) -> dict[str, Moment]:
+    def _trade(self, shop: Shop) -> dict[str, Pause]:
         time.sleep(_TRADE_S)
         before = shop.pause_and_query(CHECKED)
         shop.change_price_and_cancel(_PRODUCT, _ORDER)
@@ -215,7 +215,7 @@ class _Demo:
         time.sleep(_TRADE_S)
         return {"before": before, "after": shop.pause_and_query(CHECKED)}
 
-    def _ask(self, moments: dict[str, Moment]) -> None:
+    def _ask(self, moments: dict[str, Pause]) -> None:
         at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
         self._show("revenue by product now", REVENUE, None)
         self._show("the same join as of the moment before the price change", REVENUE, at)
@@ -234,7 +234,7 @@ class _Demo:
 
     def _cancelled(self, reader: Reader) -> Transaction:
         """Return the transaction that cancelled the order: the only one with an actor."""
-        return next(find(reader, Span(Lsn(0), reader.watermark), Wanted(actor=ACTOR), 1))
+        return next(find(reader, Span(Lsn(0), reader.watermark), TransactionFilters(actor=ACTOR), 1))
 
     def _undo(self) -> bool:
         """Undo that transaction in PostgreSQL; return whether its rows are back."""
@@ -258,7 +258,7 @@ class _Demo:
             (answer,) = Engines(AUTO, {}, self._spark).answer(state, [prepare_statement(state, statement, {})])
         render(answer.rows, "table")
 
-    def _check(self, moments: dict[str, Moment]) -> bool:
+    def _check(self, moments: dict[str, Pause]) -> bool:
         """Compare the lake's answers with PostgreSQL's: for each moment all of them by LSN, the join by time too."""
         right = []
         with working("comparing with PostgreSQL's answers"):
@@ -271,7 +271,7 @@ class _Demo:
         )
         return all(right)
 
-    def _check_one(self, name: str, when: str, moment: Moment, question: str) -> bool:
+    def _check_one(self, name: str, when: str, moment: Pause, question: str) -> bool:
         answers = {"DuckDB": duckdb_rows(self._lake, question, when)}
         if "Spark" in _ENGINES:
             answers["Spark"] = spark_rows(self._spark(), self._lake, question, when)

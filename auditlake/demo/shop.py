@@ -45,7 +45,7 @@ create table order_lines (
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Pause:
     """A moment at which the shop was paused: end of the log, server's clock, and PostgreSQL's answers."""
 
     lsn: Lsn
@@ -123,14 +123,14 @@ class Shop:
             (self._random.randrange(1, self._next_order),),
         )
 
-    def pause_and_query(self, questions: dict[str, LiteralString]) -> Moment:
+    def pause_and_query(self, questions: dict[str, LiteralString]) -> Pause:
         """Pause the transactions and run queries on PostgreSQL."""
         with self._lock:
             answers = {name: fetch(self._conn, question) for name, question in questions.items()}
             end = wal_end(self._conn)
             # Commit times are in microseconds: wait, so that the next commit's time is later than this moment.
             time.sleep(0.001)
-        return Moment(end.lsn, end.time_us, answers)
+        return Pause(end.lsn, end.time_us, answers)
 
     def change_price_and_cancel(self, product_id: int, order_id: int) -> None:
         """Raise a price and cancel an order in one transaction with actor and reason as its context."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from auditlake.apply.tails import Log, find_tails
+from auditlake.apply.tails import ChangesVersion, find_tails
 from auditlake.delta.expired_rows import ExpiredRows, find_expired, remove_rows
 from auditlake.delta.sql import read_newest, select
 from auditlake.lake.erasures import unfinished
@@ -131,7 +131,7 @@ def _needed(known: Known, last: Lsn) -> Iterator[Needed]:
     changes = read_newest(lake.changes)
     if changes is not None:
         behind = {table: int(table.position) for table in known.listed if table.position < last}
-        for tail in find_tails(lake, Log(changes, known.positions.watermark), behind, last):
+        for tail in find_tails(lake, ChangesVersion(changes, known.positions.watermark), behind, last):
             yield Needed(tail.table.position, f"those of {tail.table.label} are not applied past its position")
 
 

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from auditlake.audit.lake_reader import Reader, in_lsns
-from auditlake.delta.erasing import Task, erase, forget_log
+from auditlake.delta.erasing import ErasureTask, erase, forget_log
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
 from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
@@ -149,13 +149,15 @@ class _Run:
         if self.erasure.entries:
             destroy_secrets(self.lake, frozenset(self.erasure.entries), self._entries(changes, transactions))
             reach(After.SECRETS_DESTROYED)
-        in_transactions = Task(_any(self.lake.transactions, ["lsn", "context"], transactions), transactions.change)
+        in_transactions = ErasureTask(
+            _any(self.lake.transactions, ["lsn", "context"], transactions), transactions.change
+        )
         columns = ["lsn", "op", "relation", "old", "new", "unchanged", "content"]
         erase(self.lake.transactions, in_transactions)
-        erase(self.lake.changes, Task(_any(self.lake.changes, columns, changes), changes.change))
+        erase(self.lake.changes, ErasureTask(_any(self.lake.changes, columns, changes), changes.change))
         found = _any(self.table.path, self.history.needed, self.history)
         bounded, number = bounded_columns(self.table), {ERASED_APP: self.erasure.number}
-        erase(self.table.path, Task(found, self.history.change, bounded, (HISTORY_APP,), number))
+        erase(self.table.path, ErasureTask(found, self.history.change, bounded, (HISTORY_APP,), number))
         forget_log(self.table.path)
         left = self.lake.copied_again(self.table.name)
         if left.is_dir():

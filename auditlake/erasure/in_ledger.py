@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.erasing import Task, erase
+from auditlake.delta.erasing import ErasureTask, erase
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -56,8 +56,8 @@ def destroy_secrets(lake: Lake, numbers: frozenset[int], entries: Mapping[tuple[
         changed = [_block(row, blocks, keys) for row in rows.to_pylist()]
         return pa.Table.from_pylist(changed, rows.schema)
 
-    erase(lake.ledger_entries, Task(lambda _: True, with_secrets))
-    erase(lake.ledger_blocks, Task(lambda _: True, without_keys))
+    erase(lake.ledger_entries, ErasureTask(lambda _: True, with_secrets))
+    erase(lake.ledger_blocks, ErasureTask(lambda _: True, without_keys))
     lake.next_block.unlink(missing_ok=True)
 
 

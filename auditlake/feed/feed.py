@@ -37,7 +37,7 @@ from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSourc
 from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.feed.complete_transactions import ChangeReader
 from auditlake.feed.log_tail import LogTail, within
-from auditlake.feed.selection import Selected, Selection, Successor
+from auditlake.feed.selection import FeedSelection, Selected, Successor
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
@@ -73,10 +73,10 @@ class Feed(Iterator[ChangedTransaction]):
     """
 
     def __init__(
-        self, lake: Lake, start: Start, selection: Selection | None = None, closed: threading.Event | None = None
+        self, lake: Lake, start: Start, selection: FeedSelection | None = None, closed: threading.Event | None = None
     ) -> None:
         """Open the feed; setting `closed` ends it, as `close` does."""
-        self._selection = selection or Selection()
+        self._selection = selection or FeedSelection()
         self._start = start
         self._poll_s = _poll_s(lake.root)
         self._system = require_manifest(lake).system_identifier

@@ -15,7 +15,7 @@ from auditlake.audit.lake_reader import Reader, split_name
 from auditlake.audit.row_key import parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
-from auditlake.feed.selection import ColumnFilter, KeyFilter, Selection
+from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -65,20 +65,20 @@ class FeedRequest:
             return known.positions.watermark
         return first if self.since == BEGINNING else _since(known, self.since, now, first)
 
-    def _selection(self, known: Known) -> Selection:
+    def _selection(self, known: Known) -> FeedSelection:
         if unknown := sorted(set(self.ops) - set(FOLDED_OPS)):
             raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(FOLDED_OPS)}.")
         names = frozenset(_table(known, name) for name in self.tables)
         ops = frozenset(self.ops) or None
         keyed = bool(self.key) or self.key_value is not None
         if not keyed and self.column is None:
-            return Selection(names or None, ops)
+            return FeedSelection(names or None, ops)
         if len(names) != 1:
             raise BadUsage("a key or a column needs one table", "Name the table whose key or column it is.")
         reader = Reader(known.lake, datetime.now(UTC), known)
         table = reader.keyed_at(reader.table(self.tables[0]), known.now_lsn)
         column = None if self.column is None else self._column(reader, table, self.column)
-        return Selection(names, ops, self._key(table) if keyed else None, column)
+        return FeedSelection(names, ops, self._key(table) if keyed else None, column)
 
     @staticmethod
     def _column(reader: Reader, table: HistoryTable, name: str) -> ColumnFilter:

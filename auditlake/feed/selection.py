@@ -53,7 +53,7 @@ class ColumnFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FeedSelection:
     """Filters of the changes to deliver, by names; None is no filter.
 
     `column` selects transactions that changed its value in some row, as in `auditlake log --column`.
@@ -66,7 +66,7 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        return self == Selection()
+        return self == FeedSelection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Successor:
 class Selected:
     """The tables of a selection in the present state of a lake, and the shapes of their changes."""
 
-    def __init__(self, lake: Lake, selection: Selection) -> None:
+    def __init__(self, lake: Lake, selection: FeedSelection) -> None:
         self.selection = selection
         self._lake = lake
         self._seen: object = None

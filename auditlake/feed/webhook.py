@@ -43,7 +43,7 @@ from urllib.parse import urlsplit
 from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
-from auditlake.exchange import Connection, Exchange, OutOfTime
+from auditlake.exchange import ClosableConnection, Exchange, OutOfTime
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
@@ -96,9 +96,9 @@ class Receiver:
         standard = http.client.HTTPS_PORT if parts.scheme == "https" else http.client.HTTP_PORT
         return cls(parts.scheme, parts.hostname, standard if port is None else port, path, key)
 
-    def connection(self) -> Connection:
+    def connection(self) -> ClosableConnection:
         """Return a connection to the receiver, which is opened by its first request."""
-        return Connection(self.host, self.port, _TIMEOUT_S, tls=self.scheme == "https")
+        return ClosableConnection(self.host, self.port, _TIMEOUT_S, tls=self.scheme == "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Sender:
     def __init__(self, target: Receiver, stop: threading.Event) -> None:
         self._target = target
         self._stop = stop
-        self._connection: Connection | None = None
+        self._connection: ClosableConnection | None = None
         self._delay_s = _FIRST_DELAY_S
 
     def deliver(self, message: WebhookMessage) -> bool:

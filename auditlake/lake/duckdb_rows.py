@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from auditlake.delta.sql import (
     TableFiles,
-    connect,
     duckdb_type,
     no_rows,
+    open_duckdb,
     open_stores,
     rows_without_deleted,
     stored_rows,
@@ -39,7 +39,7 @@ _PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS if nam
 
 def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
     """Open an empty DuckDB for statements of strangers: it reads the files of one lake, and its settings are locked."""
-    connection = connect()
+    connection = open_duckdb()
     connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
     open_stores(connection, lake.root)
     connection.execute(f"set allowed_directories = [{standard_literal(str(lake.root))}]")
@@ -64,7 +64,7 @@ def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str]
     )
 
 
-def places_of(connection: "DuckDBPyConnection", files: Files) -> str:
+def stored_rows_of(connection: "DuckDBPyConnection", files: Files) -> str:
     """Return a query of all rows of some files, deleted ones included, with their VIRTUAL_COLUMNS."""
     listed, columns = list(files.by_name.values()), files.table.columns
     shown, added, unscanned = "*, file_index, file_row_number", _added(columns), _unscanned(columns)

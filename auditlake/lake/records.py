@@ -150,13 +150,13 @@ def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
 
     Raises LakeUnusable if the folder cannot be written.
     """
-    before = read_state(lake)
+    before = read_capture_state(lake)
     _write_status(lake, replace(before or CaptureState(None, ""), state=state, since=_now(), problem=problem))
 
 
 def captures_now(lake: Lake) -> bool:
     """Return whether the last recorded state is a running capture, and its process is not known to have died."""
-    last = read_state(lake)
+    last = read_capture_state(lake)
     return last is not None and last.state in _RUNNING and holder_lives(lake, Stage.CAPTURE) is not False
 
 
@@ -165,14 +165,14 @@ def write_seen(lake: Lake, lsn: Lsn, time_us: int, schemas: Collection[int]) -> 
 
     `schemas` are the OIDs of the entries of its schemas. Raises LakeUnusable if the folder cannot be written.
     """
-    before = read_state(lake) or CaptureState(None, _now())
+    before = read_capture_state(lake) or CaptureState(None, _now())
     seen = replace(before, publication_seen=str(lsn), publication_seen_us=time_us, publication_schemas=sorted(schemas))
     _write_status(lake, seen)
 
 
 def read_seen(lake: Lake) -> tuple[Lsn, int | None] | None:
     """Read the LSN and time of the last `write_seen`."""
-    state = read_state(lake)
+    state = read_capture_state(lake)
     if state is None or state.publication_seen is None:
         return None
     return Lsn.parse(state.publication_seen), state.publication_seen_us
@@ -186,7 +186,7 @@ def _write_status(lake: Lake, state: CaptureState) -> None:
     write_record(lake, lake.capture_state, asdict(state))
 
 
-def read_state(lake: Lake) -> CaptureState | None:
+def read_capture_state(lake: Lake) -> CaptureState | None:
     """Read the capture status; None if capture never ran.
 
     Raises LakeUnusable if the file is not valid.

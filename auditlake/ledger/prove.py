@@ -28,7 +28,7 @@ from typing import Any
 from auditlake.audit.changes import in_changes
 from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
-from auditlake.audit.row_history import Event
+from auditlake.audit.row_history import RowEffect
 from auditlake.audit.transactions import find_transaction
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
@@ -110,7 +110,7 @@ def _copy(lake: Lake, table: HistoryTable, lsn: Lsn) -> Entry:
     return copy_entry(table, lsn, counts[Kind.ROW], counts[Kind.ENDED])
 
 
-def _is_copied(event: Event) -> bool:
+def _is_copied(event: RowEffect) -> bool:
     return event.mark.op in {"snapshot", "resync"}
 
 

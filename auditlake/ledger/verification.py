@@ -80,7 +80,7 @@ _RESTORE = "Restore the lake from a copy that these digests prove, and find out 
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VerifiedDigest:
     """A digest whose signature was verified, and where it was read."""
 
     origin: str
@@ -144,7 +144,7 @@ class Proof:
         return None
 
 
-def verify_digests(lake: Lake, digests: Sequence[Evidence], limit: int) -> Proof:
+def verify_digests(lake: Lake, digests: Sequence[VerifiedDigest], limit: int) -> Proof:
     """Compare a lake with digests; list at most `limit` mismatches.
 
     Raises NotAnswerable if the lake has no ledger, LakeUnusable if the ledger cannot be read.
@@ -155,7 +155,7 @@ def verify_digests(lake: Lake, digests: Sequence[Evidence], limit: int) -> Proof
     damaged = [*_damaged_files(lake)]
     checked = _check_tree(lake, blocks)
     found = [*damaged, *checked.mismatches]
-    proving: Evidence | None = None
+    proving: VerifiedDigest | None = None
     for each in sorted(digests, key=lambda digest: digest.checkpoint.size):
         if (mismatch := _against(each, blocks, checked, proving)) is not None:
             found.append(mismatch)
@@ -177,7 +177,7 @@ def verify_digests(lake: Lake, digests: Sequence[Evidence], limit: int) -> Proof
     )
 
 
-def _last_block(blocks: Sequence[Block], proving: Evidence | None) -> Block | None:
+def _last_block(blocks: Sequence[Block], proving: VerifiedDigest | None) -> Block | None:
     """Return the last block that is whole in the tree of a digest."""
     size = 0 if proving is None else proving.checkpoint.size
     return next((block for block in reversed(blocks) if block.tree.size <= size), None)
@@ -247,7 +247,9 @@ def _parts(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         yield part
 
 
-def _against(digest: Evidence, blocks: Sequence[Block], tree: _Tree, proving: Evidence | None) -> Mismatch | None:
+def _against(
+    digest: VerifiedDigest, blocks: Sequence[Block], tree: _Tree, proving: VerifiedDigest | None
+) -> Mismatch | None:
     """Compare the tree with a digest; `proving` is the largest one that fits."""
     named = digest.checkpoint
     origins = origins_of(blocks)

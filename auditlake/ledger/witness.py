@@ -18,7 +18,7 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from auditlake.errors import BadUsage, LakeUnusable
-from auditlake.exchange import Connection, Exchange, OutOfTime
+from auditlake.exchange import ClosableConnection, Exchange, OutOfTime
 from auditlake.ledger.merkle import consistency_path
 from auditlake.ledger.signed_note import PublicKey
 
@@ -76,7 +76,7 @@ class Witness:
         parts = urlsplit(self.url)
         tls = parts.scheme == "https"
         port = parts.port or (http.client.HTTPS_PORT if tls else http.client.HTTP_PORT)
-        connection = Connection(parts.hostname or "", port, _ANSWER_S, tls=tls)
+        connection = ClosableConnection(parts.hostname or "", port, _ANSWER_S, tls=tls)
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         try:
             exchange = Exchange(connection, f"{parts.path.rstrip('/')}/add-checkpoint", body, headers)

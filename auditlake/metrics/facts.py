@@ -18,7 +18,7 @@ from auditlake.lake.layout import TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved
 from auditlake.lake.positions import Positions, read_positions
-from auditlake.lake.records import read_state
+from auditlake.lake.records import read_capture_state
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, answering_within, connect, fetch_one
 from auditlake.source.slot import SlotState, read_slot
@@ -74,7 +74,7 @@ class LakeFactsReader:
         manifest, positions = require_manifest(self._lake), read_positions(self._lake)
         tables, parked = read_saved(self._lake, histories_of(self._lake))
         counts = Counter(_state(parked.get(table.name)) for table in tables)
-        state = read_state(self._lake)
+        state = read_capture_state(self._lake)
         backlog, free = self._backlog(positions), free_bytes(self._lake.root)
         return LakeFacts(manifest, positions, counts, state.state if state else None, backlog, free)
 

@@ -51,7 +51,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class ComparedColumn:
     """A column of a table whose comparisons are checked; or, of an array, its elements.
 
     `recorded` is what the lake recorded of comparisons with it (`values.equality`), `origin` its rows
@@ -81,7 +81,7 @@ class Followed:
         return is_plain(self.type_oid, self.typmod) and self.differs_in is None
 
     @property
-    def element(self) -> "Followed | None":
+    def element(self) -> "ComparedColumn | None":
         """The elements of an array; None if nothing has to be checked of them."""
         element = element_of(self.type_oid)
         if element is None:
@@ -90,7 +90,7 @@ class Followed:
         return None if of_element.is_plain else of_element
 
 
-Marks = frozenset[Followed]
+Marks = frozenset[ComparedColumn]
 _NONE: Marks = frozenset()
 
 
@@ -105,7 +105,7 @@ EVERY = "*"
 Columns = Sequence[Shown]
 
 
-def columns_shown_of(columns: Iterable[Followed]) -> list[Shown]:
+def columns_shown_of(columns: Iterable[ComparedColumn]) -> list[Shown]:
     """Return the columns of a table."""
     return [Shown(e.name, _NONE if e.is_plain and not e.may_not_fit else frozenset({e})) for e in columns]
 
@@ -190,7 +190,7 @@ def _check(marks: Marks, what: str, *, ordered: bool = False) -> None:
             )
 
 
-def held_error(column: Followed) -> NotAnswerable:
+def held_error(column: ComparedColumn) -> NotAnswerable:
     """Return the refusal of a computation with a column that is NULL for a value that exists."""
     assert column.origin is not None  # noqa: S101 - only such columns are computed with
     kind = column.origin.type
@@ -201,7 +201,7 @@ def held_error(column: Followed) -> NotAnswerable:
     )
 
 
-def _check_recorded(column: Followed, what: str) -> None:
+def _check_recorded(column: ComparedColumn, what: str) -> None:
     part = column.differs_in
     if part is None:
         return
@@ -220,7 +220,7 @@ def _check_matches(marks: Marks, name: str) -> None:
         _check_recorded(each, f"{name}()")
 
 
-def _type(column: Followed) -> str:
+def _type(column: ComparedColumn) -> str:
     return column.recorded[0] if column.recorded else type_name(column.type_oid, column.typmod)
 
 
@@ -235,7 +235,7 @@ def _check_texts(marks: Marks, operands: Iterable[exp.Expr]) -> None:
                     _check_text(each, str(text.this))
 
 
-def _check_text(column: Followed, text: str) -> None:
+def _check_text(column: ComparedColumn, text: str) -> None:
     element = column.element
     if element is None or (element is not column and text.startswith("{")):
         return
@@ -276,7 +276,7 @@ class _Walk:
     def __init__(self, tables: Names) -> None:
         self._tables = tables
         self._parameters: dict[str, Marks] = {}
-        self.computed: set[Followed] = set()
+        self.computed: set[ComparedColumn] = set()
 
     def check(self, marks: Marks, what: str, *, ordered: bool = False) -> None:
         """Check that these columns may be compared, for equality or by order."""

@@ -56,7 +56,7 @@ class Functions:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ViewDialect:
     """SQL dialect of one engine, as templates for `str.format`."""
 
     identifier: Callable[[str], str]
@@ -80,7 +80,7 @@ class Engine:
 
 
 ENGINES = {
-    "duckdb": Engine(
+    "duckdb": ViewDialect(
         identifier=standard_identifier,
         literal=standard_literal,
         prelude="install delta;\nload delta;",
@@ -95,7 +95,7 @@ ENGINES = {
             typed=False,
         ),
     ),
-    "spark": Engine(
+    "spark": ViewDialect(
         identifier=spark_identifier,
         literal=spark_literal,
         prelude="",
@@ -110,7 +110,7 @@ ENGINES = {
             typed=True,
         ),
     ),
-    "trino": Engine(
+    "trino": ViewDialect(
         identifier=standard_identifier,
         literal=standard_literal,
         prelude="-- in a catalog of the connector delta_lake, with delta.register-table-procedure.enabled = true",
@@ -135,7 +135,7 @@ Named = Mapping[TableName, HistoryTable]
 """The tables by the names of their views."""
 
 
-def live_views(engine: Engine, tables: Named, *, open_end: bool) -> Iterator[str]:
+def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterator[str]:
     """Yield the statements that make the live views; `open_end`: an open version ends in 9999 instead of NULL."""
     for name, table in tables.items():
         state = f"{engine.name('_part')} = '{OPEN_PART}'"
@@ -149,7 +149,7 @@ def live_views(engine: Engine, tables: Named, *, open_end: bool) -> Iterator[str
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
-def views_at(engine: Engine, tables: Named, lsn: Lsn) -> Iterator[str]:
+def views_at(engine: ViewDialect, tables: Named, lsn: Lsn) -> Iterator[str]:
     """Yield the statements that make the views of one moment."""
     for name, table in tables.items():
         state = _as_of(engine, lsn)
@@ -228,12 +228,12 @@ def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
         yield f"call system.register_table({names}, {location})"
 
 
-def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
+def _view(engine: ViewDialect, name: TableName, query: str) -> Iterator[str]:
     yield f"create schema if not exists {engine.name(name.schema)}"
     yield f"create or replace view {engine.name(*name)} as\n{query}"
 
 
-def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], condition: str | None) -> str:
+def _query(engine: ViewDialect, table: HistoryTable, columns: Sequence[str], condition: str | None) -> str:
     path = str(table.path)
     source = engine.table.format(
         text=engine.literal(path),
@@ -244,20 +244,20 @@ def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], conditio
     return f"select {', '.join(columns)}\n  from {source}{where}"
 
 
-def _as_of(engine: Engine, lsn: Lsn | str) -> str:
+def _as_of(engine: ViewDialect, lsn: Lsn | str) -> str:
     return as_of_sql(lsn, from_lsn=engine.name("_from_lsn"), to_lsn=engine.name("_to_lsn"))
 
 
-def _source(engine: Engine, columns: Sequence[Column]) -> list[str]:
+def _source(engine: ViewDialect, columns: Sequence[Column]) -> list[str]:
     names = shown_as(columns, RESERVED)
     return [_named(engine, engine.value(column), names[column.stored]) for column in columns]
 
 
-def _named(engine: Engine, expression: str, name: str) -> str:
+def _named(engine: ViewDialect, expression: str, name: str) -> str:
     return expression if expression == engine.name(name) else f"{expression} as {engine.name(name)}"
 
 
-def _while_there(engine: Engine, columns: Sequence[Column], names: Mapping[str, str], lsn: str) -> Iterator[str]:
+def _while_there(engine: ViewDialect, columns: Sequence[Column], names: Mapping[str, str], lsn: str) -> Iterator[str]:
     """Yield the columns for any LSN; a column is NULL before it was added and after it was dropped."""
     for column in columns:
         limits = [f"{lsn} >= {column.since:d}"] if column.since is not None else []
@@ -268,7 +268,7 @@ def _while_there(engine: Engine, columns: Sequence[Column], names: Mapping[str, 
         yield _named(engine, value, names[column.stored])
 
 
-def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:
+def _period(engine: ViewDialect, *, open_end: bool) -> Iterator[str]:
     far = {"_to_lsn": f"{_NO_END}", "_to_time": engine.far_future} if open_end else {}
     for column, _ in PERIOD_COLUMNS:
         if column in far:

@@ -11,7 +11,7 @@ a name before a parenthesis.
 from collections.abc import Collection, Sequence
 
 from auditlake.errors import BadUsage
-from auditlake.query.lexical import Kind, Token
+from auditlake.query.lexical import Token, TokenKind
 
 EXACT_TEXT = "exact_text"
 _COMPUTING = """
@@ -110,7 +110,7 @@ def check_calls(tokens: Sequence[Token], aliases: Collection[int]) -> None:
             continue
         if n > 0 and tokens[n - 1].text == ".":
             raise BadUsage(f"{tokens[n - 2].text}.{token.text}( is a call of a function of a schema", _HINT)
-        if token.kind is Kind.WORD and name in _BEFORE_PARENTHESIS:
+        if token.kind is TokenKind.WORD and name in _BEFORE_PARENTHESIS:
             continue
         if name not in FUNCTIONS and not (token.start in aliases and _lists_names(tokens, n + 2)):
             raise BadUsage(f"{name} is not one of the functions that only compute", _HINT)
@@ -120,9 +120,9 @@ _HINT = "A statement may call Spark's functions that compute from their argument
 
 
 def _name(token: Token) -> str | None:
-    if token.kind is Kind.WORD:
+    if token.kind is TokenKind.WORD:
         return token.text.lower()
-    return token.text[1:-1].replace("``", "`").lower() if token.kind is Kind.QUOTED else None
+    return token.text[1:-1].replace("``", "`").lower() if token.kind is TokenKind.QUOTED else None
 
 
 def _lists_names(tokens: Sequence[Token], start: int) -> bool:
@@ -130,6 +130,6 @@ def _lists_names(tokens: Sequence[Token], start: int) -> bool:
     for token in tokens[start:]:
         if token.text == ")":
             return True
-        if token.kind not in {Kind.WORD, Kind.QUOTED} and token.text != ",":
+        if token.kind not in {TokenKind.WORD, TokenKind.QUOTED} and token.text != ",":
             return False
     return False

@@ -60,7 +60,7 @@ class Unfinished(BadUsage):
     """A string, quoted name or comment that does not end."""
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """Kinds of tokens."""
 
     WORD = auto()
@@ -75,20 +75,20 @@ class Kind(Enum):
 class Token:
     """One token of a canonical text, at `sql[start:end]`."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
 
 
 _KINDS = {
-    "word": Kind.WORD,
-    "quoted": Kind.QUOTED,
-    "string": Kind.STRING,
-    "raw": Kind.STRING,
-    "number": Kind.NUMBER,
-    "operator": Kind.OPERATOR,
-    "bracket": Kind.BRACKET,
+    "word": TokenKind.WORD,
+    "quoted": TokenKind.QUOTED,
+    "string": TokenKind.STRING,
+    "raw": TokenKind.STRING,
+    "number": TokenKind.NUMBER,
+    "operator": TokenKind.OPERATOR,
+    "bracket": TokenKind.BRACKET,
 }
 
 
@@ -110,7 +110,7 @@ def tokens_of(sql: str) -> list[Token]:
     return found
 
 
-def _pieces(sql: str) -> Iterator[tuple[Kind | None, str]]:
+def _pieces(sql: str) -> Iterator[tuple[TokenKind | None, str]]:
     """Yield the tokens in order, and the blanks between them, which are of no kind."""
     at, before, last = 0, "", ""
     while at < len(sql):

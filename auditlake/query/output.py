@@ -44,7 +44,7 @@ _TABLE_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """Layout of the table format: `expanded` None expands what does not fit; `width` is that of a pager's terminal.
 
     Instants are shown in `zone`.
@@ -55,7 +55,7 @@ class Layout:
     zone: tzinfo = UTC
 
 
-_FITTING = Layout()
+_FITTING = TableLayout()
 
 
 def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -71,7 +71,7 @@ def render(
     rows: "DataFrame | Rows",
     form: str,
     out: TextIO | None = None,
-    layout: Layout = _FITTING,
+    layout: TableLayout = _FITTING,
     nulls: set[int] | None = None,
 ) -> int:
     """Run the query, write its rows to `out` (stdout) in one of `TEXT_FORMATS` and return their number.
@@ -82,7 +82,7 @@ def render(
     if nulls is not None:
         fetched = _find_nulls(fetched, nulls)
     reader = layout.zone if form == "table" else None
-    return write_rows(rows.columns, python_rows(schema, fetched, reader), form, out or sys.stdout, layout)
+    return write_python_rows(rows.columns, python_rows(schema, fetched, reader), form, out or sys.stdout, layout)
 
 
 def _find_nulls(fetched: Iterator[pa.RecordBatch], nulls: set[int]) -> Iterator[pa.RecordBatch]:
@@ -91,8 +91,8 @@ def _find_nulls(fetched: Iterator[pa.RecordBatch], nulls: set[int]) -> Iterator[
         yield batch
 
 
-def write_rows(
-    columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: str, out: TextIO, layout: Layout = _FITTING
+def write_python_rows(
+    columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: str, out: TextIO, layout: TableLayout = _FITTING
 ) -> int:
     """Write rows that are Python values already."""
     match form:
@@ -130,7 +130,7 @@ def _write(lines: Iterable[str], out: TextIO) -> int:
     return count
 
 
-def _tables(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO, layout: Layout) -> int:
+def _tables(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO, layout: TableLayout) -> int:
     to = console_for(out, terminal_width=layout.width)
     count = _table(columns, list(islice(rows, _TABLE_ROWS)), to, layout, 0)
     while more := list(islice(rows, _TABLE_ROWS)):
@@ -138,7 +138,9 @@ def _tables(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO
     return count
 
 
-def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], to: Console, layout: Layout, before: int) -> int:
+def _table(
+    columns: Sequence[str], rows: Sequence[tuple[Any, ...]], to: Console, layout: TableLayout, before: int
+) -> int:
     table = Table(show_lines=False)
     for index, name in enumerate(columns):
         numeric = any(isinstance(row[index], int | float | Decimal) for row in rows)
@@ -157,10 +159,10 @@ _UTF8 = codecs.getwriter("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputForm:
     """One of `TEXT_FORMATS` or parquet, and the file to write; None is standard output.
 
-    `expanded` and `zone` are as in `Layout`; `paged`: use the pager on a terminal.
+    `expanded` and `zone` are as in `TableLayout`; `paged`: use the pager on a terminal.
     """
 
     name: str
@@ -183,7 +185,7 @@ Notes = Callable[[int, set[int]], None]
 """Called with the index of a result and the indexes of its columns that had a NULL, after all its rows are written."""
 
 
-def answer(results: "Results", form: Form, *, first: bool = True, notes: Notes | None = None) -> int | None:
+def answer(results: "Results", form: OutputForm, *, first: bool = True, notes: Notes | None = None) -> int | None:
     """Write the rows of each result; return their number, None if a pager was closed before the last.
 
     `first`: nothing was written before; `notes` is called for tables. Raises BadUsage if a query fails on a
@@ -200,7 +202,7 @@ def answer(results: "Results", form: Form, *, first: bool = True, notes: Notes |
     return count
 
 
-def _stream(results: "Results", form: Form, nulls: Sequence[set[int]], *, first: bool) -> int:
+def _stream(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, first: bool) -> int:
     count = 0
     with _opened(form.path) as out:
         for number, rows in enumerate(results):
@@ -210,12 +212,12 @@ def _stream(results: "Results", form: Form, nulls: Sequence[set[int]], *, first:
             # Not a TextIOWrapper: if a query fails on a row it is collected, and closes standard output with it.
             text = cast("TextIO", _UTF8(out))
             _separate(form, text, first=first and not number)
-            count += render(rows, form.name, text, Layout(form.expanded, zone=form.zone), nulls[number])
+            count += render(rows, form.name, text, TableLayout(form.expanded, zone=form.zone), nulls[number])
         out.flush()
     return count
 
 
-def _separate(form: Form, out: TextIO, *, first: bool) -> None:
+def _separate(form: OutputForm, out: TextIO, *, first: bool) -> None:
     if form.name == "csv" and not first:
         out.write("\n")
 
@@ -224,9 +226,9 @@ def _has_pager() -> bool:
     return bool(os.environ.get("PAGER")) or shutil.which("less") is not None
 
 
-def _page(results: "Results", form: Form, nulls: Sequence[set[int]], *, first: bool) -> int | None:
+def _page(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, first: bool) -> int | None:
     os.environ.setdefault("LESS", "-FRX")  # no pager for what fits the screen; colours; keep the text on leaving
-    layout, count, complete = Layout(form.expanded, shutil.get_terminal_size().columns, form.zone), 0, False
+    layout, count, complete = TableLayout(form.expanded, shutil.get_terminal_size().columns, form.zone), 0, False
     with click.get_pager_file() as pager:  # click expects that a pager may close the pipe early
         for number, rows in enumerate(results):
             _separate(form, pager, first=first and not number)

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from auditlake.apply.tails import Log, Schemas, Tail, find_tails
-from auditlake.delta.sql import read_version, select
+from auditlake.apply.tails import ChangesVersion, Schemas, Tail, find_tails
+from auditlake.delta.sql import read_log_at, select
 from auditlake.lake.column_names import columns_of_versions, shown_in_state
 from auditlake.lake.history import RESERVED, HistoryTable
 from auditlake.lake.records import read_recorded
@@ -91,7 +91,7 @@ def _up_to(known: Known, tables: Collection[HistoryTable], last: Lsn) -> list[Ta
     if not after:
         return []
     version, etag = known.positions.delta_version, known.positions.etag
-    log = Log(read_version(known.lake.changes, version, etag), known.positions.watermark)
+    log = ChangesVersion(read_log_at(known.lake.changes, version, etag), known.positions.watermark)
     return find_tails(known.lake, log, after, last, Schemas(known.versions, known.answers))
 
 

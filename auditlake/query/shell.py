@@ -38,7 +38,7 @@ from auditlake.messages import report, say
 from auditlake.query.comparisons import Columns
 from auditlake.query.completion import Tables, complete
 from auditlake.query.languages import SPARK_SQL, Answers, Language
-from auditlake.query.output import TEXT_FORMATS, Form, answer
+from auditlake.query.output import TEXT_FORMATS, OutputForm, answer
 from auditlake.query.statement import LakeState, read_state
 from auditlake.terminal import working
 
@@ -94,7 +94,7 @@ class Shell:
         self._stop_jobs = stop_jobs
         self._chatty = chatty
         self._zone = zone
-        self._form = Form("table", None, paged=chatty, zone=zone)
+        self._form = OutputForm("table", None, paged=chatty, zone=zone)
         self._timing = False
         self._code = 0
         self._defined: dict[str, Columns] = {}

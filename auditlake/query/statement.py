@@ -34,7 +34,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
-from auditlake.query.comparisons import Checked, Columns, Followed, Origin, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import Checked, Columns, ComparedColumn, Origin, check_comparisons, columns_shown_of
 from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -153,13 +153,13 @@ class PreparedQuery:
     """The view that the statement defines; it has no result then."""
     shown: Columns = ()
     """Its columns, if comparisons of some column have to be checked."""
-    computed: frozenset[Followed] = frozenset()
+    computed: frozenset[ComparedColumn] = frozenset()
     """Columns that it computes with although they are NULL for some values (`query.comparisons`)."""
 
     @property
-    def held_back(self) -> dict[tuple[TableName, Selection], list[Followed]]:
+    def held_back(self) -> dict[tuple[TableName, Selection], list[ComparedColumn]]:
         """The same columns by the rows whose values must fit."""
-        found: dict[tuple[TableName, Selection], list[Followed]] = {}
+        found: dict[tuple[TableName, Selection], list[ComparedColumn]] = {}
         for column in sorted(self.computed, key=lambda each: (each.table, each.name)):
             if (origin := column.origin) is not None:
                 found.setdefault((origin.table, origin.selection), []).append(column)
@@ -265,7 +265,7 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
             label, of_table = query.known.tables[name].last_name, recorded.get(name) or {}
             tables[view] = columns_shown_of(
-                Followed(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
+                ComparedColumn(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
                 for c in columns
             )
     tokens = tokenize(query.sql)

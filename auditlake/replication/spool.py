@@ -102,7 +102,7 @@ _ALLOWED: Bools = np.isin(np.arange(256), list(IN_BLOCKS.encode()))
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PayloadSegment:
     """Plain payloads `data[starts[i]:ends[i]]` in stream order; `subs[i]` is the subtransaction of payload i."""
 
     data: bytes | bytearray
@@ -115,10 +115,10 @@ class Segment:
         """Return the number of payloads."""
         return self.starts.size
 
-    def head(self, count: int) -> "Segment":
+    def head(self, count: int) -> "PayloadSegment":
         """Return the first `count` payloads."""
         end = int(self.ends[count - 1]) if count else 0
-        return Segment(self.data[:end], self.starts[:count], self.ends[:count], self.subs[:count])
+        return PayloadSegment(self.data[:end], self.starts[:count], self.ends[:count], self.subs[:count])
 
     def relations(self) -> list[tuple[int, bytes]]:
         """Return every Relation message: its number in this segment, and its payload."""
@@ -133,11 +133,11 @@ def _plain_bounds(stream_commit: bytes) -> tuple[bytes, bytes]:
     return b"B" + lsn + time + xid, b"C" + flags + lsn + end_lsn + time
 
 
-def _segment_of(payloads: Sequence[bytes]) -> Segment:
+def _segment_of(payloads: Sequence[bytes]) -> PayloadSegment:
     """Concatenate plain payloads of the top transaction."""
     sizes = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(sizes)
-    return Segment(b"".join(payloads), ends - sizes, ends, np.zeros(sizes.size, np.int64))
+    return PayloadSegment(b"".join(payloads), ends - sizes, ends, np.zeros(sizes.size, np.int64))
 
 
 def _relation_oid(payload: bytes) -> int:
@@ -145,7 +145,7 @@ def _relation_oid(payload: bytes) -> int:
     return int.from_bytes(payload[1:5])
 
 
-def _read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> Segment:
+def _read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> PayloadSegment:
     """Convert the payloads of a block of transaction `xid`, or of part of one, in place: `data` becomes the segment's.
 
     Raises DecodeError for a message that is not allowed in a block or lacks an xid.
@@ -157,7 +157,7 @@ def _read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> Segment:
         raise _explained(frames.payload(refused.number), xid) from None
 
 
-def _read(frames: Frames, data: bytearray, xid: int) -> Segment:
+def _read(frames: Frames, data: bytearray, xid: int) -> PayloadSegment:
     numbers = np.arange(frames.count)
     require_fine(_ALLOWED[frames.tags], numbers)
     has_xid = frames.tags != _ORIGIN
@@ -167,7 +167,7 @@ def _read(frames: Frames, data: bytearray, xid: int) -> Segment:
     subs[has_xid] = (frames.u32(at + 1) - xid) % _XIDS
     starts = frames.starts + np.where(has_xid, _XID_BYTES, 0)
     np.frombuffer(data, np.uint8)[starts[has_xid]] = frames.tags[has_xid]
-    return Segment(data, starts, frames.ends, subs)
+    return PayloadSegment(data, starts, frames.ends, subs)
 
 
 def _explained(payload: bytes, xid: int) -> DecodeError | InvariantBroken:
@@ -178,13 +178,13 @@ def _explained(payload: bytes, xid: int) -> DecodeError | InvariantBroken:
     return InvariantBroken(f"a {payload[:1]!r} message in a block of transaction {xid} was refused but is valid")
 
 
-def _join(segments: Sequence[Segment]) -> Segment:
+def _join(segments: Sequence[PayloadSegment]) -> PayloadSegment:
     """Concatenate consecutive segments."""
     if len(segments) == 1:
         return segments[0]
     shifts = np.cumsum([0, *(len(segment.data) for segment in segments[:-1])])
     shifted = list(zip(segments, shifts, strict=True))
-    return Segment(
+    return PayloadSegment(
         bytearray().join(segment.data for segment in segments),
         np.concatenate([segment.starts + shift for segment, shift in shifted]),
         np.concatenate([segment.ends + shift for segment, shift in shifted]),
@@ -210,7 +210,7 @@ class _Piece:
     first: int
     count: int
     newest: int
-    segment: Segment | None
+    segment: PayloadSegment | None
     offset: int = 0
     data_bytes: int = 0
     counter: bytes = b""
@@ -244,7 +244,7 @@ class SpooledTransaction:
         """Return the size of the file."""
         return 0 if self._file is None else self._file.seek(0, os.SEEK_END)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: PayloadSegment) -> None:
         """Append messages."""
         if not segment.count:
             return
@@ -310,12 +310,12 @@ class SpooledTransaction:
             raise _not_writable(self._folder, exc) from exc
         return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data), counter)
 
-    def _read(self, piece: _Piece) -> Segment:
+    def _read(self, piece: _Piece) -> PayloadSegment:
         if piece.segment is not None:
             return piece.segment
         data = _encrypted(self._key, piece.counter, self._at(piece.offset, piece.data_bytes))
         numbers = self._numbers(piece, 0, 3).reshape(3, piece.count)
-        return Segment(data, *numbers)
+        return PayloadSegment(data, *numbers)
 
     def _subs(self, piece: _Piece) -> Ints:
         return piece.segment.subs if piece.segment is not None else self._numbers(piece, 2, 1)
@@ -336,7 +336,7 @@ class SpooledTransaction:
             parts.append(self._file.read(left))
         return b"".join(parts)
 
-    def segments(self) -> Iterator[Segment]:
+    def segments(self) -> Iterator[PayloadSegment]:
         """Yield all messages in order, and release each part once it is yielded."""
         pieces, self._pieces = self._pieces[::-1], []
         while pieces:
@@ -391,7 +391,7 @@ class Spool:
         self._memory_bytes = memory_bytes
         self._open: dict[int, SpooledTransaction] = {}
         self._block: SpooledTransaction | None = None
-        self._replay: Iterator[Segment] | None = None
+        self._replay: Iterator[PayloadSegment] | None = None
         self._committed_relations: dict[int, tuple[int, bytes]] = {}
         self._epoch = 0
         self._last_source: int | None = None
@@ -490,7 +490,7 @@ class Spool:
         if not self._open:
             self._committed_relations.clear()
 
-    def _plain(self, payload: bytes, transaction: SpooledTransaction) -> Iterator[Segment]:
+    def _plain(self, payload: bytes, transaction: SpooledTransaction) -> Iterator[PayloadSegment]:
         begin, commit = _plain_bounds(payload)
         yield _segment_of([begin])
         yield from transaction.segments()
@@ -508,7 +508,7 @@ class Spool:
                 self._committed_relations[own.oid] = own.epoch, own.payload
         return newer
 
-    def next_segment(self) -> Segment | None:
+    def next_segment(self) -> PayloadSegment | None:
         """Return the next part of the transaction that has just committed, None without one or at its end."""
         if self._replay is None:
             return None

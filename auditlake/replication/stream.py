@@ -54,7 +54,7 @@ from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, Wro
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.decoder import EPOCH_UNIX_US
-from auditlake.replication.spool import Segment, Spool
+from auditlake.replication.spool import PayloadSegment, Spool
 from auditlake.replication.start import ENDED, stream_failure
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import translated_errors, unreachable
@@ -272,7 +272,7 @@ class Intake:
                 spool.record_relation(received.payload(number))
         self._append(*received.run(until), received.tags[received.at : until])
 
-    def _replay(self, segment: Segment) -> None:
+    def _replay(self, segment: PayloadSegment) -> None:
         tags = np.frombuffer(segment.data, np.uint8)[segment.starts].tobytes()
         self._append(segment.data, segment.starts, segment.ends, tags)
 

@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from auditlake.delta.row_groups import gathered, read_placed
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 from auditlake.errors import LakeUnusable
 from auditlake.lake.column_identity import source_columns
 from auditlake.lake.duckdb_rows import apart, raw_entry
@@ -136,7 +136,7 @@ def comparing(
     try:
         with (
             TemporaryDirectory(dir=local_path(spill), prefix="compared-") as folder,
-            connect(_memory_bytes(), Path(folder)) as connection,
+            open_duckdb(_memory_bytes(), Path(folder)) as connection,
         ):
             yield _Sides(connection, files, copied, columns, mark).compare()
     except (duckdb.IOException, duckdb.OutOfMemoryException) as exc:

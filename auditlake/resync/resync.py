@@ -66,7 +66,7 @@ from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
-from auditlake.snapshot.scheduler import Copier, Limits, exported
+from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
@@ -101,7 +101,7 @@ class ResyncTarget:
     conninfo: str
     lake: Lake
     streaming: Streaming = field(default_factory=Streaming)
-    limits: Limits = field(default_factory=Limits)
+    limits: SourceLoad = field(default_factory=SourceLoad)
     capture: Capturing | None = None
     renewal: Renewal | None = None
     failover: bool = True

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from auditlake.errors import ConfigError
 from auditlake.messages import say
 from auditlake.serve.access_log import AccessLog
-from auditlake.serve.grants import WHOLE, Grant, Member, User
+from auditlake.serve.grants import WHOLE, Grant, PageUser, User
 
 COOKIE = "auditlake_session"
 _USER = "auditlake.user"
@@ -72,7 +72,7 @@ class Access:
     token: str | None = None
     proxy_header: str | None = None
     proxies: tuple[Network, ...] = _THIS_MACHINE
-    users: Mapping[str, Member] | None = None
+    users: Mapping[str, PageUser] | None = None
 
     @property
     def is_open(self) -> bool:

@@ -17,9 +17,9 @@ from auditlake.audit.transactions import (
     CHANGED_BY,
     Message,
     OfTable,
-    Shown,
+    ShownChange,
     Transaction,
-    Wanted,
+    TransactionFilters,
     contents,
     find,
     find_transaction,
@@ -108,10 +108,10 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     return models.LogJson(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
 
 
-def _wanted(reader: Reader, span: Span, asked: OfLog) -> Wanted:
+def _wanted(reader: Reader, span: Span, asked: OfLog) -> TransactionFilters:
     tables = tuple(OfTable.of(reader, reader.table(name, span.upto), name) for name in asked.table if name)
     lsns = None if asked.op is None else _lsns_of_op(reader, span, tables, asked.op)
-    return Wanted(tables, lsns, asked.op, asked.actor, asked.reason, asked.unattributed, committed=True)
+    return TransactionFilters(tables, lsns, asked.op, asked.actor, asked.reason, asked.unattributed, committed=True)
 
 
 def _lsns_of_op(reader: Reader, span: Span, tables: Iterable[OfTable], op: str) -> frozenset[int] | None:
@@ -124,12 +124,12 @@ def _lsns_of_op(reader: Reader, span: Span, tables: Iterable[OfTable], op: str) 
     return frozenset(lsn for each in of for lsn in lsns_of_changes(reader, each, span, condition))
 
 
-def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterator[Transaction]:
+def _backwards(reader: Reader, span: Span, wanted: TransactionFilters, limit: int) -> Iterator[Transaction]:
     """Yield transactions, newest first; filters that SQL does not know are applied to one chunk after another."""
     if wanted.is_plain:
         yield from find(reader, span, wanted, limit)
         return
-    plain = Wanted(wanted.tables, op=wanted.op, committed=True)
+    plain = TransactionFilters(wanted.tables, op=wanted.op, committed=True)
     upto = span.upto
     while True:
         chunk = list(find(reader, Span(span.after, upto), plain, _CHUNK))
@@ -163,7 +163,7 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     )
 
 
-def _change(each: Shown | Message) -> models.ChangeJson:
+def _change(each: ShownChange | Message) -> models.ChangeJson:
     if isinstance(each, Message):
         text = each.content.decode(errors="backslashreplace")
         return models.ChangeJson(ordinal=each.ordinal, kind="message", prefix=each.prefix, content=text)
@@ -221,7 +221,7 @@ def _neighbours(
     for name in found.tables[:10]:
         yield _by_table(reader, found.lsn, name)
     if found.context.actor is not None:
-        wanted = Wanted(actor=found.context.actor)
+        wanted = TransactionFilters(actor=found.context.actor)
         last = next(_backwards(reader, Span(Lsn(0), Lsn(found.lsn - 1)), wanted, 1), None)
         following = _next_by(reader, found.lsn, wanted)
         yield models.NeighboursJson(
@@ -245,7 +245,7 @@ def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.NeighboursJson:
     return models.NeighboursJson(by=f"table {name}", before=_text(row["before"]), after=_text(row["after"]))
 
 
-def _next_by(reader: Reader, lsn: Lsn, wanted: Wanted) -> Transaction | None:
+def _next_by(reader: Reader, lsn: Lsn, wanted: TransactionFilters) -> Transaction | None:
     """Return the first later transaction that matches, reading one chunk of commits after another."""
     after = lsn
     while True:

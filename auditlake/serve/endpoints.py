@@ -67,7 +67,7 @@ def endpoints(status: Answer) -> tuple[Endpoint, ...]:
             "transaction", commits.OfTransaction, commits.transaction, models.TransactionDetailJson, "/transaction"
         ),
         Endpoint("compare", commits.OfComparison, commits.compare_moments, models.ComparisonJson),
-        Endpoint("timeline", moments.Period, moments.timeline, models.TimelineJson),
+        Endpoint("timeline", moments.ChartPeriod, moments.timeline, models.TimelineJson),
         Endpoint("step", moments.OtherCommit, moments.step, models.CommitJson),
         Endpoint("status", moments.At, status, models.StatusReportJson, "/status"),
     )

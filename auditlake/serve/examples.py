@@ -13,7 +13,7 @@ from auditlake.query.dialect import tokenize
 from auditlake.relation import Column, TableName
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import state_of
-from auditlake.serve.table_rows import OpenState, Order, Selection
+from auditlake.serve.table_rows import OpenState, Order, RowSelection
 from auditlake.values.types import Conversion
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
@@ -36,7 +36,7 @@ def values(resources: Resources, names: Sequence[str], at: str | None) -> Iterat
         try:
             state, _ = state_of(resources, name, at)
             with resources.cursor() as cursor:
-                rows = OpenState(state, cursor).page(Selection((), Order(None, False, ()), 0, 1)).to_pylist()
+                rows = OpenState(state, cursor).page(RowSelection((), Order(None, False, ()), 0, 1)).to_pylist()
         except AuditlakeError:  # it is not known at this moment; its page says why
             continue
         if rows and (column := _telling(state.columns, rows[0])) is not None:

@@ -18,7 +18,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.query.formats import pieces
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import OneTable, state_of
-from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order
+from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
 
 _MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
@@ -47,7 +47,7 @@ def export(resources: Resources, asked: OfExport) -> Download:
     """
     state, at = state_of(resources, asked.table, asked.at)
     where = parse_filters(asked.where, state.by_name)
-    selection = Selection(where, parse_order(asked.sort, state.by_name, state.key))
+    selection = RowSelection(where, parse_order(asked.sort, state.by_name, state.key))
     with resources.cursor() as cursor:
         count = OpenState(state, cursor).count(where)
     most = resources.limits.export_rows
@@ -61,6 +61,6 @@ def export(resources: Resources, asked: OfExport) -> Download:
     return Download(name, _MEDIA[asked.format], pieces(asked.format, schema, _batches(resources, state, selection)))
 
 
-def _batches(resources: Resources, state: TableState, selection: Selection) -> Iterator[pa.RecordBatch]:
+def _batches(resources: Resources, state: TableState, selection: RowSelection) -> Iterator[pa.RecordBatch]:
     with resources.cursor(bounded=False) as cursor:
         yield from OpenState(state, cursor).pages(selection)

@@ -85,14 +85,14 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PageUser:
     """A user of the file: a token, unless a reverse proxy names the user, and the grant."""
 
     token: str | None
     grant: Grant
 
 
-def parse_users(content: Mapping[str, object], file: object) -> dict[str, Member]:
+def parse_users(content: Mapping[str, object], file: object) -> dict[str, PageUser]:
     """Read the users of a file: tables `users.NAME` with `tables`, a list of patterns, and perhaps `token`.
 
     Raises ConfigError, which shows no token.
@@ -103,11 +103,11 @@ def parse_users(content: Mapping[str, object], file: object) -> dict[str, Member
     return {name: _member(name, given) for name, given in listed.items()}
 
 
-def _member(name: str, given: object) -> Member:
+def _member(name: str, given: object) -> PageUser:
     hint = "A user has tables, a list of patterns, and perhaps token, a text."
     if not isinstance(given, dict) or not {"tables"} <= given.keys() <= {"tables", "token"}:
         raise ConfigError(f"the entry of user {name} has other fields than tables and token, or no tables", hint)
     patterns, token = given["tables"], given.get("token")
     if not isinstance(patterns, list) or not isinstance(token, str | None):
         raise ConfigError(f"a field of user {name} has another type", hint)
-    return Member(token, parse_grant(patterns, name))
+    return PageUser(token, parse_grant(patterns, name))

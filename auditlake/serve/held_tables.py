@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, state_query
+from auditlake.audit.state import StateRequest, state_query
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import open_rows
 from auditlake.lsn import Lsn
@@ -202,7 +202,7 @@ class HeldTables:
 
     def _made(self, cursor: "DuckDBPyConnection", reader: Reader, rows: HeldRows) -> "_Entry | None":
         """Make the table; None if it needs too many bytes."""
-        query = state_query(cursor, reader, Reading(rows.table, rows.lsn, rows.columns, rows.partial)).sql
+        query = state_query(cursor, reader, StateRequest(rows.table, rows.lsn, rows.columns, rows.partial)).sql
         if not self._make_room(cursor, _estimated_bytes(cursor, query)):
             return None
         self._number += 1

@@ -26,7 +26,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.resources import Resources, as_lsn
-from auditlake.serve.timeline import Timeline
+from auditlake.serve.timeline import CommitIndex
 from auditlake.status import Status, as_json, judge, read_status
 from auditlake.temporal.when import format_us
 
@@ -80,7 +80,7 @@ def lake_info(resources: Resources, asked: At) -> models.LakeInfoJson:
     )
 
 
-class Period(models.Model):
+class ChartPeriod(models.Model):
     """A period of the density chart; by default from the first commit to the last."""
 
     from_us: int | None = Field(default=None, description="Begin, in microseconds since 1970.", ge=-(2**62), le=2**62)
@@ -89,7 +89,7 @@ class Period(models.Model):
     table: str | None = Field(default=None, description="Unknown stretches of this table alone.", max_length=300)
 
 
-def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
+def timeline(resources: Resources, asked: ChartPeriod) -> models.TimelineJson:
     """Return the number of commits in equal parts of a period, and the stretches in which changes are unknown."""
     reader = resources.reader()
     commits = resources.timeline
@@ -112,7 +112,7 @@ def timeline(resources: Resources, asked: Period) -> models.TimelineJson:
     )
 
 
-def _unknown(reader: Reader, commits: Timeline, table: HistoryTable | None) -> Iterator[models.StretchJson]:
+def _unknown(reader: Reader, commits: CommitIndex, table: HistoryTable | None) -> Iterator[models.StretchJson]:
     """Yield the gaps, and what is parked, of a table or of all, in order."""
     for each in sorted(reader.known.unknown(table), key=lambda each: each.after):
         of_table = None if each.table is None else reader.known.tables.get(each.table)

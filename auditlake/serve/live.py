@@ -32,7 +32,7 @@ from auditlake.serve.access import user_of
 from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import cut_short, parse, problem
 from auditlake.serve.resources import Resources
-from auditlake.serve.streams import Places, StreamedResponse
+from auditlake.serve.streams import StreamedResponse, StreamPlaces
 
 _MOST = 16
 _MOST_CHANGES = 1_000
@@ -57,7 +57,7 @@ class Live:
 
     def __init__(self, resources: Resources) -> None:
         self._readings = resources
-        self._places = Places(_MOST, "streams of changes", "auditlake log --follow --changes")
+        self._places = StreamPlaces(_MOST, "streams of changes", "auditlake log --follow --changes")
         self._closed = threading.Event()
 
     def close(self) -> None:

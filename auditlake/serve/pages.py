@@ -48,7 +48,7 @@ from auditlake.serve.formatting import (
     value,
     visible,
 )
-from auditlake.serve.lake_answers import Period, moment, timeline
+from auditlake.serve.lake_answers import ChartPeriod, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import (
@@ -189,9 +189,9 @@ class Pages:
         """Return the timeline, with what is unknown of the page's one table, or of all."""
         table = tables[0] if len(tables) == 1 and tables[0] else None
         try:
-            return timeline(self._readings, Period(bars=_BARS, table=table))
+            return timeline(self._readings, ChartPeriod(bars=_BARS, table=table))
         except BadUsage:  # there is no such table, which the page says
-            return timeline(self._readings, Period(bars=_BARS))
+            return timeline(self._readings, ChartPeriod(bars=_BARS))
 
     def _moment(self, asked: str | None) -> models.MomentJson:
         return moment(self._readings, self._readings.reader(asked), asked)[1]

@@ -35,7 +35,7 @@ from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import LakeState
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
-from auditlake.serve.timeline import Timeline
+from auditlake.serve.timeline import CommitIndex
 from auditlake.store.session import Kept
 from auditlake.temporal.when import AtLsn, When, parse_when
 
@@ -111,7 +111,7 @@ class _Latest:
     waiting: int = 0
     reader: Reader | None = None
     read_at: float = 0.0
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: CommitIndex = field(default_factory=CommitIndex)
     database: "DuckDBPyConnection | None" = None
     seen: dict[Grant, "_Seen"] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class _Seen:
 
     whole: Reader
     reader: Reader
-    timeline: Timeline
+    timeline: CommitIndex
 
     @classmethod
     def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
@@ -135,7 +135,7 @@ class _Seen:
             raise Hidden("you may see no table of this lake", "Ask who runs this server.")
         reader = whole.limited_to(tables, grant.takes)
         is_same = before is not None and before.reader.known.only == reader.known.only
-        known = before.timeline if before is not None and is_same else Timeline()
+        known = before.timeline if before is not None and is_same else CommitIndex()
         return cls(whole, reader, known.refreshed(reader))
 
 
@@ -238,7 +238,7 @@ class Resources:
         return Reader(self.lake, datetime.now(self.zone))
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> CommitIndex:
         """The commits that the last reader knows, of those that the grant shows."""
         whole = self._latest.reader
         return self._latest.timeline if whole is None else self._shown(whole).timeline

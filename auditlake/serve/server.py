@@ -36,13 +36,13 @@ from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
 from auditlake.serve.endpoints import Endpoint, cut_short, endpoints, openapi, parse, parse_body, problem, tagged
 from auditlake.serve.export import OfExport, export
-from auditlake.serve.grants import Member
+from auditlake.serve.grants import PageUser
 from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
-from auditlake.serve.streams import Places, StreamedResponse
+from auditlake.serve.streams import StreamedResponse, StreamPlaces
 
 _MOST_BODY_BYTES = 2**20
 _MOST_UNDO_BYTES = 64 * 2**20
@@ -166,7 +166,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _exporting(resources: Resources) -> Handler:
-    places = Places(_MOST_EXPORTS, "exports", "auditlake sql --format csv")
+    places = StreamPlaces(_MOST_EXPORTS, "exports", "auditlake sql --format csv")
 
     async def answer(request: Request) -> Response:
         try:
@@ -304,7 +304,7 @@ class Listen:
     proxy_header: str | None = None
     names: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
-    users: Mapping[str, Member] | None = None
+    users: Mapping[str, PageUser] | None = None
     access_log: AccessLog | None = None
 
 

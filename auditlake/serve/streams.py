@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from auditlake.serve.resources import Busy
 
 
-class Places:
+class StreamPlaces:
     """The places for one kind of streams."""
 
     def __init__(self, most: int, kind: str, instead: str) -> None:

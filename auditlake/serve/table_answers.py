@@ -13,7 +13,7 @@ from pydantic import Field
 from auditlake.audit.changes import Values, changes_of
 from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.versions import Mark, Version, versions_of
+from auditlake.audit.versions import CommitMark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
@@ -22,7 +22,7 @@ from auditlake.serve import models
 from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, failure
-from auditlake.serve.table_rows import OpenState, Selection, TableState, parse_order
+from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
@@ -169,7 +169,7 @@ def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
     if asked.limit > resources.limits.page_rows:
         raise BadUsage(f"limit is {asked.limit}, need at most {resources.limits.page_rows}", "Ask for several pages.")
     where = parse_filters(asked.where, state.by_name)
-    selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
+    selection = RowSelection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
 
     key = ("rows", *_identity(state), selection)
     with _opened(resources, state) as opened:
@@ -349,9 +349,9 @@ def _showing_missing(state: TableState, search: Search) -> Iterator[tuple[str, i
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:
     """Return a version of a table without a key."""
     end = row["_to_lsn"]
-    begin = Mark(Lsn(row["_from_lsn"]), 0, "", None)
+    begin = CommitMark(Lsn(row["_from_lsn"]), 0, "", None)
     values = {name: value for name, value in row.items() if name not in {"_from_lsn", "_to_lsn"}}
-    return Version((), values, begin, None if end is None or end > lsn else Mark(Lsn(end), 0, "", None))
+    return Version((), values, begin, None if end is None or end > lsn else CommitMark(Lsn(end), 0, "", None))
 
 
 def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]]:
@@ -394,6 +394,6 @@ def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
     )
 
 
-def _time(resources: Resources, mark: Mark) -> str | None:
+def _time(resources: Resources, mark: CommitMark) -> str | None:
     time_us = mark.time_us or resources.timeline.time_us(mark.lsn)
     return None if time_us is None else format_us(time_us)

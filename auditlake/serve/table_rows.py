@@ -28,7 +28,7 @@ from auditlake.audit.filters import (
 )
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, columns_of, state_query, versions_query
+from auditlake.audit.state import StateRequest, columns_of, state_query, versions_query
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
@@ -90,7 +90,7 @@ def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Col
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RowSelection:
     """Conditions on rows, their order, and the part of them to return; without `limit` all from `offset` on."""
 
     where: tuple[Filter, ...]
@@ -194,7 +194,7 @@ class OpenState:
         self._cursor = cursor
         partial = any(type_of(column).may_not_fit for column in state.columns)
         source = None if held is None else held.source
-        reading = Reading(state.table, state.lsn, state.columns, partial, source)
+        reading = StateRequest(state.table, state.lsn, state.columns, partial, source)
         query = state_query(cursor, state.reader, reading)
         self._rows = query.sql
         # Without changes of the tail the rows are those of the held table, which knows more of them.
@@ -210,7 +210,7 @@ class OpenState:
         sql = f"select {select} from {rows} h{f' where {texts}' if texts else ''}{more}"
         return sql, [value for _, values in conditions for value in values]
 
-    def pages(self, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def pages(self, selection: RowSelection) -> Iterator[pa.RecordBatch]:
         """Yield rows in batches: the exact text of every column, by its name."""
         limit = "" if selection.limit is None else f" limit {selection.limit:d}"
         offset = f" offset {selection.offset:d}" if selection.offset else ""
@@ -226,7 +226,7 @@ class OpenState:
         texts = [texts_of(column, batch) for column in columns]
         return pa.RecordBatch.from_arrays(texts, [column.name for column in columns])
 
-    def page(self, selection: Selection) -> pa.Table:
+    def page(self, selection: RowSelection) -> pa.Table:
         """Return rows, of long ones the first: the exact text of every column, by its name."""
         chosen = None if self._whole is None else self._numbers(self._whole, selection)
         if self._whole is None or chosen is None:
@@ -247,7 +247,7 @@ class OpenState:
         for place in reversed(range(len(columns))):
             same = [filter_on(column, signed("="), value) for column, value in zip(columns[:place], key, strict=False)]
             beyond = filter_on(columns[place], signed(">" if forwards else "<"), key[place])
-            found = self.page(Selection((*same, beyond), order, 0, 1))
+            found = self.page(RowSelection((*same, beyond), order, 0, 1))
             if found.num_rows:
                 return found
         return None
@@ -266,7 +266,7 @@ class OpenState:
         places = pc.index_in(pa.array(chosen, pa.int64()), rows["rowid"].combine_chunks())
         return pa.Table.from_batches([self._texts(batch) for batch in rows.take(places).to_batches()], schema)
 
-    def _numbers(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
+    def _numbers(self, held: Held, selection: RowSelection) -> npt.NDArray[np.integer[Any]] | None:
         """Return the numbers of the held rows of a page, in its order; None if they are found by sorting all rows."""
         if selection.order.backwards:
             return None
@@ -285,7 +285,7 @@ class OpenState:
             self._matching[where] = np.sort(numbers, kind="stable")
         return self._matching[where]
 
-    def _far(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
+    def _far(self, held: Held, selection: RowSelection) -> npt.NDArray[np.integer[Any]] | None:
         """Select the values at both ends of the page, then sort only the rows between them.
 
         None if the page has rows without a value, or values that their type cannot represent.

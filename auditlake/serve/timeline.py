@@ -33,13 +33,13 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class CommitIndex:
     """Commits in LSN order."""
 
     lsns: Longs = field(default_factory=_empty)
     times_us: Longs = field(default_factory=_empty)
 
-    def refreshed(self, reader: Reader) -> "Timeline":
+    def refreshed(self, reader: Reader) -> "CommitIndex":
         """Return the timeline with the commits up to the reader's watermark."""
         last = int(self.lsns[-1]) if self.lsns.size else -1
         if reader.transactions is None or last >= reader.watermark:
@@ -50,7 +50,7 @@ class Timeline:
             transactions=reader.transactions.within(lsn=(last + 1, reader.watermark)),
         )
         lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))
-        return Timeline(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))
+        return CommitIndex(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))
 
     @property
     def count(self) -> int:

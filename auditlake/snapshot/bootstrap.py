@@ -48,7 +48,7 @@ from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
-from auditlake.snapshot.scheduler import Copier, Limits, NewHistories, exported
+from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import FollowedTable, read_sizes
@@ -78,7 +78,7 @@ class Target:
     patterns: tuple[str, ...] | None
     failover: bool = True
     streaming: Streaming = field(default_factory=Streaming)
-    limits: Limits = field(default_factory=Limits)
+    limits: SourceLoad = field(default_factory=SourceLoad)
     masking: Masking = field(default_factory=Masking)
 
 

@@ -49,7 +49,7 @@ class OutOfRange(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectList:
     """The select list of one table; `masks` are by the names of columns."""
 
     columns: tuple[Column, ...]

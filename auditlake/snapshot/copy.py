@@ -1,8 +1,8 @@
 """Copy ranges of tables under an exported snapshot, each into one Parquet file. Runs in a worker.
 
 Steps of a range:
-  1. Read it through the bundle's one connection, whose transaction has imported the snapshot (`Reader`). A connection
-     costs as much as a small table. After a failure it is closed, and the next range opens another.
+  1. Read it through the bundle's one connection, whose transaction has imported the snapshot (`RangeReader`). A
+     connection costs as much as a small table. After a failure it is closed, and the next range opens another.
   2. Convert and mask each Arrow batch, and append it to the file. If a date or timestamp is outside the years 1 to
      9999, delete the file and read the range again, guarded (`column_codec`).
   3. Return the written file, or the failure as a value.
@@ -43,7 +43,7 @@ from auditlake.delta.data_files import file_statistics, new_file_name, statistic
 from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.column_codec import OutOfRange, Selection
+from auditlake.snapshot.column_codec import OutOfRange, SelectList
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
 from auditlake.source.connection import connect
 from auditlake.source.lock_waits import name_blockers
@@ -72,7 +72,7 @@ def copy_bundle(tasks: Sequence[CopyTask]) -> list[CopiedFile | AuditlakeError]:
 
     A failure is returned as a value: if it were raised, Spark would wrap it, and retry in vain.
     """
-    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+    with RangeReader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
         return [_attempt(task, reader) for task in tasks]
 
 
@@ -90,7 +90,7 @@ def copy_range(task: CopyTask) -> CopiedFile:
     return result
 
 
-def _attempt(task: CopyTask, reader: "Reader") -> CopiedFile | AuditlakeError:
+def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeError:
     try:
         return _copied(task, reader)
     except ReadFailed as exc:
@@ -102,14 +102,14 @@ def _attempt(task: CopyTask, reader: "Reader") -> CopiedFile | AuditlakeError:
         return LakeUnusable(f"table {task.name} could not be written: {reason}", f"Fix the folder. {_AGAIN}")
 
 
-def _copied(task: CopyTask, reader: "Reader") -> CopiedFile:
+def _copied(task: CopyTask, reader: "RangeReader") -> CopiedFile:
     try:
-        return _copy(task, reader, Selection(task.columns, masks=task.masks))
+        return _copy(task, reader, SelectList(task.columns, masks=task.masks))
     except OutOfRange:
-        return _copy(task, reader, Selection(task.columns, guarded=True, masks=task.masks))
+        return _copy(task, reader, SelectList(task.columns, guarded=True, masks=task.masks))
 
 
-def _copy(task: CopyTask, reader: "Reader", selection: Selection) -> CopiedFile:
+def _copy(task: CopyTask, reader: "RangeReader", selection: SelectList) -> CopiedFile:
     file = HistoryFile(task.folder, task.columns, task.mark)
     query = selection.sql(task.name, task.pages.condition(task.row_filter))
     throttle = Throttle(task.bytes_per_s)
@@ -161,7 +161,7 @@ class ReadFailed(Exception):
         self.sqlstate = sqlstate
 
 
-class Reader:
+class RangeReader:
     """Run queries in one transaction under one snapshot; `conninfo` may hold a password."""
 
     def __init__(self, conninfo: str, snapshot_id: str) -> None:

@@ -17,7 +17,7 @@ from auditlake.errors import ConfigError, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.relation import TableName
-from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, read_tables, skipped
+from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, never_followed, read_tables
 from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
@@ -100,7 +100,7 @@ def survey(
     """
     source = read_source(conn, publication_name)
     chosen = chosen_of(source, patterns)
-    left_out = skipped(source, lambda table: matches(table, patterns or ()))
+    left_out = never_followed(source, lambda table: is_chosen(table, patterns or ()))
     if not chosen and (patterns or left_out):
         what = f"match {', '.join(patterns)}" if patterns else "exist"
         but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
@@ -128,7 +128,7 @@ def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
 
 def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
     """Return the matching tables; without patterns, all published ones, or all if there is no publication."""
-    return choose(source, None if patterns is None else lambda table: matches(table, patterns))
+    return choose(source, None if patterns is None else lambda table: is_chosen(table, patterns))
 
 
 def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
@@ -151,7 +151,7 @@ def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     return [*found, *check_ownership(facts, plan.unpublished, plan.publication_name)]
 
 
-def matches(table: CatalogTable, patterns: Iterable[str]) -> bool:
+def is_chosen(table: CatalogTable, patterns: Iterable[str]) -> bool:
     """Return whether `schema.table` matches a pattern (`*`, `?`) and none that begins with `!`."""
     name = f"{table.name.schema}.{table.name.table}"
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]

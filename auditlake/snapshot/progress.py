@@ -177,7 +177,7 @@ class _Display(Protocol):
 
 
 @contextmanager
-def shown(*, as_json: bool) -> Iterator[Progress]:
+def shown_progress(*, as_json: bool) -> Iterator[Progress]:
     """Yield the progress to report to, and display it until the block ends, normally or by an exception."""
     progress, stop = Progress(say), threading.Event()
     display: _Display = _Lines() if as_json else _Bars() if STDERR.is_terminal else _Plain()

@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from auditlake.delta.log_writer import added_file, moved, put_commit
-from auditlake.delta.table import place_of
+from auditlake.delta.table import place_of_table
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.column_names import as_stored
@@ -52,7 +52,7 @@ _AGAIN = "Run auditlake bootstrap again: it continues from here."
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SourceLoad:
     """Limits on the load of the source: concurrent connections, and bytes per second in total (None: unlimited)."""
 
     connections: int = 8
@@ -129,7 +129,7 @@ class Copier:
         workers: Workers,
         destination: Destination,
         snapshot: Snapshot,
-        limits: Limits,
+        limits: SourceLoad,
         progress: Progress,
         masks: Mapping[TableName, Mapping[str, ColumnMask]],
     ) -> None:
@@ -291,7 +291,7 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
     Raises LakeUnusable.
     """
     reach(After.FILES_COPIED)
-    path, name = place_of(table), table.metadata().name
+    path, name = place_of_table(table), table.metadata().name
     added = [
         added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats, file.crc32)
         for file in files

@@ -407,7 +407,7 @@ def choose(source: Source, wanted: Callable[[CatalogTable], bool] | None) -> tup
     return tuple(_follow(source, table) for table in source.tables if table.relation.oid in names and table.publishable)
 
 
-def skipped(source: Source, wanted: Callable[[CatalogTable], bool]) -> tuple[TableName, ...]:
+def never_followed(source: Source, wanted: Callable[[CatalogTable], bool]) -> tuple[TableName, ...]:
     """Return the wanted tables that can never be followed: unlogged and foreign ones."""
     return tuple(t.name for t in source.tables if not t.publishable and not t.ancestors and wanted(t))
 

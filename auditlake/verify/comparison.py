@@ -47,7 +47,7 @@ from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Conversion
 from auditlake.verify.digest import Digest, KeyDifference, Sums, chosen_buckets, differing_keys
-from auditlake.verify.lake_side import Unreadable, VerifiedState, bucket_rows, reading, session_of, state_at, sums_of
+from auditlake.verify.lake_side import Unreadable, VerifiedState, bucket_rows, exact_session, reading, state_at, sums_of
 from auditlake.verify.report import Finding, TableReport, first_findings
 from auditlake.verify.source_side import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 
@@ -258,7 +258,7 @@ class SourceComparison:
         )
 
     def _compare(self, known: Known, history: HistoryTable, side: _Side) -> TableReport:
-        session = session_of(self._spark, history)
+        session = exact_session(self._spark, history)
         try:
             with interpreted_if_wide(session, len(history.columns)), reading(history):
                 return self._compared(history, state_at(session, known, history, self._source.lsn), side)

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from auditlake.apply import keys, typed_values
 from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, overlay, without_raw
-from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.apply.tails import ChangesVersion, Tail, find_tails
 from auditlake.fold.net import ENDS
 from auditlake.fold.open_versions import key_of
 from auditlake.lake.erasures import ERASED_KEY
@@ -128,7 +128,7 @@ def _problem(table: HistoryTable, begins_here: Expression) -> Expression:
     )
 
 
-def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit: int) -> TableReport:
+def replay(session: SparkSession, lake: Lake, log: ChangesVersion, history: History, limit: int) -> TableReport:
     """Fold all changes of a table from the snapshot at `history.since` on, and compare the result with its history."""
     table, base = history.table, history.since
     rows = _as_begun(history.rows.where(as_of_sql(base)), table.columns_at(base))
@@ -146,7 +146,7 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
     return _report(table, _replay_findings(listed, columns), limit)
 
 
-def _next_tail(lake: Lake, log: Log, table: HistoryTable, after: Lsn) -> Tail | None:
+def _next_tail(lake: Lake, log: ChangesVersion, table: HistoryTable, after: Lsn) -> Tail | None:
     """Find the changes from an LSN on that can be folded together; None if there are none."""
     begun = replace(table, position=after)
     tails = find_tails(lake, log, {begun: after}, table.position)

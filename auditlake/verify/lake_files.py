@@ -18,7 +18,7 @@ from auditlake.lake.expiries import read_runs
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
-from auditlake.lake.records import read_last_batch, read_recorded, read_shape, read_state
+from auditlake.lake.records import read_capture_state, read_last_batch, read_recorded, read_shape
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
 from auditlake.store.place import Place
 from auditlake.verify.report import Finding, TableReport
@@ -52,7 +52,7 @@ def check_records(lake: Lake) -> Iterator[TableReport]:
 
 
 def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
-    yield "capture.json", lambda: read_state(lake)
+    yield "capture.json", lambda: read_capture_state(lake)
     yield "apply.json", lambda: read_last_batch(lake)
     yield "publication.json", lambda: _read_publication(lake)
     yield "holds", lambda: read_events(lake)

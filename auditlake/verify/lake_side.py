@@ -101,7 +101,7 @@ class VerifiedState:
     columns: tuple[Column, ...]
 
 
-def session_of(spark: SparkSession, table: HistoryTable) -> SparkSession:
+def exact_session(spark: SparkSession, table: HistoryTable) -> SparkSession:
     """Return a new session that returns stored values unchanged, in batches of bounded size.
 
     For a small table, code generation is off: compiling plans would take longer than interpreting them.

@@ -17,7 +17,7 @@ Invariants:
   I2. Values are compared as text, rendered by PostgreSQL itself with the type's output function. The copy reads the
       binary form (`snapshot.column_codec`), and the stream's text is cast in Spark. Verification would miss a mistake
       in either if it read values in the same way, so it shares only the connection and the transport of text
-      (`snapshot.copy.Reader`), which converts nothing.
+      (`snapshot.copy.RangeReader`), which converts nothing.
 
 Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
 """
@@ -37,9 +37,10 @@ from auditlake.lake.manifest import Manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import output_text, storage_of
-from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
+from auditlake.snapshot.copy import RangeReader, ReadFailed, Throttle
 from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
+from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.catalog import FollowedTable, TableSize, read_sizes
 from auditlake.source.connection import (
     Row,
@@ -89,14 +90,6 @@ _NOTHING = TableSize(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Limits on the load of the source: concurrent connections, and bytes per second in total (None: unlimited)."""
-
-    connections: int = 2
-    bytes_per_s: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RangeTask:
     """One range of a table's rows; `name` may be a partition. `conninfo` may hold a password and is never printed."""
 
@@ -133,7 +126,7 @@ class SourceSnapshot:
     snapshot_id: str
     control: psycopg.Connection[Row]
     files: Mapping[int, int]
-    load: Load
+    load: SourceLoad
     slot: str
     publication: str
 
@@ -183,7 +176,7 @@ class SourceSnapshot:
 
 
 @contextmanager
-def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) -> Iterator[SourceSnapshot]:
+def snapshot(conninfo: str, manifest: Manifest, load: SourceLoad, waiting: Waiting) -> Iterator[SourceSnapshot]:
     """Take a snapshot and hold it until the end of the block.
 
     Raises SourceUnready if a writing transaction outlasts the timeout, or no slot is free.
@@ -209,7 +202,7 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
         yield SourceSnapshot(conninfo, created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
 
 
-def _limits(load: Load) -> dict[str, str]:
+def _limits(load: SourceLoad) -> dict[str, str]:
     """Return the timeouts of reading sessions, both for locks and for statements."""
     expected_s = 0 if load.bytes_per_s is None else 4 * _RANGE_BYTES * load.connections // load.bytes_per_s
     return {"lock_timeout": _LOCK_TIMEOUT, "statement_timeout": f"{max(_STATEMENT_TIMEOUT_S, expected_s)}s"}
@@ -221,7 +214,7 @@ def _as_files(rows: Iterable[Row]) -> dict[int, int]:
 
 def sum_ranges(tasks: Sequence[RangeTask]) -> list[Sums | AuditlakeError]:
     """Sum up the digests of each range; a failed range does not stop the others."""
-    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+    with RangeReader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
         return [_attempt(task, reader) for task in tasks]
 
 
@@ -231,7 +224,7 @@ def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) ->
     Raises SourceUnready or SourceUnreachable, naming the table.
     """
     batches: list[pa.RecordBatch] = []
-    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+    with RangeReader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
         for task in tasks:
             try:
                 for texts, rows in _texts(task, reader):
@@ -242,7 +235,7 @@ def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) ->
     return pa.Table.from_batches(batches, SIDE_SCHEMA)
 
 
-def _attempt(task: RangeTask, reader: Reader) -> Sums | AuditlakeError:
+def _attempt(task: RangeTask, reader: RangeReader) -> Sums | AuditlakeError:
     sums = Sums(task.digest.buckets)
     try:
         for texts, rows in _texts(task, reader):
@@ -252,7 +245,7 @@ def _attempt(task: RangeTask, reader: Reader) -> Sums | AuditlakeError:
     return sums
 
 
-def _texts(task: RangeTask, reader: Reader) -> Iterator[tuple[list[pa.Array], int]]:
+def _texts(task: RangeTask, reader: RangeReader) -> Iterator[tuple[list[pa.Array], int]]:
     """Read the range in batches within the allowed rate: columns, of which there may be none, and number of rows."""
     throttle = Throttle(task.bytes_per_s)
     with reader.rows(task.query) as batches:

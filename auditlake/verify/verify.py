@@ -22,7 +22,7 @@ from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from auditlake.apply.tails import Log, open_log
+from auditlake.apply.tails import ChangesVersion, open_log
 from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import FileProblem, check_files
@@ -39,6 +39,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
+from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
@@ -46,9 +47,9 @@ from auditlake.temporal.knowledge import expired_upto
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records
-from auditlake.verify.lake_side import Unreadable, reading, session_of
+from auditlake.verify.lake_side import Unreadable, exact_session, reading
 from auditlake.verify.report import Finding, Report, TableReport, first_findings
-from auditlake.verify.source_side import Load, snapshot
+from auditlake.verify.source_side import snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class VerifyRequest:
     lake: Lake
     conninfo: str | None
     patterns: tuple[str, ...] = ()
-    load: Load = field(default_factory=Load)
+    load: SourceLoad = field(default_factory=lambda: SourceLoad(connections=2))
     timeout_s: float = 300.0
     limit: int = 20
     history: bool = True
@@ -178,12 +179,12 @@ def _check_versions(request: VerifyRequest, spark: SparkSession, names: Iterable
 class _VersionCheck:
     request: VerifyRequest
     spark: SparkSession
-    log: Log | None
+    log: ChangesVersion | None
     gaps: Sequence[Gap]
 
     def of(self, table: HistoryTable) -> TableReport:
         """Check one history."""
-        session = session_of(self.spark, table)
+        session = exact_session(self.spark, table)
         try:
             with interpreted_if_wide(session, len(table.columns)), reading(table):
                 return self._checked(session, table)

@@ -16,7 +16,7 @@ from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.errors import SourceUnreachable, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_state
+from auditlake.lake.records import read_capture_state
 from auditlake.lsn import Lsn
 from auditlake.replication import start
 from auditlake.source.connection import Row, answering_within, connect
@@ -63,10 +63,10 @@ def test_a_killed_walsender_is_reported_once_and_replaced(database: str, lake: L
         assert len(running.said) == 2
         assert "administrator" in running.said[0]
         assert "is back" in running.said[1]
-        state = read_state(lake)
+        state = read_capture_state(lake)
         assert state is not None
         assert (state.state, state.problem) == ("running", None)
-    state = read_state(lake)
+    state = read_capture_state(lake)
     assert state is not None
     assert state.state == "ended"
 

@@ -27,7 +27,7 @@ from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, PageRange, SnapshotMark
 from auditlake.snapshot.plan import make_plan, publish
 from auditlake.snapshot.progress import Progress
-from auditlake.snapshot.scheduler import Limits
+from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source import lock_waits
 from auditlake.source import lock_waits as blockers
@@ -334,7 +334,7 @@ def _slowly_copied(database: str, tmp_path: Path) -> Lake:
 
 
 def _slow(database: str, lake: Lake) -> Target:
-    return Target(database, lake, "auditlake", "auditlake", None, limits=Limits(bytes_per_s=200_000))
+    return Target(database, lake, "auditlake", "auditlake", None, limits=SourceLoad(bytes_per_s=200_000))
 
 
 def test_a_kill_releases_locks_and_temporary_slot(database: str, tmp_path: Path) -> None:

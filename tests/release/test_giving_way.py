@@ -9,7 +9,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.scheduler import Limits
+from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests.running import await_true
 
@@ -24,7 +24,7 @@ _COPYING = (
 
 def _copied_during(database: str, root: Path, *statements: str) -> list[str]:
     """Run statements while a table is copied, none of which may take long; return what was reported."""
-    limits, said = Limits(bytes_per_s=6_000_000), list[str]()
+    limits, said = SourceLoad(bytes_per_s=6_000_000), list[str]()
     with psycopg.connect(database, autocommit=True) as conn, ThreadPoolExecutor(1) as pool:
         conn.execute("create table t (id int primary key, v text)")
         conn.execute("insert into t select n, repeat(md5(n::text), 20) from generate_series(1, %s) n", [_ROWS])

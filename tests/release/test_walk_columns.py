@@ -20,12 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 import auditlake
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.audit.answers import DeletedRow, RowEvent
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, DifferingRow
 from auditlake.audit.json_output import content_fields, deleted_fields, event_fields
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import deleted_rows
-from auditlake.audit.transactions import Wanted, contents, find, lsns_of_table
+from auditlake.audit.transactions import TransactionFilters, contents, find, lsns_of_table
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
 from auditlake.lake.histories import list_histories
@@ -224,7 +224,7 @@ def _audit(walk: Walk) -> list[object]:
     end = reader.moment(None)
     span = Span(walk.moments[0][0], end)
     said: list[object] = [
-        content_fields(each) for t in find(reader, span, Wanted(), None) for each in contents(reader, t)
+        content_fields(each) for t in find(reader, span, TransactionFilters(), None) for each in contents(reader, t)
     ]
     for table in (reader.table("keyed"), reader.table("parts")):
         names = {column.name for column in reader.columns_at(table, end)}
@@ -263,7 +263,7 @@ def _rows(shown: Shown) -> list[dict[str, Any]]:
     return [dict(zip(shown.columns, row, strict=True)) for row in shown.rows.elements()]
 
 
-def _in_order_of(keys: Iterable[tuple[Any, ...]], entries: list[Entry], key: list[str]) -> list[Any]:
+def _in_order_of(keys: Iterable[tuple[Any, ...]], entries: list[DifferingRow], key: list[str]) -> list[Any]:
     values = {tuple(each.key[name] for name in key): each.after or each.before for each in entries}
     return [values[each] for each in keys]
 

@@ -18,7 +18,7 @@ import pytest
 from auditlake.apply.apply import apply_pending
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import put_commit
-from auditlake.delta.sql import connect as connect_embedded
+from auditlake.delta.sql import open_duckdb as connect_embedded
 from auditlake.erasure.retention import expire
 from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import HistoryTable, open_history

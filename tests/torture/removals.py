@@ -17,7 +17,7 @@ from auditlake.erasure.retention import expire
 from auditlake.errors import AuditlakeError
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
-from auditlake.ledger.verification import Evidence, verify_digests
+from auditlake.ledger.verification import VerifiedDigest, verify_digests
 from auditlake.messages import say
 from auditlake.settings.retention_rules import Kept
 from auditlake.store import objects
@@ -54,7 +54,7 @@ class Removals(threading.Thread):
         self._chance = random.Random(f"{bed.seed}/removals")  # noqa: S311 - no secret
         self._values: dict[int, list[str]] = {}
         self._left: list[int] = []
-        self._digests: list[Evidence] = []
+        self._digests: list[VerifiedDigest] = []
 
     def run(self) -> None:
         while not self._bed.stop.wait(_PAUSE_S):

@@ -34,7 +34,7 @@ def doctor(context: click.Context, *, source: str | None, lake: str | None, fetc
       auditlake doctor --fetch
     """
     from auditlake.config import load_settings
-    from auditlake.doctor import State, examine
+    from auditlake.doctor import PartState, examine
 
     def load() -> Settings:
         return load_settings(context.obj, source=source, lake=lake)
@@ -46,7 +46,7 @@ def doctor(context: click.Context, *, source: str | None, lake: str | None, fetc
         click.echo(json.dumps({"parts": [asdict(part) for part in parts]}))
     else:
         _show(parts)
-    if any(part.state == State.MISSING for part in parts):
+    if any(part.state == PartState.MISSING for part in parts):
         sys.exit(3)
 
 

@@ -55,9 +55,9 @@ class Delivery:
 
 def print_changes(settings: Settings, delivery: Delivery, asked: Mapping[str, Any]) -> None:
     """Print transactions with their changes, oldest first, until a signal, the limit, or the end of the lake."""
-    from auditlake.audit.transactions import Wanted
+    from auditlake.audit.transactions import TransactionFilters
 
-    wanted = Wanted(actor=asked["actor"], reason=asked["reason"], unattributed=asked["unattributed"])
+    wanted = TransactionFilters(actor=asked["actor"], reason=asked["reason"], unattributed=asked["unattributed"])
     left = asked["limit"] or None
     with stopped_by_signals() as stop:
         feed = delivery.request(asked).open(lake_of(settings), datetime.now(settings.zone), stop)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
     from auditlake.config import Settings
     from auditlake.query.languages import Answers, Language
-    from auditlake.query.output import Form
+    from auditlake.query.output import OutputForm
     from auditlake.query.shell import Shell
 
 _REMOTE = "spark.remote"
@@ -43,9 +43,9 @@ def _with_form(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def wrapped(name: str, output: Path | None, *, expanded: bool, **given: object) -> None:
-        from auditlake.query.output import Form
+        from auditlake.query.output import OutputForm
 
-        command(form=Form(name, output, expanded or None), **given)
+        command(form=OutputForm(name, output, expanded or None), **given)
 
     return wrapped
 
@@ -110,7 +110,7 @@ def _with_dialect_of(engine: str, settings: Settings, *, demanded: bool) -> Sett
 @_with_engine
 @_with_form
 @_with_script
-def sql(settings: Settings, as_of: str | None, engine: str, form: Form, script: str) -> None:
+def sql(settings: Settings, as_of: str | None, engine: str, form: OutputForm, script: str) -> None:
     """Run SQL on the history; schema.table is the table's state at WHEN.
 
     \b

@@ -18,7 +18,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:  # pydantic takes half of the time of --help
     from auditlake.config import Settings
-    from auditlake.serve.grants import Member
+    from auditlake.serve.grants import PageUser
 
 _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 
@@ -112,7 +112,7 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-def _users(file: Path) -> dict[str, Member]:
+def _users(file: Path) -> dict[str, PageUser]:
     """Read the users of a file.
 
     Raises ConfigError, which shows none of its content: it may have tokens.

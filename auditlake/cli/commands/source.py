@@ -204,12 +204,12 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     """
     from auditlake.lake.histories import list_histories
     from auditlake.snapshot.bootstrap import bootstrap as run
-    from auditlake.snapshot.progress import shown
+    from auditlake.snapshot.progress import shown_progress
     from auditlake.snapshot.worker_pool import start_workers
 
     target, spark = bootstrap_target(settings), spark_of(settings)
     try:
-        with shown(as_json=as_json) as progress:
+        with shown_progress(as_json=as_json) as progress:
             copied = run(target, lambda: start_workers(spark), say, progress)
     except KeyboardInterrupt:
         kept = len(progress.state().copied)

@@ -65,12 +65,12 @@ def follow(settings: Settings, until: Until) -> None:
 def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.resync.resync import ResyncTarget
-    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.scheduler import SourceLoad
     from auditlake.snapshot.worker_pool import start_workers
 
     if not settings.resync:
         return None
-    limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
+    limits = SourceLoad(settings.copy_connections, settings.copy_bytes_per_s)
     lake, how = lake_of(settings), settings.how_to_stream
     target = ResyncTarget(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
     return AutomaticResync(target, lambda: start_workers(spark), say)
@@ -212,12 +212,12 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.resync.renewal import find_renewal
     from auditlake.resync.resync import ResyncTarget, Starters, choose_tables
     from auditlake.resync.resync import resync as run
-    from auditlake.snapshot.progress import shown
-    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.progress import shown_progress
+    from auditlake.snapshot.scheduler import SourceLoad
     from auditlake.snapshot.worker_pool import start_workers
 
     lake = lake_of(with_recorded_names(settings))
-    limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
+    limits = SourceLoad(settings.copy_connections, settings.copy_bytes_per_s)
     how, spark = settings.how_to_stream, spark_of(settings)
     target = ResyncTarget(
         settings.source_required(),
@@ -240,7 +240,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
         say("no table is parked, none gets a new snapshot")
         return
     start = Starters(spark, lambda: start_workers(spark))
-    with shown(as_json=as_json) as progress:
+    with shown_progress(as_json=as_json) as progress:
         run(replace(target, renewal=renewal), tables, start, say, progress)
 
 

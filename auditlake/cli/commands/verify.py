@@ -111,11 +111,11 @@ def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, giv
     from auditlake.ledger.digest import read_public_key
     from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
     from auditlake.ledger.signed_note import open_note
-    from auditlake.ledger.verification import Evidence, verify_digests
+    from auditlake.ledger.verification import VerifiedDigest, verify_digests
     from auditlake.terminal import working
 
     key = read_public_key(public_key)
-    evidence = [Evidence(str(path), open_note(_read(path), key, str(path))) for path in digests]
+    evidence = [VerifiedDigest(str(path), open_note(_read(path), key, str(path))) for path in digests]
     with working("comparing the lake with its digests"):
         proof = verify_digests(lake_of(settings), evidence, given["limit"])
     for line in (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"]):
@@ -133,14 +133,14 @@ def _read(path: Path) -> str:
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> VerifyRequest:
-    from auditlake.verify.source_side import Load
+    from auditlake.snapshot.scheduler import SourceLoad
     from auditlake.verify.verify import VerifyRequest
 
     return VerifyRequest(
         lake_of(with_recorded_names(settings)),
         conninfo,
         given["patterns"],
-        Load(given["connections"], given["bytes_per_s"] or settings.copy_bytes_per_s),
+        SourceLoad(given["connections"], given["bytes_per_s"] or settings.copy_bytes_per_s),
         given["timeout"],
         given["limit"],
         history=not given["no_history"],

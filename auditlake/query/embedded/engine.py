@@ -23,7 +23,7 @@ from sqlglot import Token, TokenType
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
-from auditlake.audit.state import Reading, state_query, versions_query
+from auditlake.audit.state import StateRequest, state_query, versions_query
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import all_row_groups
 from auditlake.delta.sql import TableFiles, read_newest
@@ -32,7 +32,7 @@ from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import Followed, held_error
+from auditlake.query.comparisons import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
@@ -371,7 +371,7 @@ class Embedded:
             connection.close()
 
 
-def _check_held(connection: "DuckDBPyConnection", rows: str, computed: Sequence[Followed]) -> None:
+def _check_held(connection: "DuckDBPyConnection", rows: str, computed: Sequence[ComparedColumn]) -> None:
     """Check that columns which a statement computes with are not NULL for a value that exists.
 
     Raises NotAnswerable.
@@ -395,7 +395,7 @@ def rows_of(  # noqa: PLR0913, PLR0917 - what identifies the rows
 ) -> str:
     """Return a query of the rows of a selection, under their stored names; with `_raw` if `raw`."""
     if isinstance(selection, State):
-        return state_query(connection, reader, Reading(table, selection.lsn, columns, raw)).sql
+        return state_query(connection, reader, StateRequest(table, selection.lsn, columns, raw)).sql
     condition = "false" if selection.bounds is None else within(selection.bounds)
     last = query.tails.upto(table, selection)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"

@@ -19,7 +19,7 @@ from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_tails, open_log
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 from auditlake.delta.table import open_table
 from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
@@ -198,7 +198,7 @@ def held_versions(lake: Lake) -> list[model.Version]:
         *(name for name, _ in PERIOD_COLUMNS if name != "_part"),
     ]
     shown = list(map(standard_identifier, names))
-    with closing(connect()) as connection:
+    with closing(open_duckdb()) as connection:
         rows = []
         for part in {part_of(file) for file in files.by_name.values()}:
             table = connection.sql(rows_of(connection, files.of_part(part), shown, None)).to_arrow_table()

@@ -20,7 +20,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
 from auditlake.query.exported_views import Choice, view_script
-from auditlake.query.output import Form, answer, render
+from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
 from auditlake.query.statement import prepare_all, read_state, split
 from tests.small_lake import write_small_lake
@@ -245,9 +245,9 @@ def test_a_script_is_answered_as_of_one_moment(spark: SparkSession, lake: Lake, 
     script = "select count(*) as n from orders; select note from orders order by id;"
     queries = prepare_all(read_state(lake, "0/1FF", UTC, script=script), script)
     path = tmp_path / "answer"
-    answer([plan(spark, query) for query in queries], Form("csv", path))
+    answer([plan(spark, query) for query in queries], OutputForm("csv", path))
     assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
-    wanted = Form("parquet", path)
+    wanted = OutputForm("parquet", path)
     with pytest.raises(BadUsage):
         wanted.check(len(queries))
     orders = run_sql(spark, lake, "select * from orders order by id", "0/1FF")
@@ -259,7 +259,7 @@ def test_a_script_is_answered_as_of_one_moment(spark: SparkSession, lake: Lake, 
         (2, "", Decimal("10.50")),
     ]
     with pytest.raises(BadUsage, match="fails on some row"):
-        answer([orders, run_sql(spark, lake, "select cast(note as int) from orders")], Form("json", path))
+        answer([orders, run_sql(spark, lake, "select cast(note as int) from orders")], OutputForm("json", path))
     assert pq.read_table(path).equals(found)
     assert set(tmp_path.iterdir()) - {lake.root} == {path}
 

@@ -14,7 +14,14 @@ from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
-from auditlake.audit.transactions import Shown, Wanted, contents, find, find_transaction, lsns_of_table
+from auditlake.audit.transactions import (
+    ShownChange,
+    TransactionFilters,
+    contents,
+    find,
+    find_transaction,
+    lsns_of_table,
+)
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import write_state
@@ -196,7 +203,7 @@ def test_a_transaction_shows_every_change_with_the_row_before_it(reader: Reader)
     """Across tables, in order; the earlier row is from the history or from the tail."""
     transaction, lsns = find_transaction(reader, "0/250")
     assert lsns == [0x250]
-    shown = [each for each in contents(reader, transaction) if isinstance(each, Shown)]
+    shown = [each for each in contents(reader, transaction) if isinstance(each, ShownChange)]
     steps = [(each.table.table, each.step.before, each.step.after) for each in shown]
     at = "2026-01-01 12:00:00.25+00"
     assert [
@@ -218,9 +225,9 @@ def test_a_reused_xid_names_its_last_transaction(reader: Reader) -> None:
 
 def test_transactions_are_listed_newest_first(reader: Reader) -> None:
     """In LSN order, whatever their timestamps, up to the watermark."""
-    found = find(reader, reader.span(None, None), Wanted(), None)
+    found = find(reader, reader.span(None, None), TransactionFilters(), None)
     assert [each.lsn for each in found] == [0x300, 0x250, 0x200, 0x150]
-    assert [each.lsn for each in find(reader, reader.span(None, None), Wanted(), 2)] == [0x300, 0x250]
+    assert [each.lsn for each in find(reader, reader.span(None, None), TransactionFilters(), 2)] == [0x300, 0x250]
 
 
 @pytest.mark.parametrize(

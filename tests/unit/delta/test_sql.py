@@ -14,7 +14,7 @@ from auditlake.delta.data_files import list_files, write_file
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import Add
 from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_plain_fields
-from auditlake.delta.sql import TableFiles, read_newest, read_version, select
+from auditlake.delta.sql import TableFiles, read_log_at, read_newest, select
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.sql_names import duckdb_literal
@@ -71,7 +71,7 @@ def test_each_version_has_its_rows(folder: str, request: pytest.FixtureRequest) 
     _marked(path, 13, [0, 3])
     gone = {*range(10, 20), 20, 23}
     assert _numbers(read_newest(path)) == [n for n in range(10, 120) if n not in gone]
-    assert _numbers(read_version(path, 12)) == list(range(20, 120))
+    assert _numbers(read_log_at(path, 12)) == list(range(20, 120))
 
 
 def test_columns_have_names_of_duckdb(tmp_path: Path) -> None:

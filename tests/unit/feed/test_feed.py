@@ -15,7 +15,7 @@ from auditlake.feed import feed as feed_module
 from auditlake.feed.change import UNCHANGED, ChangedTransaction
 from auditlake.feed.feed import Completeness
 from auditlake.feed.log_tail import LogTail
-from auditlake.feed.selection import Selected, Selection
+from auditlake.feed.selection import FeedSelection, Selected
 from auditlake.lake.gaps import Gap, read_gaps, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import CHANGES_APP, Lake
@@ -325,7 +325,7 @@ def test_the_log_of_an_object_store_is_followed(remote_folder: Remote) -> None:
     rows = tail.rows(Lsn(0x4FF), Lsn(0x500), ("lsn", "ordinal"))
     assert rows is not None
     assert rows.to_pylist() == [{"lsn": 0x500, "ordinal": 0}, {"lsn": 0x500, "ordinal": 1}]
-    complete = Completeness(lake, Selected(lake, Selection()))
+    complete = Completeness(lake, Selected(lake, FeedSelection()))
     assert complete.limit(Lsn(0x400), Lsn(0x500)) == 0x500
     _gap(lake)
     with pytest.raises(NotAnswerable, match="slot lost"):

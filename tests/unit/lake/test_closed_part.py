@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 from auditlake.fold import stages
 from auditlake.lake.history import closed_part
 
@@ -27,6 +27,6 @@ def test_a_version_is_in_the_month_in_which_it_ended(ended: datetime, part: str)
     assert closed_part((ended - _EPOCH) // timedelta(microseconds=1)) == part
     (rule,) = re.findall(r"(coalesce\(strftime\(_to_time, .*\)) as _part", stages.ROWS)
     times = pa.table({"_to_time": pa.array([ended, None], pa.timestamp("us", "UTC"))})
-    with connect() as connection:
+    with open_duckdb() as connection:
         connection.register("times", times)
         assert connection.execute(f"select {rule} from times").fetchall() == [(part,), ("open",)]

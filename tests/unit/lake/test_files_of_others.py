@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.delta.log_writer import moved, put_commit
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import HistoryTable, adopt_rows, create_history, history_schema, open_history
 from auditlake.lake.history_files import find_files
@@ -29,7 +29,7 @@ _ROWS = _VALUES * 50
 
 def _with_bloom_filters(rows: pa.Table, path: Path) -> None:
     """Write with DuckDB, which makes them for every column with a dictionary."""
-    with connect() as connection:
+    with open_duckdb() as connection:
         connection.register("rows", rows)
         connection.execute(f"copy (from rows) to '{path}' (format parquet, dictionary_size_limit 1000)")
         found = connection.sql(
@@ -80,6 +80,6 @@ def _history(lake: Lake) -> HistoryTable:
 def _count(lake: Lake, condition: str) -> int:
     files = find_files(_history(lake))
     assert files is not None
-    with closing(connect()) as connection:
+    with closing(open_duckdb()) as connection:
         (found,) = connection.sql(f"select count(*) from ({rows_of(connection, files, ['*'], condition)})").fetchall()
     return int(found[0])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditlake.delta.sql import connect
+from auditlake.delta.sql import open_duckdb
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -23,7 +23,7 @@ def _table(connection: "DuckDBPyConnection", name: str, rows: pa.Table) -> None:
 
 def test_a_join_filters_rows_in_memory_by_itself() -> None:
     """DuckDB would push a Bloom filter into the scan of Arrow, which fails: sparse keys, and a condition."""
-    connection = connect()
+    connection = open_duckdb()
     _table(connection, "orders", pa.table({"id": [n * 37 for n in range(_ROWS)]}))
     lines = {"id": [n // 4 * 37 for n in range(4 * _ROWS)], "place": list(range(4 * _ROWS))}
     _table(connection, "lines", pa.table(lines))
@@ -34,6 +34,6 @@ def test_a_join_filters_rows_in_memory_by_itself() -> None:
 def test_no_join_pushes_a_filter_into_a_scan() -> None:
     """Such filters lose rows if threads run in parallel, too rarely for a test; no cursor may turn them on."""
     sql = "select count(*) from range(100000) a(n) join range(0, 100000, 1000) b(n) using (n)"
-    with connect() as connection, connection.cursor() as cursor:
+    with open_duckdb() as connection, connection.cursor() as cursor:
         assert cursor.execute("select current_setting('disabled_optimizers')").fetchall() == [("join_filter_pushdown",)]
         assert cursor.execute(sql).fetchall() == [(100,)]

@@ -7,17 +7,17 @@ import pytest
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
-from auditlake.lake.records import read_state, write_state
+from auditlake.lake.records import read_capture_state, write_state
 from tests.s3_server import chosen_lake, on_disk, overwrite
 
 
 def test_the_last_state_is_read_back(tmp_path: Path) -> None:
     """It is None before the first write, and the file is the only one left in the folder."""
     lake = chosen_lake(tmp_path)
-    assert read_state(lake) is None
+    assert read_capture_state(lake) is None
     write_state(lake, "trying again", "the source is away")
     write_state(lake, "running")
-    state = read_state(lake)
+    state = read_capture_state(lake)
     assert state is not None
     assert (state.state, state.problem) == ("running", None)
     assert [path.name for path in lake.root.iterdir()] == ["capture.json"]
@@ -29,7 +29,7 @@ def test_an_invalid_capture_status_is_reported(tmp_path: Path, text: str) -> Non
     lake = chosen_lake(tmp_path)
     overwrite(lake.capture_state, text.encode())
     with pytest.raises(LakeUnusable, match=r"capture\.json") as refusal:
-        read_state(lake)
+        read_capture_state(lake)
     assert refusal.value.hint is not None
     assert "Remove it" in refusal.value.hint
 

@@ -10,7 +10,7 @@ import pytest
 from auditlake.delta.append_table import AppendLog
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
-from auditlake.ledger.verification import Evidence
+from auditlake.ledger.verification import VerifiedDigest
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.store.files import remove_folder
 from tests.damage import summed
@@ -23,20 +23,20 @@ Found = tuple[str, str, int | None, int | None]
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Evidence]:
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, VerifiedDigest]:
     """Write and seal a lake."""
     lake = write_lake_with_manifest(tmp_path_factory.mktemp("original") / "lake")
     return lake, sealed(lake)
 
 
 @pytest.fixture
-def digest(original: tuple[Lake, Evidence]) -> Evidence:
+def digest(original: tuple[Lake, VerifiedDigest]) -> VerifiedDigest:
     """Return its digest."""
     return original[1]
 
 
 @pytest.fixture
-def lake(original: tuple[Lake, Evidence], tmp_path: Path) -> Lake:
+def lake(original: tuple[Lake, VerifiedDigest], tmp_path: Path) -> Lake:
     """Copy it; a copy is compared as the original would be."""
     return copy_lake(original[0], tmp_path / "lake")
 
@@ -155,21 +155,23 @@ def _as_copied(rows: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", _ROWS)
-def test_a_changed_row_is_named_although_its_statistics_are_right(lake: Lake, digest: Evidence, name: str) -> None:
+def test_a_changed_row_is_named_although_its_statistics_are_right(
+    lake: Lake, digest: VerifiedDigest, name: str
+) -> None:
     """The size of the file and the statistics in the log are those of the changed rows."""
     attack, expected = _ROWS[name]
     attack(lake)
     assert found(compared(lake, digest)) == list(expected)
 
 
-def test_an_untouched_lake_is_proved_up_to_its_last_commit(lake: Lake, digest: Evidence) -> None:
+def test_an_untouched_lake_is_proved_up_to_its_last_commit(lake: Lake, digest: VerifiedDigest) -> None:
     """The part of a transaction above the watermark is not sealed."""
     proof = compared(lake, digest)
     assert (proof.proved, proof.mismatches, proof.entries) == (0x300, (), 19)
     assert proof.failure() is None
 
 
-def test_the_error_names_commit_change_table_and_file_but_no_value(lake: Lake, digest: Evidence) -> None:
+def test_the_error_names_commit_change_table_and_file_but_no_value(lake: Lake, digest: VerifiedDigest) -> None:
     """A message may reach a log, where values do not belong."""
     (file,) = edit_rows(lake.changes, _EVE)
     failure = compared(lake, digest).failure()
@@ -179,7 +181,7 @@ def test_the_error_names_commit_change_table_and_file_but_no_value(lake: Lake, d
     assert "Eve" not in failure.message
 
 
-def test_a_changed_row_of_the_first_copy_is_named_by_key_and_file(lake: Lake, digest: Evidence) -> None:
+def test_a_changed_row_of_the_first_copy_is_named_by_key_and_file(lake: Lake, digest: VerifiedDigest) -> None:
     """The file is that of the history, which has the row now."""
     (file,) = edit_rows(lake.history(ORDERS), where("id", 2, _to("stolen"), "note"))
     (mismatch,) = compared(lake, digest).mismatches
@@ -191,7 +193,7 @@ def test_a_changed_row_of_the_first_copy_is_named_by_key_and_file(lake: Lake, di
 
 @pytest.mark.parametrize("name", ["changes", "transactions"])
 @pytest.mark.parametrize("damage", ["truncated", "missing", "garbage"])
-def test_a_damaged_file_is_named(lake: Lake, digest: Evidence, name: str, damage: str) -> None:
+def test_a_damaged_file_is_named(lake: Lake, digest: VerifiedDigest, name: str, damage: str) -> None:
     """Rows of a table that lacks a file are not compared, and the others are."""
     file = files_of(lake.root / name)[0]
     content = file.read_bytes()
@@ -204,7 +206,7 @@ def test_a_damaged_file_is_named(lake: Lake, digest: Evidence, name: str, damage
     assert any(name in note for note in proof.notes)
 
 
-def test_a_damaged_file_of_relations_is_an_error_that_names_it(lake: Lake, digest: Evidence) -> None:
+def test_a_damaged_file_of_relations_is_an_error_that_names_it(lake: Lake, digest: VerifiedDigest) -> None:
     """Without the shapes, nothing can be compared."""
     file = files_of(lake.relations)[0]
     overwrite(file, file.read_bytes()[:100])
@@ -212,14 +214,14 @@ def test_a_damaged_file_of_relations_is_an_error_that_names_it(lake: Lake, diges
         compared(lake, digest)
 
 
-def test_a_file_replaced_by_an_older_one_is_found(lake: Lake, digest: Evidence) -> None:
+def test_a_file_replaced_by_an_older_one_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """The log of the table is unchanged."""
     older, *_, newer = files_of(lake.changes)
     overwrite(newer, older.read_bytes())
     assert compared(lake, digest).failure() is not None
 
 
-def test_swapped_files_are_found(lake: Lake, digest: Evidence) -> None:
+def test_swapped_files_are_found(lake: Lake, digest: VerifiedDigest) -> None:
     """Each has the name of the other."""
     first, *_, last = files_of(lake.changes)
     contents = first.read_bytes(), last.read_bytes()
@@ -228,19 +230,19 @@ def test_swapped_files_are_found(lake: Lake, digest: Evidence) -> None:
     assert compared(lake, digest).failure() is not None
 
 
-def test_a_file_dropped_from_the_log_is_found(lake: Lake, digest: Evidence) -> None:
+def test_a_file_dropped_from_the_log_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """A rewritten entry of the log no longer adds it."""
     edit_adds(lake.transactions, lambda add: None if json.loads(add["stats"])["minValues"]["lsn"] == 0x150 else add)
     assert ("removed transaction", "transactions", 0x150, None) in found(compared(lake, digest))
 
 
-def test_a_removed_history_is_found(lake: Lake, digest: Evidence) -> None:
+def test_a_removed_history_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """Its first copy is sealed."""
     remove_folder(lake.history(ORDERS))
     assert found(compared(lake, digest)) == [("removed table", "public.orders", 0x100, None)]
 
 
-def test_a_renamed_column_of_a_copy_is_found(lake: Lake, digest: Evidence) -> None:
+def test_a_renamed_column_of_a_copy_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """The values are those that were sealed; the history's metadata has another name for them."""
     entry = lake.history(ORDERS) / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
@@ -252,7 +254,7 @@ def test_a_renamed_column_of_a_copy_is_found(lake: Lake, digest: Evidence) -> No
     assert found(compared(lake, digest)) == [("changed columns", "public.orders", 0x100, None)]
 
 
-def test_a_table_taken_from_another_lake_is_found(lake: Lake, digest: Evidence, tmp_path: Path) -> None:
+def test_a_table_taken_from_another_lake_is_found(lake: Lake, digest: VerifiedDigest, tmp_path: Path) -> None:
     """Its log and its files are right."""
     other = write_lake_with_manifest(tmp_path / "other", "2")
     edit_rows(other.transactions, where("lsn", 0x150, _to(0x151), "lsn"))
@@ -265,7 +267,7 @@ def test_a_table_taken_from_another_lake_is_found(lake: Lake, digest: Evidence, 
 # The ledger
 
 
-def test_an_edited_entry_is_found(lake: Lake, digest: Evidence) -> None:
+def test_an_edited_entry_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """The tree over the entries is no longer that of the digest."""
     edit_rows(lake.ledger_entries, where("number", 15, _to(b"x" * 32), "hash"))
     proof = compared(lake, digest)
@@ -286,14 +288,14 @@ _EDITED_BLOCKS: dict[str, Callable[..., object]] = {
 
 
 @pytest.mark.parametrize("column", _EDITED_BLOCKS)
-def test_an_edited_block_is_found(lake: Lake, digest: Evidence, column: str) -> None:
+def test_an_edited_block_is_found(lake: Lake, digest: VerifiedDigest, column: str) -> None:
     """Its first entry has its bounds, its time, its origin, and a hash of its key."""
     edit_rows(lake.ledger_blocks, where("first_entry", 0, _EDITED_BLOCKS[column], column))
     assert compared(lake, digest).mismatches[0].table == "ledger"
 
 
 @pytest.mark.parametrize("column", ["root", "subtrees"])
-def test_a_block_whose_tree_is_not_one_is_an_error(lake: Lake, digest: Evidence, column: str) -> None:
+def test_a_block_whose_tree_is_not_one_is_an_error(lake: Lake, digest: VerifiedDigest, column: str) -> None:
     """Nothing can be compared."""
     edit_rows(lake.ledger_blocks, where("first_entry", 0, lambda value: bytes(len(value)), column))
     with pytest.raises(LakeUnusable, match="block 0 of the ledger"):
@@ -330,7 +332,7 @@ def test_a_ledger_sealed_again_with_the_key_of_the_former_one_is_found(fresh: La
     assert "blocks 0 to 0" in (mismatch.detail or "")
 
 
-def test_a_removed_ledger_proves_nothing(lake: Lake, digest: Evidence) -> None:
+def test_a_removed_ledger_proves_nothing(lake: Lake, digest: VerifiedDigest) -> None:
     """The lake cannot be compared then."""
     _forget_ledger(lake)
     with pytest.raises(NotAnswerable, match="nothing in this lake is sealed"):

@@ -22,7 +22,7 @@ from auditlake.pgoutput.decoder import (
     decode_streamed,
 )
 from auditlake.relation import Relation
-from auditlake.replication.spool import Segment, Spool
+from auditlake.replication.spool import PayloadSegment, Spool
 
 BOUNDARY_TAGS = b"SEcAbPpKr"
 
@@ -122,7 +122,7 @@ def through_spool(spool: Spool, payloads: Iterable[bytes], piece: int = 3) -> It
             yield payload
 
 
-def payloads_of(segment: Segment) -> list[bytes]:
+def payloads_of(segment: PayloadSegment) -> list[bytes]:
     """Split a segment into its payloads."""
     return [bytes(segment.data[start:end]) for start, end in zip(segment.starts, segment.ends, strict=True)]
 

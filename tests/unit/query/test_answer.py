@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from auditlake.errors import BadUsage
 from auditlake.query import output as module
-from auditlake.query.output import Form, answer
+from auditlake.query.output import OutputForm, answer
 
 
 def _rows(*columns: str) -> DataFrame:
@@ -28,8 +28,8 @@ def test_a_query_that_fails_on_a_row_leaves_standard_output_open(
 
     monkeypatch.setattr(module, "render", render)
     with pytest.raises(BadUsage):
-        answer([_rows("bad")], Form("table", None))
-    assert answer([_rows("good")], Form("table", None)) == 1
+        answer([_rows("bad")], OutputForm("table", None))
+    assert answer([_rows("good")], OutputForm("table", None)) == 1
     assert capsysbinary.readouterr().out == b"good\n"
 
 
@@ -39,7 +39,7 @@ def test_two_columns_of_one_name_are_refused_before_the_first_row(
 ) -> None:
     """A JSON object and a Parquet reader would keep only one of the two."""
     with pytest.raises(BadUsage, match="several columns are named id") as caught:
-        answer([_rows("id"), _rows("id", "id")], Form(form, None))
+        answer([_rows("id"), _rows("id", "id")], OutputForm(form, None))
     assert caught.value.hint is not None
     assert "alias" in caught.value.hint
     assert capsysbinary.readouterr().out == b""

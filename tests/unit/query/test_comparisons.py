@@ -4,7 +4,7 @@ import pytest
 
 from auditlake.errors import NotAnswerable
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import Columns, Followed, Origin, Shown, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import Columns, ComparedColumn, Origin, Shown, check_comparisons, columns_shown_of
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.system_time import State
 from auditlake.relation import TableName
@@ -13,7 +13,7 @@ from auditlake.values.types import BUILT_IN, column_type
 _TYPES = {"id": "int4", "iv": "interval", "j": "jsonb", "n": "numeric", "u": "uuid", "ip": "inet", "c": "bpchar"}
 _TYPES |= {"name": "text", "b": "bytea", "at": "time", "doc": "json", "x": "xml"}
 _OTHERS = [
-    Followed(TableName("public", "t"), name, type_oid, -1, recorded)
+    ComparedColumn(TableName("public", "t"), name, type_oid, -1, recorded)
     for name, type_oid, recorded in (
         ("ints", BUILT_IN["int4"][1], None),
         ("ivs", BUILT_IN["interval"][1], None),
@@ -24,10 +24,14 @@ _OTHERS = [
 ]
 _TABLES = {
     "t": columns_shown_of(
-        [*(Followed(TableName("public", "t"), name, BUILT_IN[kind][0], -1) for name, kind in _TYPES.items()), *_OTHERS]
+        [
+            *(ComparedColumn(TableName("public", "t"), name, BUILT_IN[kind][0], -1) for name, kind in _TYPES.items()),
+            *_OTHERS,
+        ]
     ),
     "s": columns_shown_of(
-        Followed(TableName("public", "s"), name, type_oid, -1) for name, type_oid in (("id", 23), ("iv", 25), ("x", 25))
+        ComparedColumn(TableName("public", "s"), name, type_oid, -1)
+        for name, type_oid in (("id", 23), ("iv", 25), ("x", 25))
     ),
 }
 
@@ -146,7 +150,7 @@ def test_the_columns_of_a_query_keep_their_marks() -> None:
 
 _ROWS = TableName("public", "p"), State(Lsn(9))
 _MISFITS = columns_shown_of(
-    Followed(TableName("public", "p"), name, *kind, None, Origin(*_ROWS, name, column_type(*kind)))
+    ComparedColumn(TableName("public", "p"), name, *kind, None, Origin(*_ROWS, name, column_type(*kind)))
     for name, kind in {
         "price": (BUILT_IN["numeric"][0], ((6 << 16) | 2) + 4),
         "until": (BUILT_IN["date"][0], -1),

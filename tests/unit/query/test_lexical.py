@@ -9,7 +9,7 @@ from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
 from auditlake.query.dialect import tokenize
-from auditlake.query.lexical import Kind, Unfinished, canonical, tokens_of
+from auditlake.query.lexical import TokenKind, Unfinished, canonical, tokens_of
 
 _BACKSLASH = "\\"
 
@@ -90,7 +90,11 @@ _PARTS = [
     "\u00a0", "#", "{",
 ]
 # fmt: on
-_KINDS = {TokenType.STRING: Kind.STRING, TokenType.HEX_STRING: Kind.STRING, TokenType.IDENTIFIER: Kind.QUOTED}
+_KINDS = {
+    TokenType.STRING: TokenKind.STRING,
+    TokenType.HEX_STRING: TokenKind.STRING,
+    TokenType.IDENTIFIER: TokenKind.QUOTED,
+}
 
 
 @given(st.lists(st.sampled_from(_PARTS) | st.text(max_size=2), max_size=30).map("".join))
@@ -101,7 +105,7 @@ def test_sqlglot_divides_a_canonical_text_alike(sql: str) -> None:
     except BadUsage:
         return
     assert canonical(text) == text
-    ours = [(each.kind, each.end) for each in tokens_of(text) if each.kind in {Kind.STRING, Kind.QUOTED}]
+    ours = [(each.kind, each.end) for each in tokens_of(text) if each.kind in {TokenKind.STRING, TokenKind.QUOTED}]
     found = tokenize(text)
     theirs = [(_KINDS[each.token_type], each.end + 1) for each in found if each.token_type in _KINDS]
     assert theirs == ours

@@ -53,7 +53,7 @@ def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
         ("select count(*), min(_from_lsn) from orders for system_time all", [(6, 0x100)]),
         ("select lsn from auditlake.transactions order by lsn desc limit 1", [(0x300,)]),
         (
-            "select r.table, columns -> 0 ->> 'name', (columns #> '{0,key}')::bool from auditlake.relations r order by 1",
+            "select r.table, columns->0->>'name', (columns #> '{0,key}')::bool from auditlake.relations r order by 1",
             [("customers", "id", True), ("orders", "id", True)],
         ),
     ],

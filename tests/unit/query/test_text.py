@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
 from auditlake.query.formats import json_text, plain_text
-from auditlake.query.output import write_rows
+from auditlake.query.output import write_python_rows
 
 
 def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
     """Render rows of Python values."""
     out = io.StringIO()
-    assert write_rows(columns, iter(rows), form, out) == len(rows)
+    assert write_python_rows(columns, iter(rows), form, out) == len(rows)
     return out.getvalue()
 
 
@@ -88,7 +88,7 @@ def test_json_refuses_two_columns_of_one_name() -> None:
         yield (1, 2)
 
     with pytest.raises(BadUsage, match="id"):
-        write_rows(["id", "id"], rows(), "json", io.StringIO())
+        write_python_rows(["id", "id"], rows(), "json", io.StringIO())
 
 
 def test_a_table_shows_null_and_escapes_control_characters() -> None:

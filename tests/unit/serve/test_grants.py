@@ -20,14 +20,14 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.serve.access import Access, networks, require_safe
 from auditlake.serve.access_log import AccessLog
-from auditlake.serve.grants import Grant, Member, parse_users
+from auditlake.serve.grants import Grant, PageUser, parse_users
 from auditlake.temporal.moments import read_known
 from tests.page import HOST, Page, write_lake
 from tests.small_lake import CUSTOMERS, ORDERS
 
 _TOKENS = {name: f"{name}-has-a-token-of-its-own" for name in ("ann", "bob", "carl", "dora")}
 _PATTERNS = {"ann": ["*"], "bob": ["public.orders"], "carl": ["public.cust*"], "dora": ["*", "!public.orders"]}
-_USERS = {name: Member(_TOKENS[name], Grant(tuple(patterns))) for name, patterns in _PATTERNS.items()}
+_USERS = {name: PageUser(_TOKENS[name], Grant(tuple(patterns))) for name, patterns in _PATTERNS.items()}
 _SECRET = "Anne"
 """A value of customers: its row 1 after 0/250, a transaction that changed orders, too."""
 
@@ -367,13 +367,13 @@ def test_users_who_cannot_be_told_apart_are_refused() -> None:
     """Without a token or a proxy, with the same token, or beside a token of nobody."""
     hosts, grant = frozenset({HOST}), Grant(("*",))
     for access in (
-        Access(hosts, users={"ann": Member(None, grant)}),
-        Access(hosts, users={"ann": Member("t" * 20, grant), "bob": Member("t" * 20, grant)}),
-        Access(hosts, "t" * 20, users={"ann": Member("u" * 20, grant)}),
-        Access(hosts, users={"ann": Member("short", grant)}),
+        Access(hosts, users={"ann": PageUser(None, grant)}),
+        Access(hosts, users={"ann": PageUser("t" * 20, grant), "bob": PageUser("t" * 20, grant)}),
+        Access(hosts, "t" * 20, users={"ann": PageUser("u" * 20, grant)}),
+        Access(hosts, users={"ann": PageUser("short", grant)}),
     ):
         with pytest.raises(ConfigError):
             require_safe("127.0.0.1", access)
-    require_safe("127.0.0.1", Access(hosts, None, "X-Forwarded-User", users={"ann": Member(None, grant)}))
+    require_safe("127.0.0.1", Access(hosts, None, "X-Forwarded-User", users={"ann": PageUser(None, grant)}))
     with pytest.raises(ConfigError, match="--proxy-address"):
         networks(["nowhere"])

@@ -7,7 +7,7 @@ import pytest
 
 from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.column_codec import OutOfRange, Selection
+from auditlake.snapshot.column_codec import OutOfRange, SelectList
 from auditlake.values.exact_text import raw_map
 
 _ID = Column("id", 23, -1, key=True)
@@ -18,15 +18,15 @@ _PAIR = Column('odd "name"', 99999, -1, key=False)
 
 def test_names_are_quoted_and_inheriting_tables_excluded() -> None:
     """Rows of inheriting tables do not belong to the table."""
-    sql = Selection((_ID, _PAIR)).sql(TableName("s", 'T"x'), " where ctid < '(5,0)'")
+    sql = SelectList((_ID, _PAIR)).sql(TableName("s", 'T"x'), " where ctid < '(5,0)'")
     assert sql.endswith('from only "s"."T""x" where ctid < \'(5,0)\'')
     assert 'format(\'%s\', "odd ""name""")' in sql
 
 
 def test_only_a_guarded_selection_reads_the_text_of_dates() -> None:
     """The first read of a range doesn't pay for the rare case."""
-    assert '"d"::pg_catalog.text' not in Selection((_ID, _DAY)).sql(TableName("s", "t"), "")
-    assert '"d"::pg_catalog.text' in Selection((_ID, _DAY), guarded=True).sql(TableName("s", "t"), "")
+    assert '"d"::pg_catalog.text' not in SelectList((_ID, _DAY)).sql(TableName("s", "t"), "")
+    assert '"d"::pg_catalog.text' in SelectList((_ID, _DAY), guarded=True).sql(TableName("s", "t"), "")
 
 
 def test_exact_texts_of_a_guarded_read_go_to_raw() -> None:
@@ -36,7 +36,7 @@ def test_exact_texts_of_a_guarded_read_go_to_raw() -> None:
     at = pa.array([None, None, 0], pa.timestamp("us"))
     batch = pa.record_batch({"d": days, "a": pa.array(["1.00"] * 3), "t": at, "exact": exact})
     moment = Column("t", 1114, -1, key=False)
-    typed, raw = Selection((_DAY, _AMOUNT, moment), guarded=True).convert(batch)
+    typed, raw = SelectList((_DAY, _AMOUNT, moment), guarded=True).convert(batch)
     assert [column.null_count for column in typed] == [2, 0, 2]
     assert raw.to_pylist() == [[("d", "infinity")], [("t", "-infinity")], None]
 
@@ -45,17 +45,17 @@ def test_years_outside_1_to_9999_require_a_guarded_read() -> None:
     """The first and the last day of that range do not; the days beside it do."""
     first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days
     inside = pa.record_batch({"d": pa.array([first, last, None], pa.int32()).cast(pa.date32())})
-    typed, raw = Selection((_DAY,)).convert(inside)
+    typed, raw = SelectList((_DAY,)).convert(inside)
     assert typed[0].to_pylist() == [date(1, 1, 1), date(9999, 12, 31), None]
     assert raw.null_count == 3
     for day in (first - 1, last + 1):
         with pytest.raises(OutOfRange):
-            Selection((_DAY,)).convert(pa.record_batch({"d": pa.array([day], pa.int32()).cast(pa.date32())}))
+            SelectList((_DAY,)).convert(pa.record_batch({"d": pa.array([day], pa.int32()).cast(pa.date32())}))
 
 
 def test_nan_and_infinities_of_numeric_go_to_raw() -> None:
     """The typed column is NULL there; other rows have no `_raw`."""
-    typed, raw = Selection((_AMOUNT,)).convert(pa.record_batch({"a": ["1.50", "NaN", None, "-Infinity"]}))
+    typed, raw = SelectList((_AMOUNT,)).convert(pa.record_batch({"a": ["1.50", "NaN", None, "-Infinity"]}))
     assert [None if v is None else str(v) for v in typed[0].to_pylist()] == ["1.50", None, None, None]
     assert raw.to_pylist() == [None, [("a", "NaN")], None, [("a", "-Infinity")]]
 
@@ -63,7 +63,7 @@ def test_nan_and_infinities_of_numeric_go_to_raw() -> None:
 def test_a_numeric_beyond_its_precision_raises() -> None:
     """Such a value is a bug, and never becomes NULL."""
     with pytest.raises(InvariantBroken):
-        Selection((_AMOUNT,)).convert(pa.record_batch({"a": ["12345678901.00"]}))
+        SelectList((_AMOUNT,)).convert(pa.record_batch({"a": ["12345678901.00"]}))
 
 
 def test_raw_map_has_every_exact_value_of_a_row() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from auditlake.relation import Relation, ReplicaIdentity, TableName
-from auditlake.snapshot.plan import matches
+from auditlake.snapshot.plan import is_chosen
 from auditlake.source.catalog import CatalogTable
 
 
@@ -26,4 +26,4 @@ def _table(schema: str, name: str) -> CatalogTable:
 )
 def test_a_pattern_chooses_and_an_exclusion_wins(patterns: list[str], *, expected: bool) -> None:
     """Matching is case-sensitive; exclusions alone choose every other table."""
-    assert matches(_table("public", "orders"), patterns) is expected
+    assert is_chosen(_table("public", "orders"), patterns) is expected
