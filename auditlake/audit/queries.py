@@ -193,7 +193,7 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     return Life(reader, table, events, span)
 
 
-def _unlinked(reader: Reader, table: HistoryTable, events: Iterable[Event]) -> str:
+def _unlinked(reader: Reader, table: HistoryTable, events: Iterable[RowEffect]) -> str:
     """Return at which commits a row may have got another key, or been inserted, by changes that have expired.
 
     Before the horizon of the table, its version on the other side may have expired, too.
