@@ -135,13 +135,16 @@ class _Folded:
 class Overlay:
     """The versions of `table` up to its position, in `files` of its history and in a folded tail if there is one.
 
-    `wanted` chooses versions that begin in the tail by their periods.
+    `wanted` chooses versions that begin in the tail by their periods. An overlay of some keys has the `changes` of all
+    `keys` that their rows had in the tail, and the versions of these.
     """
 
     table: HistoryTable
     files: TableFiles
     folded: _Folded | None = None
     wanted: Callable[[pa.Table], pa.Array] | None = None
+    keys: frozenset[Key] = frozenset()
+    changes: pa.Table | None = None
 
     @property
     def place(self) -> Place:
@@ -233,8 +236,11 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
     followed = _follow(reader, table, upto, changes)  # the catalog may show a schema change above the watermark
     last = followed.last_lsn(upto)
     changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
+    whole = (
+        Overlay(table, history) if linked is None else Overlay(table, history, None, None, frozenset(linked), changes)
+    )
     if not changes.num_rows and not _is_reshaped(reader, table, followed):
-        return Overlay(table, history)
+        return whole
     later = reader.shapes_of(table).advanced(followed, last, [column.stored for column in table.key])
     opened, condition = history.which(is_open), "true"
     if linked is not None:
@@ -246,7 +252,7 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
         folded = _Folded(Fold(connection, tail), followed, table.position)
     if linked is not None:
         folded.require_agreement(table, connection, opened)
-    return Overlay(later, history, folded)
+    return replace(whole, table=later, folded=folded)
 
 
 def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> bool:

@@ -7,12 +7,13 @@ which finds the next key only in the versions of the last one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, Values, changes_of, in_changes
+from auditlake.audit.changes import Change, Values, change_of, changes_of, in_changes
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.history_conditions import HERE, bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
@@ -156,21 +157,31 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
 class KeyReads:
     """Reads of a table's keys as of one moment: their versions, and the changes that begin or end them. All are cached.
 
-    From `changes` only these operations are read, and only at the commits where versions begin or end.
+    From `changes` only these operations are read, and only at the commits where versions begin or end; those of a tail
+    have been read for its overlay.
     """
 
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
         self._reader = reader
         self._table = table
+        self._names = tuple(column.name for column in table.key)
         self._upto = upto
+        self._overlays: dict[Key, Overlay] = {}
         self._versions: dict[Key, list[Version]] = {}
         self._turns: dict[Key, dict[int, list[Change]]] = {}
 
     def versions(self, key: Key) -> list[Version]:
         """Return every version of a key, oldest first."""
         if key not in self._versions:
-            self._versions[key] = versions_of(self._reader, self._table, [key], self._upto)
+            found = _of_key(self._reader, self._overlay(key), key, self._upto)
+            self._versions[key] = sorted(found, key=lambda version: version.begin.lsn)
         return self._versions[key]
+
+    def _overlay(self, key: Key) -> Overlay:
+        if key not in self._overlays:
+            found = overlaid(self._reader, self._table, self._upto, [key])
+            self._overlays |= dict.fromkeys((key, *found.keys), found)
+        return self._overlays[key]
 
     def turns(self, key: Key, lsn: Lsn) -> list[Change]:
         """Return the changes that begin or end a key in one transaction."""
@@ -179,12 +190,28 @@ class KeyReads:
             marks = [mark for v in self.versions(key) for mark in (v.begin, v.end) if mark and mark.op != "snapshot"]
             lsns = {lsn, *(mark.lsn for mark in marks)}
             turns |= {each: [] for each in lsns}
-            for change in self._read_turns(key, lsns):
-                turns.setdefault(change.lsn, []).append(change)
+            for change in chain(self._applied_turns(key, lsns), self._turns_in_tail(key, lsns)):
+                turns[change.lsn].append(change)
         return turns[lsn]
 
-    def _read_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
+    def _applied_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
+        applied = [int(lsn) for lsn in lsns if lsn <= self._table.position]
+        if not applied:
+            return ()
         this = in_changes(self._table, self._reader.relations_of(self._table), [key])
-        condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
-        span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
+        condition = f"{in_lsns('lsn', applied)} and {_NOT_KEPT} and (op = 'truncate' or {this})"
+        span = Span(Lsn(min(applied) - 1), Lsn(max(applied)))
         return changes_of(self._reader, self._table.name, span, condition)
+
+    def _turns_in_tail(self, key: Key, lsns: set[Lsn]) -> Iterator[Change]:
+        changes = self._overlay(key).changes
+        if changes is None:
+            return
+        of_lsns = pc.is_in(changes["lsn"], pa.array([int(lsn) for lsn in lsns]))
+        turns = changes.filter(
+            pc.and_(of_lsns, pc.or_(pc.not_equal(changes["op"], "update"), pc.is_valid(changes["old"])))
+        )
+        for row in turns.sort_by([("lsn", "ascending"), ("ordinal", "ascending")]).to_pylist():
+            change = change_of(row, self._reader)
+            if change.op == "truncate" or key in {change.key_before(self._names), change.key_after(self._names)}:
+                yield change

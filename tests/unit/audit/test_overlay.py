@@ -1,6 +1,6 @@
 """Versions of few keys from the history and the tail: which changes are read for them, and what contradicts them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ import pytest
 
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
+from auditlake.audit.row_history import Book
 from auditlake.audit.transactions import lsns_of_table
 from auditlake.audit.versions import Version, versions_of
-from auditlake.delta.sql import select
+from auditlake.delta.sql import TableFiles, select
 from auditlake.errors import InvariantBroken, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -63,6 +64,43 @@ def test_transactions_that_changed_a_column_of_a_moved_row_are_found_in_the_tail
     reader = _extended(tmp_path / "lake", changes)
     found = lsns_of_table(reader, reader.table("orders"), Span(Lsn(0x250), Lsn(0x900)), None, "note")
     assert set(found or ()) == {0x500, 0x900}
+
+
+def test_a_row_that_moves_in_the_tail_is_followed_by_the_changes_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under all its keys, to its deletion; another row that gets one of them is told apart."""
+    delete = {"op": "delete", "old": ["9", None, None, None]}
+    changes = {
+        0x500: [_moved("4", "8", "moved")],
+        0x600: [_moved("8", "9", "again"), {"op": "insert", "new": ["8", "other", None, _AT]}],
+        0x700: [delete, _moved("8", "9", "third")],
+    }
+    reader = _extended(tmp_path / "lake", changes)
+    monkeypatch.setattr("auditlake.audit.versions.changes_of", lambda *_: pytest.fail("changes are read again"))
+    read = list[int]()
+    monkeypatch.setattr(Reader, "changes_in", _recorded(Reader.changes_in, read))
+    events = Book(reader, reader.table("orders"), Lsn(0x700)).life(("9",))
+    told = [(e.mark.lsn, e.mark.op, e.before and e.before.key[0], e.after and e.after.key[0]) for e in events]
+    assert told == [
+        (0x250, "insert", None, "4"),
+        (0x500, "update", "4", "8"),
+        (0x600, "update", "8", "9"),
+        (0x600, "insert", None, "8"),
+        (0x700, "delete", "9", None),
+        (0x700, "update", "8", "9"),
+    ]
+    assert len(read) == 3  # each read finds another key
+
+
+def _recorded(
+    changes_in: Callable[[Reader, Span], TableFiles | None], read: list[int]
+) -> Callable[[Reader, Span], TableFiles | None]:
+    def recorded(reader: Reader, span: Span) -> TableFiles | None:
+        read.append(span.upto)
+        return changes_in(reader, span)
+
+    return recorded
 
 
 def test_a_truncate_ends_the_versions_of_a_key(tmp_path: Path) -> None:
