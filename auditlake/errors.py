@@ -5,7 +5,7 @@
     ├── ConfigError       3  change the settings
     ├── SourceUnready     3  change something on the PostgreSQL side, `check` lists it
     ├── Unsupported       3  legal, but this version does not do it; nothing was lost
-    ├── SourceUnreachable 4  wait or fix the connection; `retryable` shows which
+    ├── SourceUnreachable 4  fix the connection; of its class SourceAway, wait
     ├── WrongSource       5  slot, system or database is not the one the lake records
     ├── LakeUnusable      6  fix the lake's folder
     ├── LakeConflict      6  another writer holds the lake
@@ -13,8 +13,9 @@
     ├── DecodeError       1  the stream breaks the protocol: report it
     └── InvariantBroken   1  a bug: report it
 
-Messages are lower case, name the object and both values; hints are sentences with the next command. Values of user rows
-and passwords never appear in either.
+A class also says whether a failure is final or temporary (`retryable`): a run tries again only after the latter, which
+are SourceAway and its classes. Messages are lower case, name the object and both values; hints are sentences with the
+next command. Values of user rows and passwords never appear in either.
 """
 
 from collections.abc import Sequence
@@ -74,13 +75,15 @@ class SourceUnreachable(AuditlakeError):
 
     exit_code = 4
 
-    def __init__(
-        self, message: str, hint: str | None = None, *, retryable: bool = False, after_success: bool = False
-    ) -> None:
-        """`after_success`: it may be retried only by a run that was connected before."""
-        super().__init__(message, hint)
-        self.retryable = retryable
-        self.after_success = after_success
+
+class SourceAway(SourceUnreachable):
+    """No connection to PostgreSQL at the moment."""
+
+    retryable = True
+
+
+class SourceRefuses(SourceAway):
+    """PostgreSQL refuses a connection, which may pass: but not for a run that never had one."""
 
 
 class WrongSource(AuditlakeError):

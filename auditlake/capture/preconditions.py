@@ -34,7 +34,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from auditlake.capture.publication_watch import PublicationWatch
-from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, SourceAway, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
@@ -111,13 +111,12 @@ def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str)
 def require_primary(conn: psycopg.Connection[Row]) -> None:
     """Require a server that accepts writes.
 
-    Raises SourceUnreachable, retryable: a standby may become the primary at any moment.
+    Raises SourceAway: a standby may become the primary at any moment.
     """
     if identify(conn).in_recovery:
-        raise SourceUnreachable(
+        raise SourceAway(
             "the source is a standby in recovery, need the primary",
             "Point source at the primary; with several hosts add target_session_attrs=primary.",
-            retryable=True,
         )
 
 

@@ -25,7 +25,7 @@ import psycopg
 
 from auditlake.capture.preconditions import CaptureSource, Claimer, Report, require_primary
 from auditlake.counters import Beat, Counter, beat, begin, count
-from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
+from auditlake.errors import AuditlakeError, LakeConflict, SourceRefuses, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
@@ -199,7 +199,7 @@ class Attempts:
         if self._connected_at is not None and now - self._connected_at > _LONGEST_PAUSE_S:
             self._doublings = 0
         self._connected_at = None
-        if not failure.retryable or (failure.after_success and not self._ever) or self._is_over(now):
+        if not failure.retryable or (isinstance(failure, SourceRefuses) and not self._ever) or self._is_over(now):
             raise failure
         self._lost_at = now if self._lost_at is None else self._lost_at
         if failure.message != self._problem:

@@ -40,7 +40,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import file_statistics, new_file_name, statistics_json
-from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready, Unsupported
+from auditlake.errors import AuditlakeError, LakeUnusable, SourceAway, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import OutOfRange, SelectList
@@ -80,7 +80,7 @@ def copy_range(task: CopyTask) -> CopiedFile:
     """Copy one range.
 
     Raises:
-        SourceUnready, SourceUnreachable: if its rows cannot be read.
+        SourceUnready, SourceAway: if its rows cannot be read.
         LakeUnusable: if they cannot be written.
         Unsupported: if a table without a key has too many rows.
     """
@@ -128,7 +128,7 @@ def _copy(task: CopyTask, reader: "RangeReader", selection: SelectList) -> Copie
 def _refused(task: CopyTask, sqlstate: str | None) -> AuditlakeError:
     problem = f"table {task.name} could not be copied"
     if sqlstate is None or sqlstate.startswith(_LOST):
-        return SourceUnreachable(f"{problem}: the connection was lost", _AGAIN, retryable=True)
+        return SourceAway(f"{problem}: the connection was lost", _AGAIN)
     if sqlstate == _LOCK_NOT_AVAILABLE:
         with connect(task.conninfo) as control:
             blockers = name_blockers(control, [task.name]) or "a session that has ended"

@@ -36,7 +36,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
-from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready
+from auditlake.errors import AuditlakeError, ConfigError, SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
 
 _REFUSED = (
@@ -118,22 +118,17 @@ def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
     if sqlstate is None and (found := _configured_wrongly(line)):
         return SourceUnreachable(f"the source refuses the connection: {line}", found)
     if "max_wal_senders" in line:
-        return SourceUnreachable(
+        return SourceRefuses(
             f"the source has no free WAL sender: {line}",
             "Raise max_wal_senders and restart PostgreSQL, or stop a standby or subscription that is not needed.",
-            retryable=True,
-            after_success=True,
         )
     if sqlstate.startswith(_FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
         return SourceUnreachable(f"the source refuses the connection: {line}", _LOGIN)
     if sqlstate is None and _ANSWERED.search(message) and not any(word in line for word in _PASSING):
-        return SourceUnreachable(
-            f"the source refuses the connection: {line}", _LOGIN, retryable=True, after_success=True
-        )
-    return SourceUnreachable(
+        return SourceRefuses(f"the source refuses the connection: {line}", _LOGIN)
+    return SourceAway(
         f"the source cannot be reached: {line}",
         "Check that PostgreSQL runs and that host and port in the setting source are right.",
-        retryable=True,
     )
 
 
@@ -221,7 +216,7 @@ def translated_errors() -> Iterator[None]:
 def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
     """Shut the connection down if the block takes longer: libpq has no timeout for a silent server.
 
-    Raises SourceUnreachable, retryable, in place of the error with which the block then fails.
+    Raises SourceAway in place of the error with which the block then fails.
     """
     fired = threading.Event()
     timer = threading.Timer(timeout_s, _hang_up, (fileno, fired))
@@ -269,7 +264,7 @@ class SourceConnection(psycopg.Connection[Row]):
 def answering_within(conn: psycopg.Connection[Row], silence_s: float) -> Iterator[None]:
     """Require an answer to each statement of the block in this time; what happens between them may take longer.
 
-    Raises SourceUnreachable, retryable.
+    Raises SourceAway.
     """
     watched = conn if isinstance(conn, SourceConnection) else None
     if watched is None:

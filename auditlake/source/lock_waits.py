@@ -19,7 +19,7 @@ from typing import cast
 import psycopg
 from psycopg import pq
 
-from auditlake.errors import SourceUnreachable, SourceUnready
+from auditlake.errors import SourceAway, SourceUnready
 from auditlake.messages import FailureReports
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch
@@ -123,7 +123,7 @@ def locks_awaited(
             conn.execute("set lock_timeout = 0")
 
 
-class GaveWay(SourceUnreachable):
+class GaveWay(SourceAway):
     """A copy ended because another session waited for one of its locks; it may be begun again."""
 
 

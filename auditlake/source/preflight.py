@@ -14,7 +14,7 @@ from typing import cast
 import psycopg
 from psycopg import sql
 
-from auditlake.errors import SourceUnreachable, SourceUnready
+from auditlake.errors import SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
@@ -143,7 +143,7 @@ def check_replication(conninfo: str) -> list[Finding]:
     try:
         connect_replication(conninfo).finish()
     except (SourceUnreachable, SourceUnready) as exc:
-        if isinstance(exc, SourceUnreachable) and exc.retryable and not exc.after_success:
+        if isinstance(exc, SourceAway) and not isinstance(exc, SourceRefuses):
             raise
         return [Finding("replication connection", exc.message, exc.hint or "")]
     return []

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 
-from auditlake.errors import SourceUnreachable, SourceUnready
+from auditlake.errors import SourceAway, SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
 from auditlake.source.connection import NotGranted, Row, fetch_one, for_other_machines, identify_system, lsn_in_lake
 
@@ -97,7 +97,7 @@ def _identify_by_walsender(conn: psycopg.Connection[Row], refused: NotGranted | 
     try:
         return identify_system(for_other_machines("", conn))
     except (SourceUnready, SourceUnreachable) as exc:
-        if isinstance(exc, SourceUnreachable) and exc.retryable:
+        if isinstance(exc, SourceAway):
             raise
         raise SourceUnready(
             f"role {conn.info.user} can read the server's identity neither by SQL ({reason})"

@@ -30,7 +30,7 @@ from typing import Self, cast
 import psycopg
 from psycopg import pq, sql
 
-from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
+from auditlake.errors import AuditlakeError, SourceAway, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch, fetch_one
 from auditlake.source.lock_waits import GaveWay, GivingWay, name_blockers
@@ -71,7 +71,7 @@ class SnapshotHolder:
         why = self._giving_way.reason
         if why is not None and isinstance(value, SourceUnreachable):
             message = f"no snapshot could be held: {why}"
-            raise GaveWay(message, "Run the same command again.", retryable=True) from value
+            raise GaveWay(message, "Run the same command again.") from value
 
     @property
     def pid(self) -> int:
@@ -87,7 +87,7 @@ class SnapshotHolder:
         """Return why a reader failed: GaveWay if it lost its connection after readers were ended, else its failure."""
         if self._giving_way.reason is None or not isinstance(failure, SourceUnreachable):
             return failure
-        return GaveWay(f"{failure.message}: {self._giving_way.reason}", _AGAIN, retryable=True)
+        return GaveWay(f"{failure.message}: {self._giving_way.reason}", _AGAIN)
 
     def lock(self, trees: Mapping[TableName, Sequence[TableName]], timeout_s: float) -> dict[TableName, SourceUnready]:
         """Lock tables with their partitions against rewrites; return the reason for each that could not be locked.
@@ -159,10 +159,10 @@ class SnapshotHolder:
             problem = self._interruption(oids)
         except SourceUnreachable as exc:
             if self._giving_way.reason is not None:
-                raise GaveWay(_lost(name, self._giving_way.reason), _AGAIN, retryable=True) from exc
-            raise SourceUnreachable(_lost(name, exc.message), _AGAIN, retryable=exc.retryable) from exc
+                raise GaveWay(_lost(name, self._giving_way.reason), _AGAIN) from exc
+            raise type(exc)(_lost(name, exc.message), _AGAIN) from exc
         if problem is not None:
-            raise SourceUnreachable(_lost(name, problem), _AGAIN, retryable=True)
+            raise SourceAway(_lost(name, problem), _AGAIN)
 
     def _interruption(self, oids: Collection[int]) -> str | None:
         """Return what shows that the session lost its snapshot or a lock; None if it did not."""

@@ -32,7 +32,7 @@ import numpy.typing as npt
 import psycopg
 import pyarrow as pa
 
-from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
+from auditlake.errors import AuditlakeError, SourceAway, SourceUnready
 from auditlake.lake.manifest import Manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
@@ -262,7 +262,7 @@ def _masked(task: RangeTask, place: int, texts: pa.Array) -> pa.Array:
 
 def _refused(name: TableName, sqlstate: str | None) -> AuditlakeError:
     if sqlstate is None or sqlstate.startswith(_LOST):
-        return SourceUnreachable(f"{name}: the connection was lost", "Run auditlake verify again.", retryable=True)
+        return SourceAway(f"{name}: the connection was lost", "Run auditlake verify again.")
     return SourceUnready(_REASONS.get(sqlstate, f"it could not be read, SQLSTATE {sqlstate}"))
 
 

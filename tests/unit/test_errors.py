@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from auditlake import errors
-from auditlake.errors import AuditlakeError, SourceUnreachable
+from auditlake.errors import AuditlakeError, SourceAway, SourceRefuses, SourceUnreachable
 
 EXIT_CODES = {
     "BadUsage": 2,
@@ -37,7 +37,12 @@ def test_survives_pickling(name: str) -> None:
     assert (type(copy), copy.message, copy.hint, str(copy)) == (type(error), "what", "do that.", "what")
 
 
-def test_only_an_unreachable_source_is_retryable() -> None:
-    """If it is raised with `retryable`."""
-    assert SourceUnreachable("gone", retryable=True).retryable
-    assert not SourceUnreachable("wrong password").retryable
+def _classes(of: type[AuditlakeError]) -> set[type[AuditlakeError]]:
+    return {of}.union(*map(_classes, of.__subclasses__()))
+
+
+def test_a_class_is_final_or_temporary() -> None:
+    """Only a source that is away is temporary, and what a worker sends stays so."""
+    assert {each for each in _classes(AuditlakeError) if each.retryable} == _classes(SourceAway)
+    for error in (SourceAway("gone"), SourceRefuses("no free WAL sender"), SourceUnreachable("wrong password")):
+        assert pickle.loads(pickle.dumps(error)).retryable is isinstance(error, SourceAway)  # noqa: S301 - our own

@@ -8,7 +8,7 @@ import pytest
 
 from auditlake.capture import supervisor
 from auditlake.capture.supervisor import Attempts, Capturing
-from auditlake.errors import LakeConflict, SourceUnreachable
+from auditlake.errors import LakeConflict, SourceAway, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
@@ -55,8 +55,8 @@ def listener() -> Listener:
     return Listener()
 
 
-DOWN = SourceUnreachable("down", retryable=True)
-STARTING = SourceUnreachable("starting up", retryable=True)
+DOWN = SourceAway("down")
+STARTING = SourceAway("starting up")
 REFUSED = SourceUnreachable("refused")
 
 
