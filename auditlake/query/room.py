@@ -11,8 +11,8 @@ from contextvars import ContextVar
 
 _CHARACTERS = 32 << 20
 """Of all expressions of a statement together, also of those inside of others."""
-_LONGEST = 1 << 20
-"""What DuckDB plans in seconds, in which nothing interrupts it."""
+_LONGEST = 1 << 19
+"""What DuckDB plans in a second or less, in which nothing interrupts it."""
 
 
 class TooLong(Exception):

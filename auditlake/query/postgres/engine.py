@@ -34,7 +34,7 @@ from auditlake.query.embedded.engine import (
     rows_of,
 )
 from auditlake.query.embedded.spark_types import arrow_of
-from auditlake.query.postgres import documents, formats, numbers
+from auditlake.query.postgres import documents, formats, numbers, patterns
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
@@ -78,6 +78,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_of_real": (numbers.of_real, ("float",), _TEXT),
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
     "pg_float4_text": (real_text, ("float",), _TEXT),
+    "pg_like": (patterns.regular, (_TEXT, _TEXT), _TEXT),
     "pg_of_utf8": (of_utf8, ("blob",), _TEXT),
     "pg_at_zone": (at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
@@ -107,7 +108,7 @@ _MAY_FAIL = frozenset(
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
-    *("pg_json_length", "pg_number_text", "pg_of_utf8"),
+    *("pg_json_length", "pg_number_text", "pg_of_utf8", "pg_like"),
 }
 _INTERVAL_TEXT = "pg_interval_text"
 _YEAR_1_US = -62_135_596_800_000_000

@@ -29,12 +29,15 @@ from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
+from auditlake.query.postgres.numbers import Failed
+from auditlake.query.postgres.patterns import has_few_places, lowered, regular
 from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
     DATE,
     FLOAT8,
     INT4,
+    INTEGERS,
     INTERVAL,
     NUMERIC,
     TEXT,
@@ -59,6 +62,7 @@ _SAFE_PATTERN = re.compile(
 )
 _ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
 """Patterns that match one longest text: alternatives and repeated groups are tried in another order by DuckDB."""
+_LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
 _UNNAMED = "case"
 
 
@@ -327,6 +331,10 @@ class Expressions:
             rows = [self._rows_compared("=", exp.EQ(this=node.this, expression=each)) for each in node.expressions]
             return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
         left, cells = self.cell(node.this), [self.cell(each) for each in node.expressions]
+        if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
+            kind = common((left, *cells), node, "IN")  # DuckDB plans a long list faster than as many comparisons
+            texts = [coerced(each, kind, node).sql for each in (left, *cells)]
+            return Cell(f"({texts[0]} in ({', '.join(texts[1:])}))", BOOL)
         parts = [compared("=", left, each, node).sql for each in cells]
         return Cell(f"({' or '.join(parts)})", BOOL)
 
@@ -644,7 +652,23 @@ class Expressions:
 
 def _liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Cell:
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
-    return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
+    pattern = coerced(right, TEXT, node).sql
+    if right.literal is not None and has_few_places(right.literal):
+        return Cell(f"({sql} {word} {pattern} escape {standard_literal(escape)})", BOOL)
+    if word.endswith("ilike"):
+        sql, pattern = f"lower({sql})", f"lower({pattern})"
+    expression = f"pg_like({pattern}, {standard_literal(escape)})"
+    if right.literal is not None:
+        expression = standard_literal(_regular(right.literal, escape, node, lower=word.endswith("ilike")))
+    no = "not " if word.startswith("not ") else ""
+    return Cell(f"({no}regexp_full_match({sql}, {expression}, 's'))", BOOL)
+
+
+def _regular(pattern: str, escape: str, node: exp.Expr, *, lower: bool) -> str:
+    try:
+        return regular(lowered(pattern) if lower else pattern, escape)
+    except Failed as exc:
+        raise Refused(node, str(exc), wrong=True) from None
 
 
 def _pattern(node: exp.Expr) -> str:

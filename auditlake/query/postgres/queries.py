@@ -154,9 +154,9 @@ class _Names:
         cells = [[expressions.cell(each) for each in row] for row in rows]
         kinds = [common(column, node, "VALUES") for column in zip(*cells, strict=True)]
         columns = tuple(Cell(f"o{n}", kind, f"column{n + 1}") for n, kind in enumerate(kinds))
-        texts = [", ".join(f"{_typed(c, k, node)} as o{n}" for n, (c, k) in enumerate(zip(row, kinds, strict=True)))
-                 for row in cells]  # fmt: skip
-        return Query(" union all ".join(f"select {each}" for each in texts), columns)
+        texts = [", ".join(_typed(c, k, node) for c, k in zip(row, kinds, strict=True)) for row in cells]
+        names = ", ".join(column.sql for column in columns)
+        return Query(f"select * from (values {', '.join(f'({each})' for each in texts)}) v({names})", columns)
 
     def source(self, node: exp.Expr, scope: Scope) -> str:
         """Add a table of a FROM clause to its scope, and return its text."""
@@ -328,19 +328,35 @@ def _settled_literal(cell: Cell, n: int) -> Cell:
 def _of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
     """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
     node = node.unnest()
-    if isinstance(node, exp.Literal) and not node.is_string:
-        place = int(str(node.this)) if str(node.this).isdecimal() else 0
-        if not 1 <= place <= len(columns):
-            raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
-        return replace(columns[place - 1], sql=f"o{place - 1}")
-    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
-        raise Refused(node, f"position -{node.this.this} is not in the select list", wrong=True)
+    if (place := _constant(node)) is not None:
+        at = _column_at(place, columns, node)
+        return replace(columns[at], sql=f"o{at}")
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     places = [n for n, cell in enumerate(columns) if cell.name == folded(node.this)]
     if len({columns[n].sql for n in places}) > 1:
         raise Refused(node, f"ORDER BY {node.name} is ambiguous", wrong=True)
     return replace(columns[places[0]], sql=f"o{places[0]}") if places else None
+
+
+def _constant(node: exp.Expr) -> str | None:
+    """Return a number with its signs, which PostgreSQL takes for a place; None for anything else."""
+    sign = ""
+    while isinstance(node, exp.Neg | exp.Paren):
+        sign = ("" if sign else "-") if isinstance(node, exp.Neg) else sign
+        node = node.this
+    return f"{sign}{node.this}" if isinstance(node, exp.Literal) and not node.is_string else None
+
+
+def _column_at(place: str, columns: Sequence[Cell], node: exp.Expr) -> int:
+    """Return the index of the column at a place.
+
+    Raises Refused.
+    """
+    number = int(place) if place.isdecimal() else 0
+    if not 1 <= number <= len(columns):
+        raise Refused(node, f"position {place} is not in the select list", wrong=True)
+    return number - 1
 
 
 def _limit(node: exp.Expr) -> str:
@@ -521,13 +537,10 @@ class _Select:
         cell, node = None, node.unnest()
         if isinstance(node, exp.Boolean | exp.Null):
             raise Refused(node, "a constant in GROUP BY", wrong=True)
-        if isinstance(node, exp.Literal):
-            place = int(str(node.this)) if str(node.this).isdecimal() and not node.is_string else 0
-            if not 1 <= place <= len(columns):
-                raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
-            cell = columns[place - 1]
-        elif isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
-            raise Refused(node, f"position -{node.this.this} is not in the select list", wrong=True)
+        if isinstance(node, exp.Literal) and node.is_string:
+            raise Refused(node, "a constant in GROUP BY", wrong=True)
+        if (place := _constant(node)) is not None:
+            cell = columns[_column_at(place, columns, node)]
         elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None

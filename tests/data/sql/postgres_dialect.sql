@@ -480,3 +480,36 @@ select '1 day 1 day'::interval
 select 'today'::date
 select substring('foobar' from '(o)(o)')
 select substring('ab' from 'a|ab')
+select ((- -7)) as k, count(*) from customers group by ((- -7))
+select id as k, count(*) from customers group by - -1 order by (- (-1)) limit 2
+select id from customers order by -1
+select id from customers order by 1.5
+select id from customers group by 'x'
+select id from customers order by -(1)
+select id from customers order by +1
+select id, name like '%n%a', name like '%n%a%', name ilike '%N%A%', name not like '%o%e%l', name not ilike '%O%E%l%' from customers order by id
+select name like email, name like '%' || name || '%', 'a%b' like name, name ilike upper(name) || '%', name like name, 'x_y' like name from customers order by id
+select id from customers where email like '%s_r%@%.c%m' order by id
+select 'a.b*c' like '%.%*%', 'a\b' like '%\\%b', '50% off' like '%\% %', 'a|b' like '%|%|%' escape '|', 'axb' like '%x%x%' escape 'x', 'a+b(c)[d]{e}^$' like '%+%(%)%[%]%{%}%^%$%'
+select 'abc' like '%b%\'
+select name like name || '\' from customers
+select 'İ' ilike '%i%', 'ẞa' ilike '%ß%A%', 'ΑΣ' ilike '%α%σ%', 'É1' ilike '%é%1', 'ſ' ilike '%s%', 'K' ilike '%k%_' from customers where id = 1
+select code like '%a%b%', code like 'a%  %', code not like '_%_%_%_%_' from customers order by id
+select name like any(array['%n%a%', '%b%b%']), name not like all(array['%x%y%','a%']) from customers order by id
+select null like '%a%b', 'a' like null::text
+select * from (values (1, 'a', null), (2, null, 3.5), (3, 'c', 1)) v(a, b, c)
+values (1, 2), (3, 4)
+select id, (select max(x) from (values (c.id), (c.id + 5)) v(x)) from customers c order by id
+select c.id, v.x from customers c, lateral (values (c.id), (c.id * 2)) v(x) where c.id < 4 order by 1, 2
+select * from (values ((select max(id) from customers)), (1)) v(a) order by 1
+select sum(a) from (values (1), (null)) v(a)
+values (interval '1 day', date '2026-01-01', '{a}'::text[]), (null, null, null)
+select id in (1, 2, null), name in ('Anna', 'bob'), name not in ('Anna', null), born in ('1971-02-02', date '1972-01-01'), ref in ('00000000-0000-0000-0000-000000000001', null), vip in (true, null) from customers order by id
+select id in (1, 2.0), id in (1, '2'), 3000000000 in (id, 1), id::smallint in (1, 3000000000) from customers order by id
+select code in ('ab', 'EU'), code in ('ab ', 'EU'), email in ('user1@example.org', name) from customers order by id
+select id from orders where price in (1, 2.5, '3') or total in (1.50, 0)
+select id in ('x', 1) from customers
+select name in (1, 2) from customers
+select 1 in ('1', '2'), 'a' in ('a', 'b'), null in ('a', 'b'), 'a' in (null, 'b')
+select placed in ('2026-02-01 11:37:00.25+00', now()), shipped in ('2026-01-01', date '2026-01-01', placed) from orders order by id
+select repeat('a', 300) like repeat('%_a', 12) || '%b', repeat('a', 300) like '%_a%_a%_a%_a%_a%_a%_a%_a%b', repeat('a', 300) ilike '%_A%_A%_A%_A%_A%_A%_A%_A%b'

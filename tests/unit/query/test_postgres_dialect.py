@@ -134,6 +134,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         ("select id from orders for update", "LOCKS of SELECT"),
         ("select * from orders tablesample system (10)", "SAMPLE of TABLE"),
         ("select price from orders where note ~ '(?i)a'", "a regular expression that engines read differently"),
+        (f"select 1 from orders o0 {' '.join(f'cross join orders o{n}' for n in range(1, 65))}", "more than 64 tables"),
         ("select 'today'::date", "'today' of date at line 1, column 8"),
         ("select current_user", "the function current_user"),
         ("select e'a\\n'", "BYTESTRING"),
