@@ -77,7 +77,7 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     the lake only, so a slow subscriber delays neither capture nor the source.
 
     Raises BadUsage, LakeUnusable, WrongSource (the cursor belongs to another source), NotAnswerable (the lake does not
-    have every change from there on; `allow_gaps` continues without what is missing).
+    have every change from there on; `allow_gaps` continues without the missing ones).
     """
     from auditlake.feed.request import FeedRequest  # noqa: PLC0415 - the import of this package is cheap
 

@@ -261,7 +261,7 @@ class MaskSettings(BaseModel):
 
 
 class DigestSettings(BaseModel):
-    """Where digests of the ledger are kept, how often, the file of the key that signs them, and who signs, too."""
+    """Digests of the ledger: where they are stored, how often, the file of the signing key, and the witness."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

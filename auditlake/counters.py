@@ -42,7 +42,7 @@ class Beat(StrEnum):
 
 
 class Mark(StrEnum):
-    """How far a stage is: a moment up to which it has done everything, a position, or how often it does something."""
+    """Progress of a stage: a moment up to which it has done everything, a position, or a count."""
 
     APPLIED_TIME = "applied_time"
     APPLIED_LSN = "applied_lsn"

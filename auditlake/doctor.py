@@ -1,8 +1,8 @@
 """Doctor: what this installation has and lacks, one line each, with the command that fixes it.
 
-It reads only, needs no settings, and starts no JVM. Each part is examined even if another is missing. What is not set
-up yet, and what only some commands need, is `unused`, not `missing`. Messages are those of the commands that would
-fail: no password is in them, and values of settings are not shown.
+It reads only, needs no settings, and starts no JVM. Each part is examined even if another is missing. A part that is
+not set up yet, or that only some commands need, is `unused`, not `missing`. Messages are those of the commands that
+would fail: no password is in them, and values of settings are not shown.
 """
 
 import sys
@@ -53,7 +53,7 @@ def examine(load: Callable[[], Settings]) -> Iterator[Part]:
 
 
 def _checked(name: str, check: Callable[[], Part]) -> Part:
-    """Return the part, or one that is missing if an error says so."""
+    """Return the part, or a missing one with the hint of the error."""
     try:
         return check()
     except AuditlakeError as error:

@@ -4,7 +4,7 @@
              cluster; the same as `duckdb` if Spark is not installed
     spark    everything in Spark: ranges of the snapshot are tasks, the fold is a job, its commit a MERGE of Delta's,
              compaction an OPTIMIZE
-    duckdb   everything in this process, by DuckDB and Arrow; no JVM. What it cannot fold parks its table
+    duckdb   everything in this process, by DuckDB and Arrow; no JVM. A tail that it cannot fold parks its table.
 
 Questions choose their engine themselves (`query.engine_choice`).
 """

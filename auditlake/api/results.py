@@ -142,7 +142,7 @@ class RowHistory(Found[RowEvent]):
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table of the lake: known from `horizon` on, folded up to `position`; `parked` says why it is not followed."""
+    """A table, known from `horizon` on, folded up to `position`; `parked` is the reason if it is not followed."""
 
     name: str
     horizon: Lsn

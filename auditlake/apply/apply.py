@@ -182,7 +182,7 @@ class _Merged:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A tail, or what is left of it, that is not folded in this process, for this reason."""
+    """A tail, or its rest, that this process does not fold, and the reason."""
 
     tail: Tail
     reason: str
@@ -206,7 +206,7 @@ def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: 
 
 
 def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
-    """Merge a tail without Spark; return what of it is left to Spark, or the record that parks its table."""
+    """Merge a tail without Spark; return the rest that needs Spark, or the record that parks its table."""
     try:
         with writing(f"the history of {tail.table.name}"):
             _commit_embedded(lake, tail)

@@ -3,7 +3,7 @@
 Most tails fit into memory (`is_ordinary`), and to start Spark for one takes many times as long as to fold it: 400,000
 changes of TPC-B took 32.9 s and 35 CPU-s from the start of `apply` in Spark; they take 2.2 s and 3.1 CPU-s (2026-11-23,
 bench/cold_follow.py). Spark folds every other tail, and one that fails here because a value cannot be read or memory is
-short (`NotFolded`): only Spark's errors say why a table is parked.
+short (`NotFolded`): the reason of a parked table is always one of Spark's errors.
 
 Memory: the changes are held as text and typed, bounded by `deletion_vector_writer.HELD_BYTES`, as are the versions that
 a TRUNCATE closes; DuckDB has MEMORY_BYTES.
@@ -127,7 +127,7 @@ def _changes(connection: "DuckDBPyConnection", tail: Tail) -> str:
 
 
 def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], files: Files, edges: pa.Table) -> pa.Table:
-    """Return the rows of some files with the key of an edge, as `Computed` says."""
+    """Return the rows of some files with the key of an edge, for `Computed`."""
     key = key_of(columns)
     sought = {"edge": pa.array(np.arange(edges.num_rows, dtype=np.int32))}
     for number, column in enumerate(key):

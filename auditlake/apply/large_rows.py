@@ -122,7 +122,7 @@ def _is_of(tail: Tail, row: _Change) -> bool:
 
 
 class _Sizes(Kept):
-    """What a session has found in files: the changes larger than a limit, or the size of the largest row."""
+    """By file, in a session: the changes larger than a limit, or the size of the largest row."""
 
     def __init__(self) -> None:
         super().__init__(_KEPT_BYTES)

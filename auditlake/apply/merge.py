@@ -21,8 +21,8 @@ I5 needs four parts, for appends as much as for MERGE, as a killed process may h
 An error may follow a commit that was made: the reply was lost, or a hook after the commit failed. So the commit carries
 our own id (`userMetadata` in `commitInfo`); if the log has it, the tail is written.
 
-**REPLACE ON** gives the result of a MERGE, cheaper for a large open partition. A MERGE that also inserts shuffles the
-rows of every file it touches, with all columns. Here the source is completed first: the open versions of the tail's
+**REPLACE ON** has the result of a MERGE, and is cheaper for a large open partition. A MERGE that also inserts shuffles
+the rows of every file it touches, with all columns. Here the source is completed first: the open versions of the tail's
 keys, found by a broadcast join, with their ends, and the versions that begin in the tail. Delta then replaces the open
 version of every key by the source's rows (`replaceOn`), with deletion vectors, in one commit that carries the
 application transaction like any write.

@@ -195,7 +195,7 @@ def read_watermark(lake: Lake) -> Lsn | None:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """What a reader has read of the shapes of all tables: relation versions, and answers about added columns."""
+    """Shapes of all tables as a reader has read them: relation versions, and answers about added columns."""
 
     versions: RelationVersions
     answers: Answers

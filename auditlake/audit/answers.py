@@ -78,7 +78,7 @@ class ShownColumns:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Who changed something, when and why; without `lsn`, that was before the lake begins.
+    """The commit of a change, with its actor and reason; without `lsn`, it was before the lake begins.
 
     `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
     """
@@ -92,7 +92,7 @@ class Commit:
 
     @classmethod
     def of(cls, mark: CommitMark | None, by: Transaction | None) -> "Commit":
-        """Return the commit of a mark; of a snapshot, or if its transaction is not known, nobody is named."""
+        """Return the commit of a mark; without actor for a snapshot, or if its transaction is not known."""
         who = (None, None, None) if by is None else (by.context.actor, by.context.reason, by.context.db_user)
         return cls() if mark is None else cls(mark.lsn, mark.time_us, mark.xid or None, *who)
 
@@ -140,7 +140,7 @@ class RowEvent:
 
     @property
     def commit(self) -> Commit:
-        """Who did it, when and why; nothing of a snapshot, which shows what was there before."""
+        """Actor, time and reason; all None for a snapshot, whose rows are older."""
         return Commit() if self.is_before_capture else self.at
 
     @property

@@ -109,7 +109,7 @@ class TableShapes:
 
     @cached_property
     def rekeyed(self) -> tuple[Lsn, ...]:
-        """The commits from each of which on other columns identify a row, in order."""
+        """The commits that changed which columns identify a row, in order."""
         columns = self.followed.physical
         moments = {m for c in columns for m in (c.since, c.until, *(f.until for f in c.former)) if m}
         return tuple(m for m in sorted(moments) if self._key_at(Lsn(m - 1)) != self._key_at(m))

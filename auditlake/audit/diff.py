@@ -269,7 +269,7 @@ def _order(rows: pa.Table, key: list[str]) -> pa.Array:
 
 
 def _each_row(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows, of which few are Python values at a time: a page takes the first ones of many."""
+    """Yield the rows as Python values, a batch at a time: a page takes the first of many."""
     for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
         yield from batch.to_pylist()
 

@@ -14,8 +14,8 @@ a question is written once, about a history, and is the same wherever the positi
 Of some `keys`, only the changes of these keys are read and folded, and of all keys that their rows had in the tail: a
 change of the key links two. Then the relation may have versions of other keys, which may be wrong.
 
-A schema change that the history cannot follow ends it (`schema.evolution`); `Reader.check` tells whether a moment is
-known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
+A schema change that the history cannot follow ends it (`schema.evolution`); `Reader.check` refuses a
+moment that is not known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence

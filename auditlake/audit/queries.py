@@ -277,7 +277,7 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
 def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:
     """Yield the columns of a row; a value older than its column was set by the commit that added the column.
 
-    That commit is known only if the DDL trigger reported it; else the mark has no xid, so nobody is named.
+    That commit is known only if the DDL trigger reported it; else the mark has no xid, and so no actor.
     """
     later = reader.later(table.name)
     added = transactions_at(reader, (each.since for each in later.values()))

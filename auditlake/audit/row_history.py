@@ -199,7 +199,7 @@ class Book:
 
 
 def _may_continue(before: Version, after: Version) -> bool:
-    """Return whether two versions of a key are those of one row, as far as they tell."""
+    """Return whether one UPDATE ended the first version and began the second."""
     return before.end is not None and before.end.op == "update" == after.begin.op
 
 

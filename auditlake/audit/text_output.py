@@ -117,7 +117,7 @@ def _entries(member: Mapping[str, object]) -> str:
 
 
 def show_change(op: str, table: str, key: Texts, sides: tuple[Texts | None, Texts | None]) -> None:
-    """Print one change of the feed: its key, and what was sent of the row before and after it."""
+    """Print one change of the feed: its key, and the row before and after it, as far as it was sent."""
     console = _lines()
     console.print(Text(f"    {op} {visible(table)} ").append_text(_pairs(key)))
     before, after = sides

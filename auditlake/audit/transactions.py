@@ -92,7 +92,7 @@ class Transaction:
         return self.context.db_user
 
     def shown(self, only: frozenset[str] | None) -> "Transaction":
-        """Return what is shown of it to a reader of these tables alone: not how many changes others have."""
+        """Return the transaction as a reader of these tables alone sees it: without the counts of others."""
         if only is None or only.issuperset(self.tables):
             return self
         return replace(self, tables=tuple(filter(only.__contains__, self.tables)), is_whole=False)

@@ -137,7 +137,7 @@ def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:
     for name in (*names, *(entry_name(number) for number in entries)):
         _copied(log / name, target / name)
     if (target / entry_name(pin.version)).read_bytes() != pin.id:
-        raise _Gone  # the table was created anew
+        raise _Gone  # the table was dropped and created again
 
 
 def _copied(source: Place, target: Place) -> int:

@@ -13,8 +13,8 @@ the next apply makes up for. Order:
 6. Read the small files again. If one has changed, a table was parked, a schema changed or a block was begun meanwhile:
    pin again.
 
-Nothing is written. A pin takes milliseconds, a second for thousands of tables. What it names is kept for hours
-(`delta.checkpoints`): data files for six, log entries for one.
+Nothing is written. A pin takes milliseconds, a second for thousands of tables. `delta.checkpoints` keeps the
+pinned data files for six hours, the log entries for one.
 """
 
 import json
@@ -37,7 +37,7 @@ _LOG = "_delta_log"
 _LEFT_OUT = frozenset({FOLDER, "resync", "histories.json"})
 """Locks, copies that are being compared, a cache."""
 _INFORMATIONAL = {"capture.json": b"", "apply.json": b""}
-"""As they were before the pin: what the first says of the publication is then no later than the changes."""
+"""Read before the pin, so that the recorded publication is no later than the changes."""
 _CHANGES, _TRANSACTIONS = "changes", "transactions"
 _ATTEMPTS = 50
 _PAUSE_S = 0.2

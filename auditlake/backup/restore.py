@@ -8,8 +8,8 @@ Order of effects, under a lock on the new folder:
 4. `lake.json`. Until then there is no lake; from now on this one is complete.
 5. Delete `restore.json`.
 
-Nothing at the source is touched. What the slot has forgotten since the backup is found by the next capture, which
-names the range and stops (`capture.preconditions`); `resync --all` records it as a gap.
+Nothing at the source is touched. If the slot was acknowledged past the backup, the next capture names the missing range
+and stops (`capture.preconditions`); `resync --all` records it as a gap.
 """
 
 import json

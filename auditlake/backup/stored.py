@@ -1,4 +1,4 @@
-"""A folder of backups: what is where in it, which backups are complete, and what is believed of one.
+"""Folder of backups: its layout, which backups are complete, and the checks of one.
 
     <folder>/files/<table>/<file>               data files and deletion vectors of all backups, each copied once
     <folder>/<number>/logs/<table>/_delta_log/  the log of a table, if it has changed since the backup before

@@ -12,8 +12,8 @@ Order of effects, for each batch of whole transactions:
 
 Invariants:
 
-I1. Only what is in a commit of `changes` is acknowledged. After a kill before 2 the server sends the batch again; after
-    a kill between 2 and 3 too, and every row at or below the watermark is dropped.
+I1. Only transactions in a commit of `changes` are acknowledged. After a kill before 2 the server sends the batch again;
+    after a kill between 2 and 3 too, and every row at or below the watermark is dropped.
 I2. A transaction too large for one batch is appended in parts whose rows are above the watermark, so invisible. After a
     kill between parts, those already durable are skipped by ordinal.
 I3. The slot is the lock. The lake is read only when we hold the slot, because its previous holder may have written

@@ -4,7 +4,7 @@
 for each message in the order of the stream, before the changes after it are written:
 
 1. A followed table whose shape in the message differs from the version in force gets a new version at this commit. The
-   message also gives the value of an added column in older rows, if that is a constant.
+   message also has the value of an added column in older rows, if that is a constant.
 2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
    changed without row messages. If it was dropped, its history ends here.
 

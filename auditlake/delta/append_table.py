@@ -72,7 +72,7 @@ _CONFIGURATION = {
 def open_delta(path: Place, *, again: bool = True) -> "DeltaTable | None":
     """Open a Delta table; None if it does not exist. A checkpoint that cannot be read is set aside.
 
-    It is tried `again` after an error: a copy that begins anew deletes the folder of its history.
+    It is tried `again` after an error: a copy that starts again deletes the folder of its history.
 
     Raises LakeUnusable.
     """

@@ -4,7 +4,7 @@ A deletion that keeps old files for readers, or only marks rows, leaves the valu
 nothing is kept: old data files, rows that deletion vectors mark, files that no commit ever named, and, if they may have
 bounds of values, all older entries, checkpoints and checksums of the log.
 
-Order of effects, after each of which the table can be read:
+Order of effects; the table is readable after each:
 
 1. List all files of the table. Write new files without the values.
 2. Commit (`ERASE`) at the next free version, unless another commit replaced one of these files; then begin again. It

@@ -1,7 +1,7 @@
 """Remove the rows of an append-only table up to a value of an integer column, beside the process that appends. No JVM.
 
-A file of which every row goes is removed unread. Any other is written again without these rows: rows of neighbouring
-commits are in one file, so of most runs that is one file. The commit is of the kind that the writer of the table goes
+A file whose rows all go is removed unread. Any other is written again without these rows; since neighbouring commits
+share a file, that is one file in most runs. The commit is of the kind that the writer of the table goes
 on after (`delta.erasing`), and changes no data for streaming readers. Readers that opened an older version can read it
 until the files are deleted, as those that a compaction has replaced.
 """

@@ -31,7 +31,7 @@ _HINT = "_last_checkpoint"
 
 def log_problems(table: Place) -> list[FileProblem]:
     """Return the problems of a table's log; one if there is none."""
-    # Found twice, as the header says: entries may be written and expire meanwhile.
+    # Only a problem that is found twice counts: entries may be written and expire meanwhile.
     return list(_problems(table)) and list(_problems(table))
 
 

@@ -2,8 +2,8 @@
 
 Delta has no checksum for entries. So an entry that is written here has one in its `commitInfo`, in which Delta allows
 any value: the CRC-32 of the version, as in the entry's name, and of the entry as it is with eight zeros in that place.
-So an entry in the place of another is found. `engineInfo` says that there is a checksum, so the loss of its name is
-seen, too. Entries of other writers, Spark's and deltalake's, have none; they only need to be JSON.
+So an entry in the place of another is found. `engineInfo` announces the checksum, so its removal is found, too. Entries
+of other writers, Spark's and deltalake's, have none; they only need to be JSON.
 
 Authority: Delta's PROTOCOL.md, "Commit Provenance Information"
 """
@@ -56,7 +56,7 @@ def parsed_entry(place: Place, content: bytes) -> list[Mapping[str, Any]]:
 
 
 def require_intact(place: Place, content: bytes) -> None:
-    """Require that an entry has content, and that which its checksum says, if it has one.
+    """Require that an entry has content, and that it matches its checksum, if it has one.
 
     Raises LakeUnusable.
     """

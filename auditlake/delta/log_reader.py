@@ -1,4 +1,4 @@
-"""Log of a Delta table: its entries, its checkpoints, and what both say of a version by replay. No JVM.
+"""Log of a Delta table: entries, checkpoints, and the state at a version, by replay. No JVM.
 
 A `remove`, or an `add` with a new deletion vector, must repeat the original `add`: its statistics and the descriptor of
 its deletion vector. deltalake 1.6 exposes no descriptor, so the log is replayed here: the newest checkpoint that can be
@@ -78,7 +78,7 @@ class Listing:
 
 
 class _Logs:
-    """What a session keeps of logs in a store: the last replays and listings, and the newest version of each log."""
+    """Cache of logs in a store: the last replays and listings, and the newest version of each log."""
 
     def __init__(self) -> None:
         self.replays = Kept(_REPLAYED_FILES)
@@ -98,7 +98,7 @@ def live_files(table: Place, version: int, etag: str | None = None, listing: Lis
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the log says of a version: its files by `identity`, and the last of its other actions.
+    """State of a table at a version: its files by `identity`, and the last of its other actions.
 
     `etag` is that of the version's entry in a store.
     """
@@ -129,7 +129,7 @@ class Replay:
         return self.metadata.get("partitionColumns") or ()
 
     def followed_by(self, version: int, etag: str | None, actions: Iterable[Mapping[str, Any]]) -> "Replay":
-        """Return what the log says after more entries, up to `version`."""
+        """Return the state after more actions, at `version`."""
         files, transactions = dict(self.files), dict(self.transactions)
         last = {"metaData": self.metadata, "protocol": self.protocol}
         for action in actions:
@@ -145,7 +145,7 @@ class Replay:
 
 
 def replay(table: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> Replay:
-    """Return what the log says of a version; arguments and exceptions are those of `live_files`."""
+    """Return the state at a version; arguments and exceptions are those of `live_files`."""
     known: Replay | None = session_of(table).part(_Logs).replays.find(table)
     if known is not None and (known.version, known.etag) == (version, etag):
         return known
@@ -159,7 +159,7 @@ def replay(table: Place, version: int, etag: str | None = None, listing: Listing
 
 
 def read_newest_state(table: Place, *, again: bool = True) -> Replay | None:
-    """Return what the log says of the newest version, without its files; None if there is no table.
+    """Return the state at the newest version, without its files; None if there is no table.
 
     It is tried `again` after an error: a copy that starts again deletes the folder of its history.
 
@@ -358,7 +358,7 @@ def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions |
 
 
 def _transactions(entry_file: Place, etag: str | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the versions of application transactions in an entry, and what it requires of other tables."""
+    """Return the application transactions in an entry, and the versions of other tables that it requires."""
     content = read_listed(entry_file, etag)
     require_intact(entry_file, content)
     first, *lines = content.split(b"\n")

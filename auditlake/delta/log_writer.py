@@ -1,8 +1,8 @@
 """Transaction log of a Delta table: write one entry, and the actions in it, without deltalake and without Spark.
 
 deltalake rebuilds table state for every commit, at a cost that grows with the number of files; Spark plans some ten
-jobs to merge ten rows. If the changed files are known, neither is needed. deltalake does not fsync either, and
-gives every table with deletion vectors the feature `variantType`, which readers without it must refuse. So tables are
+jobs to merge ten rows. If the changed files are known, neither is needed. deltalake does not fsync either, and adds the
+feature `variantType` to every table with deletion vectors; readers without it must refuse the table. So tables are
 created here too, with exactly the table features that they use.
 
 Every commit to a table of a lake goes through one primitive, put-if-absent: from Python `put_commit`, from Spark

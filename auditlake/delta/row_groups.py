@@ -48,7 +48,7 @@ class RowGroup:
 
 
 class _Footers(Kept):
-    """What a session has read of the footers of files."""
+    """Cache of the footers of files."""
 
     def __init__(self) -> None:
         super().__init__(_KEPT_BYTES)

@@ -48,7 +48,7 @@ def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
 
 
 def _mark(table: Place, listing: Listing) -> str:
-    """Return what tells the newest entry from another one of that version."""
+    """Return the identity of the newest entry, which differs if another has taken its version."""
     if (etag := listing.entries[listing.newest]) is not None:
         return etag
     found = (table / "_delta_log" / entry_name(listing.newest)).stat()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 MEMORY_BYTES = 1 << 30
 VIRTUAL_COLUMNS = frozenset({"file_index", "file_row_number"})
-"""Names that DuckDB gives to the number of a file and of a row in it."""
+"""Names of DuckDB's virtual columns: the number of a file, and of a row in it."""
 Bound = tuple[Any, Any]
 """The least and the greatest value that is asked for; None if there is no limit."""
 _REGISTERING = Lock()

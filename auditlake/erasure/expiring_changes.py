@@ -60,7 +60,7 @@ class ExpiringChanges:
 
     @property
     def record(self) -> ExpiredTable:
-        """Return what is recorded of them."""
+        """Return the record of their removal."""
         return ExpiredTable(*CHANGES_NAME, self.upto, self.found.rows)
 
     def months(self) -> tuple[list[str], list[str]]:

@@ -81,7 +81,7 @@ def release_hold(lake: Lake, name: str, reason: str, by: str) -> None:
 
 
 def require_reason(reason: str) -> None:
-    """Require that somebody says why.
+    """Require a reason.
 
     Raises BadUsage.
     """

@@ -1,4 +1,4 @@
-"""Request for a feed: where it starts and what it selects, as users write it, checked before the first transaction.
+"""Request for a feed, as users write it: start and selection, checked before the first transaction.
 
 `since` is a WHEN, inclusive as in `auditlake log --since`, or `beginning`. `after` is a cursor, exclusive. Without
 either the feed starts with the next transaction. Tables are named as on the command line; a table that the lake does

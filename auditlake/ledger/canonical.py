@@ -67,7 +67,7 @@ class Kind(StrEnum):
     ERASURE = "erasure"
     """An erasure: what was removed, and the numbers of the entries whose secrets were destroyed."""
     EXPIRY = "expiry"
-    """A run of retention: up to where it removed versions of which tables, and how many."""
+    """A run of retention: for each table, its new horizon and the number of versions removed."""
     HOLD = "hold"
     """The addition or the release of a legal hold."""
     COPY = "copy"

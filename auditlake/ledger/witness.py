@@ -33,7 +33,7 @@ _AGAIN = "It is asked again with the next digest; or fix `witness` in [digest]."
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Where a witness is asked, and the key that verifies what it signs."""
+    """URL of a witness, and the key that verifies its signatures."""
 
     url: str
     key: PublicKey

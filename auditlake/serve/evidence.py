@@ -63,7 +63,7 @@ def evidence(
 
 
 def _proof(lake: Lake, target: ProofTarget | str) -> tuple[str, str | None]:
-    """Return what is said of the proof, and the proof as JSON."""
+    """Return a sentence about the proof, and the proof as JSON."""
     if isinstance(target, str):
         return target, None
     try:

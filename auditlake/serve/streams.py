@@ -1,7 +1,7 @@
-"""Streamed responses: a bounded number at a time, each of which gives its place back however it ends.
+"""Streamed responses, in a bounded number of places.
 
-The place is given back by the response, or by the handler if there is none. A client that goes away ends the response,
-at whichever await it is.
+The response releases its place, however it ends; the handler does if there is none. A client that goes away ends the
+response, at whichever await it is.
 """
 
 import threading

@@ -236,7 +236,7 @@ _REFUSALS: Mapping[State, Callable[[Timeline, Segment, Point, Point], NotAnswera
     **dict.fromkeys((State.PARKED, State.HELD, State.WAITING, State.ENDED), _parked),
     State.GAP: _gap,
 }
-"""What to say of a state in a segment."""
+"""Message about a state in a segment."""
 
 
 def _asked(point: Point) -> str:

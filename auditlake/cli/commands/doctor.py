@@ -51,7 +51,7 @@ def doctor(context: click.Context, *, source: str | None, lake: str | None, fetc
 
 
 def _fetch(load: Callable[[], Settings]) -> None:
-    """Fetch what can be fetched; what could not is in the report that follows."""
+    """Fetch jars and the class-data archive; the report that follows names what is still missing."""
     from auditlake.apply.warmup import write_archive
     from auditlake.spark.jars import all_jars
 

@@ -23,7 +23,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @with_settings
 def seal(settings: Settings) -> None:
-    """Add what is durable now to the ledger, without a digest; follow and capture do it every 30 seconds.
+    """Seal everything durable into the ledger, without a digest; follow and capture do it every 30 seconds.
 
     \b
     Example:
@@ -40,9 +40,9 @@ def seal(settings: Settings) -> None:
 @click.option("--show-key", is_flag=True, help="Only print the public key, with which anyone can verify digests.")
 @click.option("--sealed", is_flag=True, help="Sign what is sealed already, and seal nothing.")
 def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: str, **only: bool) -> None:
-    """Seal the lake, and print a signed digest that proves what is in it now; keep it where [digest] says.
+    """Seal the lake, print a signed digest that proves its content, and store it as [digest] sets.
 
-    Keep it where nobody who can write the lake can change it. `auditlake verify --digest` compares the lake with it.
+    Store it out of reach of everyone who can write the lake. `auditlake verify --digest` compares the lake with it.
 
     \b
     Example:

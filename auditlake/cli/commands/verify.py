@@ -67,7 +67,7 @@ def verify(
 ) -> None:
     """Compare the lake with its source at one LSN, row by row, and every history with its changes.
 
-    With --digest, compare it with what was signed: name the first transaction, row, table and file that was changed,
+    With --digest, compare it with the signed content: name the first transaction, row, table and file that was changed,
     or up to which commit the lake is proved. Reports keys and columns that differ, never values. Exits 0 if all is
     equal, 6 if the lake is damaged, 7 if a table could not be verified.
 
@@ -106,7 +106,7 @@ def verify(
 def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, given: Mapping[str, Any]) -> None:
     """Compare the lake with digests.
 
-    Raises LakeUnusable if it is not what they name.
+    Raises LakeUnusable if it differs.
     """
     from auditlake.ledger.digest import read_public_key
     from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
