@@ -12,8 +12,8 @@ The first cause that applies decides, the most severe first. A lake that cannot 
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import psycopg
@@ -115,6 +115,25 @@ class Status:
         if self.positions is None or not self.positions.current_us:
             return None
         return max(0.0, self.read_at_s - self.positions.current_us / 1_000_000)
+
+    def of_tables(self, histories: Container[str]) -> "Status":
+        """Return what is about these tables alone, by the names of their histories, and about capture.
+
+        The source is left out, whose figures are of all tables; so are holds and texts that may name others.
+        """
+        erased = tuple(each for each in self.unfinished if str(each.name) in histories)
+        returned = None if self.returned is None else tuple(e for e in self.returned if str(e[0].name) in histories)
+        return replace(
+            self,
+            tables=tuple(table for table in self.tables if table.history in histories),
+            capture=None if self.capture is None else replace(self.capture, problem=None),
+            source=None,
+            refusal=None,
+            holds=(),
+            last_batch=None,
+            unfinished=erased,
+            returned=returned,
+        )
 
 
 def read_status(lake: Lake, conninfo: str | None) -> Status:
@@ -314,7 +333,12 @@ class Verdict:
 
 def judge(status: Status) -> Verdict:
     """Return the most severe problem, or that there is none."""
-    return next(chain(_of_source(status), _of_slot(status), _of_tables(status)), None) or _well(status)
+    return next(chain(_of_source(status), _of_slot(status)), None) or judge_tables(status)
+
+
+def judge_tables(status: Status) -> Verdict:
+    """Return the most severe problem of the tables alone, or that there is none."""
+    return next(_of_tables(status), None) or _well(status)
 
 
 def _of_source(status: Status) -> Iterator[Verdict]:

@@ -32,10 +32,7 @@ def transaction_fields(committed: Transaction) -> Fields:
         "origin": committed.origin,
         "context": {"app": committed.context.app, "db": committed.context.db},
         "tables": list(committed.tables),
-        "inserts": committed.inserts,
-        "updates": committed.updates,
-        "deletes": committed.deletes,
-        "truncates": committed.truncates,
+        **committed.counts,
         "schema_changes": list(committed.schema_changes),
     }
 

@@ -5,7 +5,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
@@ -128,10 +128,6 @@ class Reader:
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, TableFiles] = {}
-
-    def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Reader":
-        """Return the same state with these tables alone (`Known.limited_to`), and the transactions that changed one."""
-        return Reader(self.lake, self.now, self.known.limited_to(names, takes))
 
     def with_clock(self, now: datetime) -> "Reader":
         """Return the same state of the lake with another clock."""

@@ -98,6 +98,12 @@ class Transaction:
         return replace(self, tables=tuple(filter(only.__contains__, self.tables)), is_whole=False)
 
     @property
+    def counts(self) -> dict[str, int | None]:
+        """The number of changes of each kind; None if the reader may not see all of them."""
+        found = {name: getattr(self, name) for name in ("inserts", "updates", "deletes", "truncates")}
+        return found if self.is_whole else dict.fromkeys(found)
+
+    @property
     def count(self) -> int:
         """The number of changes."""
         return self.inserts + self.updates + self.deletes + self.truncates

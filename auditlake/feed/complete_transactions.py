@@ -79,8 +79,12 @@ class ChangeReader:
                 lsn = Lsn(row["lsn"])
                 shape = self._selected.key_shape(row["relation"], lsn)
                 change = self._change(row, shape)
-                if self._selected.takes_key(change, shape, lsn):
+                if self._is_shown(change) and self._selected.takes_key(change, shape, lsn):
                     yield lsn, change
+
+    def _is_shown(self, change: Change) -> bool:
+        only = self._selected.selection.only
+        return only is None or str(change.table) in only
 
     def _without_erased(self, rows: pa.Table) -> pa.Table:
         """Return the changes that a feed delivers; report each transaction of the others once."""
@@ -188,7 +192,10 @@ def _check_complete(transaction: Transaction, found: int) -> None:
     Raises NotAnswerable.
     """
     if found != transaction.count:
+        counted = (
+            f"{transaction.count} changes, and {found} of them are" if transaction.is_whole else "changes that are not"
+        )
         raise NotAnswerable(
-            f"transaction {Lsn(transaction.lsn)} has {transaction.count} changes, and {found} of them are in the lake",
+            f"transaction {Lsn(transaction.lsn)} has {counted} in the lake",
             "Older changes were deleted from the lake: start from a later moment.",
         )

@@ -244,7 +244,7 @@ class Feed(Iterator[ChangedTransaction]):
             return [], upto
         found = within(pa.concat_tables(chosen), after, upto).sort_by("lsn")
         found = found.append_column("time_us", found["time"].cast(pa.int64())).drop_columns(["time"])
-        return [transaction_of(row) for row in found.to_pylist()], upto
+        return [transaction_of(row).shown(self._selection.only) for row in found.to_pylist()], upto
 
     def _next_chunk(self) -> list[Transaction]:
         """Take the next transactions whose changes fit into memory together, at least one."""

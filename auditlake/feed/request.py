@@ -45,13 +45,21 @@ class FeedRequest:
     allow_gaps: bool = False
     column: str | None = None
 
-    def open(self, lake: Lake, now: datetime | None = None, closed: threading.Event | None = None) -> Feed:
+    def open(
+        self,
+        lake: Lake,
+        now: datetime | None = None,
+        closed: threading.Event | None = None,
+        known: Known | None = None,
+    ) -> Feed:
         """Open the feed; relative times are relative to `now`, and setting `closed` ends it.
+
+        If `known`, a state of the lake, is limited to some tables, so is the feed, to the names that they have by then.
 
         Raises BadUsage, WrongSource, LakeUnusable, and NotAnswerable if the lake does not have everything from there.
         """
         require_manifest(lake)
-        known = read_known(lake)
+        known = known or read_known(lake)
         start = Start(self._start(known, now or datetime.now(UTC)), self.follow, self.allow_gaps)
         return Feed(lake, start, self._selection(known), closed)
 
@@ -69,16 +77,18 @@ class FeedRequest:
         if unknown := sorted(set(self.ops) - set(FOLDED_OPS)):
             raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(FOLDED_OPS)}.")
         names = frozenset(_table(known, name) for name in self.tables)
+        if known.only is not None:
+            names = names or frozenset(known.names)
         ops = frozenset(self.ops) or None
         keyed = bool(self.key) or self.key_value is not None
         if not keyed and self.column is None:
-            return FeedSelection(names or None, ops)
+            return FeedSelection(names or None, ops, only=known.only)
         if len(names) != 1:
             raise BadUsage("a key or a column needs one table", "Name the table whose key or column it is.")
         reader = Reader(known.lake, datetime.now(UTC), known)
         table = reader.keyed_at(reader.table(self.tables[0]), known.now_lsn)
         column = None if self.column is None else self._column(reader, table, self.column)
-        return FeedSelection(names, ops, self._key(table) if keyed else None, column)
+        return FeedSelection(names, ops, self._key(table) if keyed else None, column, known.only)
 
     @staticmethod
     def _column(reader: Reader, table: HistoryTable, name: str) -> ColumnFilter:

@@ -56,13 +56,16 @@ class ColumnFilter:
 class FeedSelection:
     """Filters of the changes to deliver, by names; None is no filter.
 
-    `column` selects transactions that changed its value in some row, as in `auditlake log --column`.
+    `column` selects transactions that changed its value in some row, as in `auditlake log --column`. `only` has the
+    names of the tables that the subscriber may see, None if all; it sees none without a history, whose former names are
+    not known.
     """
 
     tables: frozenset[TableName] | None = None
     ops: frozenset[str] | None = None
     key: KeyFilter | None = None
     column: ColumnFilter | None = None
+    only: frozenset[str] | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -145,6 +148,7 @@ class Selected:
         own = {number for each in chosen for number in each.shapes.numbers}
         # Tables that are not copied yet, or never will be, are known by their relation versions alone.
         others = {n: relation for n, relation in self._relations.items() if n not in self._shapes}
+        others = others if self.selection.only is None else {}
         oids = {relation.oid for relation in others.values() if relation.name in wanted}
         own |= {number for number, relation in others.items() if relation.oid in oids}
         known = {table.oid for table in reader.known.listed}

@@ -89,9 +89,7 @@ class OfComparison(models.Model):
 
 def transaction_json(each: Transaction) -> models.TransactionJson:
     """Return the JSON of a transaction; without its counts if the user may not see all of its tables."""
-    found = models.TransactionJson.model_validate(each)
-    hidden = {} if each.is_whole else dict.fromkeys(("inserts", "updates", "deletes", "truncates"))
-    return found.model_copy(update=hidden)
+    return models.TransactionJson.model_validate(each).model_copy(update=each.counts)
 
 
 def log(resources: Resources, asked: OfLog) -> models.LogJson:

@@ -27,7 +27,7 @@ from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.timeline import CommitIndex
-from auditlake.status import Status, as_json, judge, read_status
+from auditlake.status import Status, as_json, judge, judge_tables, read_status
 from auditlake.temporal.when import format_us
 
 _SAMPLES = 2_000
@@ -217,23 +217,32 @@ class StatusAnswers:
         self._samples = Samples()
 
     def status(self, resources: Resources, asked: At) -> models.StatusReportJson:
-        """Return verdict, positions, lag and growth, which are about every table."""
-        resources.require_whole("the status is")
+        """Return verdict, positions, lag and growth; for some tables alone, theirs without lag and growth."""
         reader = resources.reader()
         status = self._samples.read(resources)
+        at = moment(resources, reader, asked.at)[1]
+        sizes = [_size(table) for _, table in sorted(reader.known.tables.items())]
+        if reader.known.only is not None:
+            status = status.of_tables({str(name) for name in reader.known.tables})
+            found = judge_tables(status)
+            remedy = "Ask who runs this server." if found.code else None
+            shown = as_json(status) | {"source_problem": None}
+            return models.StatusReportJson(
+                at=at, code=found.code, verdict=found.sentence, remedy=remedy, status=shown, charts=[], sizes=sizes
+            )
         verdict = judge(status)
         code, sentence, remedy = verdict.code, verdict.sentence, verdict.remedy
         if status.source is None and status.refusal is None:
             sentence = "this server has no source, so it shows what the lake knows, not the state of the slot"
             remedy = "Start auditlake serve with --source to see lag and slot."
         return models.StatusReportJson(
-            at=moment(resources, reader, asked.at)[1],
+            at=at,
             code=code,
             verdict=sentence,
             remedy=remedy,
             status=as_json(status),
             charts=[*_growth(reader), *self._samples.charts()],
-            sizes=[_size(table) for _, table in sorted(reader.known.tables.items())],
+            sizes=sizes,
         )
 
 

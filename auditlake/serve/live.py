@@ -8,6 +8,10 @@ A browser that reconnects sends the last `id`, and the stream continues after it
 stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, each for `_LONGEST_S`. One
 event has at most `_MOST_CHANGES` changes, of long ones as many as have room (`bounds`); `more` is true if the
 transaction has others. A failure is reported, and ends the stream with an event `problem` that has the error as JSON.
+
+A user who may not see every table gets the transactions that changed one that is seen, with these tables' changes. The
+tables are those that were seen at the beginning of the stream: once they are others, because one was renamed, it ends
+before the next event, and a browser that reconnects gets a new one.
 """
 
 import asyncio
@@ -16,6 +20,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
@@ -24,15 +29,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auditlake.audit.json_output import transaction_fields
+from auditlake.audit.lake_reader import Reader
+from auditlake.errors import AuditlakeError
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
+from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.access import user_of
 from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import cut_short, parse, problem
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import StreamedResponse, StreamPlaces
+from auditlake.temporal.moments import read_known
 
 _MOST = 16
 _MOST_CHANGES = 1_000
@@ -69,33 +78,45 @@ class Live:
         give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
-            self._readings.for_grant(user_of(request).grant).require_whole("live changes are")
+            seen = self._readings.for_grant(user_of(request).grant)
             give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
             now = datetime.now(self._readings.zone)
-            feed = await self._readings.run(lambda: wanted.open(self._readings.lake, now, threading.Event()))
+            stream = await self._readings.run(lambda: _Stream.open(seen, wanted, now))
         except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
             give_back()
             if not isinstance(exc, Exception):
                 raise
             return problem(exc)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamedResponse(self._events(feed), give_back, media_type="text/event-stream", headers=headers)
+        return StreamedResponse(self._events(stream), give_back, media_type="text/event-stream", headers=headers)
 
-    async def _events(self, feed: Feed) -> AsyncIterator[str]:
-        with closing(feed):
+    async def _events(self, stream: "_Stream") -> AsyncIterator[str]:
+        with closing(stream.feed):
             try:
-                async for each in self._taken(feed):
+                async for each in self._taken(stream):
                     yield each
             except Exception as exc:  # noqa: BLE001 - reported, and sent; the stream has begun, so it has its status
-                yield f"event: problem\ndata: {cut_short('a stream of changes', exc).model_dump_json()}\n\n"
+                found = cut_short("a stream of changes", exc)
+                if not await self._is_over(stream, Lsn(0)):  # else it may name what is not seen any more
+                    yield f"event: problem\ndata: {found.model_dump_json()}\n\n"
 
-    async def _taken(self, feed: Feed) -> AsyncIterator[str]:
+    async def _is_over(self, stream: "_Stream", lsn: Lsn) -> bool:
+        """Return whether the user sees other tables than at the beginning, in a state of the lake that has `lsn`."""
+        if stream.only is None:
+            return False
+        while (seen := await asyncio.to_thread(stream.seen)) and seen.watermark < lsn:  # noqa: ASYNC110 - read each second
+            await asyncio.sleep(_POLL_S)
+        return seen is None or seen.known.only != stream.only
+
+    async def _taken(self, stream: "_Stream") -> AsyncIterator[str]:
         silent_s, until = 0.0, time.monotonic() + _LONGEST_S
-        yield "retry: 2000\n\n"
+        yield f"retry: 2000\nid: {stream.feed.cursor}\n\n"
         while not self._closed.is_set() and time.monotonic() < until:
-            found = await asyncio.to_thread(feed.take, 0)
+            found = await asyncio.to_thread(stream.feed.take, 0)
+            if found and await self._is_over(stream, found[-1].lsn):
+                return
             for each in found:
                 yield await asyncio.to_thread(event, each)
             silent_s = 0.0 if found else silent_s + _POLL_S
@@ -104,6 +125,31 @@ class Live:
                 yield ": alive\n\n"
             if not found:
                 await asyncio.sleep(_POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A feed, and the names of the tables that were seen when it began; None if all are."""
+
+    resources: Resources
+    feed: Feed
+    only: frozenset[str] | None
+
+    @classmethod
+    def open(cls, resources: Resources, wanted: FeedRequest, now: datetime) -> "_Stream":
+        """Open the feed of the tables that are seen.
+
+        Raises Hidden, and what `FeedRequest.open` does.
+        """
+        known = resources.shown(read_known(resources.lake))
+        return cls(resources, wanted.open(resources.lake, now, threading.Event(), known), known.only)
+
+    def seen(self) -> Reader | None:
+        """Return the lake as the user sees it now; None if that is no table, or it cannot be read."""
+        try:
+            return self.resources.reader()
+        except AuditlakeError:  # the next stream says why
+            return None
 
 
 def _nothing() -> None:

@@ -37,6 +37,7 @@ from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
 from auditlake.store.session import Kept
+from auditlake.temporal.moments import Known
 from auditlake.temporal.when import AtLsn, When, parse_when
 
 if TYPE_CHECKING:
@@ -130,13 +131,17 @@ class _Seen:
 
         Raises Hidden if nothing is seen.
         """
-        tables = grant.seen(whole.known)
-        if not tables:
-            raise Hidden("you may see no table of this lake", "Ask who runs this server.")
-        reader = whole.limited_to(tables, grant.takes)
+        reader = Reader(whole.lake, whole.now, _limited(whole.known, grant))
         is_same = before is not None and before.reader.known.only == reader.known.only
         known = before.timeline if before is not None and is_same else CommitIndex()
         return cls(whole, reader, known.refreshed(reader))
+
+
+def _limited(known: Known, grant: Grant) -> Known:
+    tables = grant.seen(known)
+    if not tables:
+        raise Hidden("you may see no table of this lake", "Ask who runs this server.")
+    return known.limited_to(tables, grant.takes)
 
 
 @dataclass
@@ -242,6 +247,13 @@ class Resources:
         """The commits that the last reader knows, of those that the grant shows."""
         whole = self._latest.reader
         return self._latest.timeline if whole is None else self._shown(whole).timeline
+
+    def shown(self, known: Known) -> Known:
+        """Return a state of the lake with the tables that the grant shows.
+
+        Raises Hidden if there is none.
+        """
+        return known if self.grant.is_whole else _limited(known, self.grant)
 
     def limited(self, state: LakeState) -> LakeState:
         """Return a state for a statement with the tables that the grant shows.
