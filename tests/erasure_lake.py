@@ -71,7 +71,7 @@ def write_lake(root: Path, *, batches: int = 2) -> Lake:
     write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
     positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     write_history(lake, PEOPLE, PEOPLE_COLUMNS, _people(), positions)
-    write_history(lake, NOTES, NOTE_COLUMNS, [_version() | {"id": 1, "text": "first"}], positions)
+    write_history(lake, NOTES, NOTE_COLUMNS, [version() | {"id": 1, "text": "first"}], positions)
     relations = RelationsLog(lake)
     people = relations.register(Relation(1, PEOPLE, ReplicaIdentity.DEFAULT, PEOPLE_COLUMNS), Lsn(0x200))
     notes = relations.register(Relation(2, NOTES, ReplicaIdentity.DEFAULT, NOTE_COLUMNS), Lsn(0x300))
@@ -104,7 +104,8 @@ def append_change(lake: Lake, lsn: int, row: dict[str, Any]) -> None:
     _append(lake, [{**_change(lsn, 0, "insert", PEOPLE, 0, None, None), **row}], lsn)
 
 
-def _version() -> dict[str, Any]:
+def version() -> dict[str, Any]:
+    """Return what a copied version has beside its values."""
     period = {"_from_lsn": 0x100, "_from_time": T0, "_op": "snapshot", "_ordinal": 0, "_part": "open", "_raw": None}
     return period | dict.fromkeys(("_to_lsn", "_to_time", "_end_op", "_xid", "_end_xid"))
 
@@ -116,7 +117,7 @@ def _people() -> list[dict[str, Any]]:
         (3, "Gundula Andere", "andere@example.org", None, None, "Jena"),
     ]
     names = [column.name for column in PEOPLE_COLUMNS]
-    found = [_version() | dict(zip(names, row, strict=True)) for row in rows]
+    found = [version() | dict(zip(names, row, strict=True)) for row in rows]
     for row in found:  # numeric without a precision is text in a history
         row["_raw"] = [("score", "NaN")] if row["id"] == 1 else None
     return found

@@ -100,11 +100,11 @@ class TableShapes:
         keys = {column.stored for column in self.table.columns if column.exists_at(lsn) and column.at(lsn).key}
         if keys == {column.stored for column in self.inner.key}:
             return self.inner
-        return replace(self.inner, columns=_with_key(self.inner.columns, keys))
+        return replace(self.inner, columns=with_key(self.inner.columns, keys))
 
     def advanced(self, followed: Followed, position: Lsn, key: Collection[str]) -> HistoryTable:
         """Return `inner` at a later position, in the columns there, with these as its key, by stored name."""
-        columns = _with_key([self._own(column) for column in followed.physical], key)
+        columns = with_key([self._own(column) for column in followed.physical], key)
         return replace(self.table, columns=columns, names=followed.names, position=position)
 
     @cached_property
@@ -229,7 +229,8 @@ class TableShapes:
         return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)
 
 
-def _with_key(columns: Iterable[Column], key: Collection[str]) -> tuple[Column, ...]:
+def with_key(columns: Iterable[Column], key: Collection[str]) -> tuple[Column, ...]:
+    """Return columns of which those with these stored names are the key, at every moment."""
     return tuple(
         replace(c, key=True, since=None, until=None) if c.stored in key else replace(c, key=False) for c in columns
     )

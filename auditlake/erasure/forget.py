@@ -33,7 +33,7 @@ from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
 from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
 from auditlake.erasure.older_versions import delete_older, require_deletion
-from auditlake.erasure.scope import Wanted, find_scope, places_of
+from auditlake.erasure.scope import Wanted, find_scope, places_of, searched
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.erasure_gate import closed
@@ -135,12 +135,12 @@ class _Run:
         if secret is None or erasure.name not in tables:
             missing = lake.token_key if secret is None else f"the history of {erasure.name}"
             raise LakeUnusable(f"{missing} is missing, so {erasure.what} cannot be erased", "Restore it.")
-        inner = reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn)
+        inner = searched(reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn), erasure.where)
         require_not_held(lake, inner, erasure.tokens)
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
-        history = InHistory(table, matcher)
+        history = InHistory(searched(table, erasure.where).key, matcher)
         return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:

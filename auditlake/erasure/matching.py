@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
-from auditlake.lake.history import HistoryTable
-from auditlake.lake.key_tokens import token
 from auditlake.ledger.copies import text_column
+from auditlake.relation import Column
 
 REPLACED = "[erased]"
 """What replaces a text in a context."""
@@ -39,13 +38,13 @@ class Matcher:
     _known: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def matches(self, key: Sequence[str | None]) -> bool:
-        """Return whether a key is one of those that the row had; no key has a NULL."""
+        """Return whether a key is one of those that the row had, which have no NULL."""
         texts = tuple(text for text in key if text is not None)
         if len(texts) < len(key):
             return False
         found = self._known.get(texts)
         if found is None:
-            found = token(self.secret, self.erasure.name, texts) in self.erasure.tokens
+            found = self.erasure.token(self.secret, texts) in self.erasure.tokens
             if len(self._known) < 1 << 20:
                 self._known[texts] = found
         return found
@@ -53,19 +52,19 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class InHistory:
-    """The rows of a history that are concerned."""
+    """The rows of a history that are concerned; `key` are the columns by which they are found."""
 
-    table: HistoryTable
+    key: tuple[Column, ...]
     matcher: Matcher
 
     @property
     def needed(self) -> list[str]:
         """Return the columns by which rows are found."""
-        return [*(column.stored for column in self.table.key), "_raw"]
+        return [*(column.stored for column in self.key), "_raw"]
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows have a key of the erasure."""
-        keys = [text_column(rows, column).to_pylist() for column in self.table.key]
+        keys = [text_column(rows, column).to_pylist() for column in self.key]
         return np.fromiter((self.matcher.matches(key) for key in zip(*keys, strict=True)), bool, rows.num_rows)
 
     def erased(self, rows: pa.Table) -> np.ndarray:

@@ -16,11 +16,11 @@ from itertools import chain
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import keys_of
-from auditlake.erasure.scope import places_of
+from auditlake.erasure.scope import places_of, searched
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
 from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.key_tokens import read_secret, token
+from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import Lake
 from auditlake.ledger.copies import text_column
 from auditlake.lsn import Lsn
@@ -54,16 +54,16 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
 
     Raises LakeUnusable if the secret of tokens is missing, Unsupported if the key columns of such a table changed.
     """
-    of_table: dict[TableName, list[Erasure]] = {}
+    of_table: dict[tuple[TableName, tuple[str, ...]], list[Erasure]] = {}
     for each in read_erasures(lake):
         if not each.columns and each.done_us is not None:
-            of_table.setdefault(each.name, []).append(each)
+            of_table.setdefault((each.name, each.where), []).append(each)
     if not of_table:
         return []
     secret, reader = read_secret(lake), Reader(lake, now)
     if secret is None:
         raise LakeUnusable(f"{lake.token_key} is missing, so erased rows are not recognized", "Restore it.")
-    return [found for name in sorted(of_table) for found in _in_table(reader, name, of_table[name], secret)]
+    return [found for key in sorted(of_table) for found in _in_table(reader, of_table[key], secret)]
 
 
 def report_returned(lake: Lake, now: datetime, report: Callable[[str], None], *, record: bool = False) -> None:
@@ -81,7 +81,9 @@ def report_returned(lake: Lake, now: datetime, report: Callable[[str], None], *,
         FailureReports(report).report("erased rows are not looked for", exc)
 
 
-def _in_table(reader: Reader, name: TableName, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:
+def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:
+    """Find what has come back of a table; all erasures have the same columns in `where`."""
+    name, where = erasures[0].name, erasures[0].where
     table = (reader.known.as_read or {}).get(name)
     if table is None:  # it was copied again under another name
         return []
@@ -94,8 +96,8 @@ def _in_table(reader: Reader, name: TableName, erasures: Sequence[Erasure], secr
     by_token = {each: erasure for erasure in erasures for each in erasure.tokens}
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
-    for lsn, key in chain(_begun(table, since), _changed(reader, known, erasures[0], since)):
-        of_key = token(secret, name, key)
+    for lsn, key in chain(_begun(searched(table, where), since), _changed(reader, known, erasures[0], since)):
+        of_key = erasures[0].token(secret, key)
         erasure = by_token.get(of_key)
         if erasure is not None and lsn > erasure.upto_lsn and (key not in first or lsn < first[key].lsn):
             first[key] = Returned(erasure, key, of_key, Lsn(lsn))
@@ -114,7 +116,7 @@ def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
 
 def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) -> Iterator[_Found]:
     """Yield the keys of the rows that changed after an LSN."""
-    places = places_of(reader, reader.keyed_at(table, reader.known.last_lsn), erasure)
+    places = places_of(reader, searched(reader.keyed_at(table, reader.known.last_lsn), erasure.where), erasure)
     numbers = ", ".join(map(str, places))
     condition = f"lsn > {since:d} and lsn <= {reader.known.last_lsn:d} and relation in ({numbers})"
     for file in _each_file(reader.changes if places else None, "lsn", since):

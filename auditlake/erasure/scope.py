@@ -6,17 +6,25 @@ column must be another one or NULL; both must be applied. Then nothing that is c
 somebody writes them to the source again, which is a new fact and not the erased one.
 
 The row is what `auditlake row TABLE KEY` shows: every row that ever had the key, under all keys that these rows had.
+
+A table without a key is a multiset, whose fold tells rows by all their values. Rows with some values in some columns
+are all copies of some contents, so without them the fold of the others is the same. That is not so if columns become
+NULL, because rows that were different become equal, nor of a change between such a row and another one: it is half of
+both. So both are refused.
+
 Everything is checked before the first effect.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from auditlake.audit.changes import Change, changes_of, in_changes, key_places
+from auditlake.audit.columns_over_time import with_key
+from auditlake.audit.history_conditions import in_history
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key, parse_key
-from auditlake.audit.versions import Version, versions_of
+from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
 from auditlake.errors import BadUsage, NotAnswerable, Unsupported
@@ -32,13 +40,14 @@ _MOST_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An erasure as it was typed; without columns the whole row."""
+    """An erasure as it was typed; without columns the whole row. `where`: COLUMN=VALUE, in place of a key."""
 
     table: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
     reason: str
     by: str
+    where: tuple[str, ...] = ()
 
 
 def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
@@ -51,16 +60,19 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     upto = reader.known.last_lsn
     table = reader.keyed_at(reader.table(wanted.table, upto), upto)
     _require_plain(reader, table, upto)
-    given = parse_key(table, wanted.key)
+    where = _where(reader, table, wanted, upto)
+    table = searched(table, where)
+    given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
-    found = _Found.of(reader, table, given.key, upto)
-    if reader.expired:
+    found = _Found.by_values(reader, table, given.key, upto) if where else _Found.of(reader, table, given.key, upto)
+    if reader.expired and not where:
         say(f"the changes up to {reader.expired} have expired: if the row had another key then, erase that, too")
     if not found.versions and not found.changes:
         given.check_absent()
-        raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")
+        what = "these values" if where else "this key"
+        raise NotAnswerable(f"no row of {table.label} ever had {what}", "auditlake row shows what is known of a row.")
     secret = make_secret(lake)
-    tokens = tuple(sorted(token(secret, table.name, key) for key in found.keys))
+    tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
     found.require_applied(table)
     found.require_ended_at_source(table, sorted({reader.own_names(table)[name] for name in stored}))
@@ -82,7 +94,13 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         reason=wanted.reason,
         by=wanted.by,
         time_us=int(now.timestamp() * 1_000_000),
+        where=where,
     )
+
+
+def searched(table: HistoryTable, where: Sequence[str]) -> HistoryTable:
+    """Return a table with the columns as its key by which an erasure finds rows, given by stored name."""
+    return replace(table, columns=with_key(table.columns, where)) if where else table
 
 
 def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[int, Places]:
@@ -99,11 +117,6 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
 
 
 def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
-    if not table.key:
-        raise Unsupported(
-            f"{table.label} has no key, so a row of it cannot be told from equal ones, and no row of it can be erased",
-            "[retention] removes the versions of all its rows some time after their end.",
-        )
     if not table.as_made:
         raise Unsupported(
             f"another program has given the history of {table.label} table features", "Undo that, then erase."
@@ -111,8 +124,37 @@ def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
     if (changed := reader.rekeyed_at(table, upto)) is not None:
         raise Unsupported(
             f"the columns that identify a row of {table.label} changed at {changed}",
-            "This version finds rows by one key only.",
+            "Its rows cannot be found by one key; [retention] removes versions of all rows after their end.",
         )
+
+
+def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tuple[str, ...]:
+    """Return the columns, by stored name, whose values the wanted rows of a table without a key had."""
+    if table.key:
+        if wanted.where:
+            key = ", ".join(column.name for column in table.key)
+            raise BadUsage(f"{table.label} has a key: {key}", "Give the key of the row in place of --where.")
+        return ()
+    names = [name for name, equals, _ in (each.partition("=") for each in wanted.where) if equals]
+    if wanted.key or not names or len(names) < len(wanted.where):
+        raise BadUsage(f"{table.label} has no key", "Name rows by values that they had: --where COLUMN=VALUE.")
+    if wanted.columns:
+        raise Unsupported(
+            f"{table.label} has no key, so rows that differ in {', '.join(wanted.columns)} alone would become equal",
+            "Leave out --columns to erase the whole rows.",
+        )
+    found = set[str]()
+    for name in names:
+        physical = reader.physical_columns(table, name, upto)
+        if len(physical) > 1 or any(column.stored in physical and column.since for column in table.columns):
+            raise Unsupported(
+                f"{name} of {table.label} was added or got another type since the first copy",
+                "Name rows by columns that they always had.",
+            )
+        found |= physical
+    if len(found) < len(names):
+        raise BadUsage(f"--where has a column of {table.label} twice", "No row has two values in one column.")
+    return tuple(sorted(found))
 
 
 def _stored(reader: Reader, table: HistoryTable, columns: Sequence[str], upto: Lsn) -> tuple[str, ...]:
@@ -150,6 +192,25 @@ class _Found:
             if len(keys) > _MOST_KEYS:
                 raise Unsupported(f"rows of {table.label} exchange their keys", "Erase the whole table's rows singly.")
         return cls(frozenset(keys), versions_of(reader, table, sorted(keys), upto), changes, names)
+
+    @classmethod
+    def by_values(cls, reader: Reader, table: HistoryTable, values: Key, upto: Lsn) -> "_Found":
+        """Find the rows of a table without a key that had these values, in the columns that are its key here.
+
+        Raises Unsupported if one of these rows became another, or another one of these.
+        """
+        names = tuple(column.name for column in table.key)
+        condition = in_changes(table, reader.relations_of(table), [values])
+        changes = [*changes_of(reader, table.name, Span(Lsn(0), upto), condition)]
+        for each in changes:
+            if each.op == "update" and each.key_before(names) != each.key_after(names):
+                raise Unsupported(
+                    f"the update at {each.lsn} changed {', '.join(names)} of a row of {table.label}, which has no key",
+                    "Name rows by columns that no update changed.",
+                )
+        read = versions_from(table, history_texts(reader, table, in_history(table, values)))
+        versions = [version for version in read if tuple(version.values[name] for name in names) == values]
+        return cls(frozenset({values}), versions, changes, names)
 
     @property
     def open(self) -> list[Version]:

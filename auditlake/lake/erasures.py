@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from auditlake.errors import LakeUnusable
+from auditlake.lake.key_tokens import token
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import numbered_records, write_numbered, write_record
 from auditlake.lsn import Lsn
@@ -37,8 +38,8 @@ class Erasure:
 
     `kept` are the changes, as LSN and ordinal, whose new row is the one that PostgreSQL has now: it stays. The versions
     concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `entries` are the numbers of
-    the ledger's entries whose secrets are destroyed. `done_us` is None while it
-    is unfinished. Times in microseconds since 1970.
+    the ledger's entries whose secrets are destroyed. `done_us` is None while it is unfinished. `where` are the columns,
+    by stored name, whose values the rows had, in a table without a key; else empty. Times in microseconds since 1970.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Erasure:
     time_us: int
     entries: tuple[int, ...] = ()
     done_us: int | None = None
+    where: tuple[str, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -71,8 +73,12 @@ class Erasure:
     @property
     def what(self) -> str:
         """Return what is removed, in words."""
-        row = "one row" if not self.columns else f"{', '.join(self.columns)} of one row"
-        return f"{row} of {self.name}"
+        row = f"the rows with one {', '.join(self.where)}" if self.where else "one row"
+        return f"{', '.join(self.columns)} of {row} of {self.name}" if self.columns else f"{row} of {self.name}"
+
+    def token(self, secret: bytes, texts: Sequence[str]) -> str:
+        """Return the token of the rows with a key, or with these values of `where`."""
+        return token(secret, self.name, (*self.where, *texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,8 @@ def read_erasures(lake: Lake) -> list[Erasure]:
 def _erasure(lake: Lake, place: Place) -> Erasure:
     content = _read(place)
     try:
-        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored", "entries")}
+        content = {"where": (), **content}  # records of an earlier release lack it
+        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored", "entries", "where")}
         kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
         erasure = Erasure(**{**content, **lists, "kept": kept})
         end = _end(lake, erasure.number)

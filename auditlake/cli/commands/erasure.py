@@ -87,6 +87,12 @@ def _list(lake: Lake, *, as_json: bool) -> None:
 @with_settings
 @click.argument("table", required=False)
 @click.argument("key", nargs=-1)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="In a table without a key: the rows that had these values; may be repeated.",
+)
 @click.option("--columns", metavar="NAMES", help="Only the values of these columns, with commas; the row stays.")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
 @click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
@@ -106,6 +112,7 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
     Example:
       auditlake forget customers 42 --columns name,email --reason 'request of 2026-11-24'
       auditlake forget orders 7 --reason 'request of 2026-11-24' --dry-run
+      auditlake forget logins --where email=eve@example.org --reason 'request of 2026-11-24'
       auditlake forget --resume
       auditlake forget --returned
     """
@@ -124,7 +131,7 @@ def forget(settings: Settings, *, table: str | None, key: tuple[str, ...], finis
         if not done:
             say("no erasure is unfinished")
         return
-    if table is None or not key or not isinstance(given["reason"], str):
+    if table is None or not (key or given["where"]) or not isinstance(given["reason"], str):
         raise BadUsage("forget needs a table, a key and --reason", "See auditlake forget --help.")
     _forget(settings, lake, (table, key), given)
 
@@ -158,7 +165,8 @@ def _forget(settings: Settings, lake: Lake, row: tuple[str, tuple[str, ...]], gi
     from auditlake.erasure.scope import Wanted
 
     columns = tuple(name.strip() for name in str(given["columns"] or "").split(",") if name.strip())
-    wanted = Wanted(*row, columns, str(given["reason"]), str(given["by"]))
+    where = given["where"] if isinstance(given["where"], tuple) else ()
+    wanted = Wanted(*row, columns, str(given["reason"]), str(given["by"]), where)
     only = bool(given["dry_run"])
     with_versions = bool(given["delete_versions"])
     found = erase(lake, wanted, datetime.now(settings.zone), dry_run=only, delete_versions=with_versions)

@@ -11,8 +11,7 @@ from auditlake.erasure.matching import Contexts
 from auditlake.failpoints import After
 from auditlake.feed import feed
 from auditlake.lake.history import open_history
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
-from auditlake.relation import Column, TableName
+from auditlake.lake.layout import Lake
 from tests.command import Done, run_here
 from tests.erasure_lake import (
     OF_ONE,
@@ -31,7 +30,6 @@ from tests.erasure_lake import (
     without,
     write_lake,
 )
-from tests.small_lake import T0_US, write_history
 
 _REASON = ("--reason", "request 7")
 
@@ -188,14 +186,6 @@ def test_refusals_come_before_any_effect(lake: Lake, arguments: tuple[str, ...],
     assert (done.code, message in done.stderr) == (code, True), done.stderr
     after = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file() and path != lake.token_key}
     assert after == before
-
-
-def test_a_table_without_a_key_is_refused(lake: Lake) -> None:
-    """One of two equal rows cannot be erased alone."""
-    positions = {HISTORY_APP: 0x600, SNAPSHOT_APP: 0x600, SNAPSHOT_TIME_APP: T0_US}
-    write_history(lake, TableName("public", "loose"), (Column("name", 25, -1, key=False),), [], positions)
-    done = _forget(lake, "loose", "Ann", *_REASON)
-    assert (done.code, "public.loose has no key" in done.stderr) == (3, True), done.stderr
 
 
 def test_a_held_row_is_not_erased(lake: Lake) -> None:
