@@ -12,7 +12,7 @@ The first cause that applies decides, the most severe first. A lake that cannot 
 """
 
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -23,6 +23,7 @@ from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
 from auditlake.lake.erasures import Erasure, read_erasures, read_returned
 from auditlake.lake.histories import histories_of
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
@@ -152,19 +153,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     tables = tuple(
         TableStatus(str(t.last_name), str(t.name), t.horizon, t.position, parked.get(t.name)) for t in histories
     )
-    source: SourceStatus | None = None
-    refusal: AuditlakeError | None = None
-    if conninfo is not None:
-        try:
-            source = _ask_source(
-                conninfo,
-                lake,
-                positions,
-                frozenset(table.name if table.oid is None else table.oid for table in histories),
-            )
-            refusal = source.refusal
-        except SourceUnreachable as exc:
-            refusal = exc
+    source, refusal = (None, None) if conninfo is None else _try_source(conninfo, lake, positions, histories)
     return Status(
         manifest,
         positions,
@@ -179,6 +168,18 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         tuple(each for each in erasures if each.done_us is None),
         None if returned is None else tuple(returned),
     )
+
+
+def _try_source(
+    conninfo: str, lake: Lake, positions: Positions | None, histories: Iterable[HistoryTable]
+) -> tuple[SourceStatus | None, AuditlakeError | None]:
+    """Return the status of the source, None if it is unreachable, and why the stream cannot go on, if so."""
+    followed = frozenset(table.name if table.oid is None else table.oid for table in histories)
+    try:
+        source = _ask_source(conninfo, lake, positions, followed)
+    except SourceUnreachable as exc:
+        return None, exc
+    return source, source.refusal
 
 
 def _ask_source(
@@ -229,8 +230,7 @@ def _without_history(
 
 def as_json(status: Status) -> dict[str, object]:
     """Return the status as plain values: LSNs as text, sizes in bytes, ages in seconds; null is unknown."""
-    positions, source, capture, batch = status.positions, status.source, status.capture, status.last_batch
-    slot = source.slot if source else None
+    positions, source = status.positions, status.source
     return {
         "database": status.manifest.database,
         "slot": status.manifest.slot,
@@ -243,6 +243,19 @@ def as_json(status: Status) -> dict[str, object]:
         "unfinished_erasures": [erasure_json(each) for each in status.unfinished],
         "returned_rows": _returned_json(status),
         "current_age_s": status.current_age_s,
+        **_slot_json(source),
+        **_stages_json(status),
+        "source_problem": status.problem,
+        "ddl_trigger": None if source is None else source.ddl_trigger.state,
+        "new_tables": _texts(source.new if source else None),
+        "unfollowed_tables": _texts(source.unfollowed if source else None),
+        "tables": [_table_json(table) for table in status.tables],
+    }
+
+
+def _slot_json(source: SourceStatus | None) -> dict[str, object]:
+    slot = source.slot if source else None
+    return {
         "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,
         "retained_bytes": slot.retained_bytes if slot else None,
@@ -253,26 +266,28 @@ def as_json(status: Status) -> dict[str, object]:
         "slot_wal_status": slot.wal_status if slot else None,
         "slot_invalidation": slot.invalidation if slot else None,
         "slot_failover": slot.failover if slot else None,
+    }
+
+
+def _stages_json(status: Status) -> dict[str, object]:
+    capture, batch = status.capture, status.last_batch
+    return {
         "capture": capture.state if capture else None,
         "capture_since": capture.since if capture else None,
         "capture_problem": capture.problem if capture else None,
         "apply_engine": batch.engine if batch else None,
         "apply_engine_since": batch.since if batch else None,
         "apply_engine_reason": batch.reason if batch else None,
-        "source_problem": status.problem,
-        "ddl_trigger": None if source is None else source.ddl_trigger.state,
-        "new_tables": _texts(source.new if source else None),
-        "unfollowed_tables": _texts(source.unfollowed if source else None),
-        "tables": [
-            {
-                "table": t.name,
-                "history": t.history,
-                "horizon": str(t.horizon),
-                "position": str(t.position),
-                "parked": None if t.parked is None else _parked_json(t.parked),
-            }
-            for t in status.tables
-        ],
+    }
+
+
+def _table_json(table: TableStatus) -> dict[str, object]:
+    return {
+        "table": table.name,
+        "history": table.history,
+        "horizon": str(table.horizon),
+        "position": str(table.position),
+        "parked": None if table.parked is None else _parked_json(table.parked),
     }
 
 

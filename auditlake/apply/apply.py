@@ -30,7 +30,7 @@ because the many small jobs of one MERGE leave half of even a small machine idle
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -147,7 +147,7 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     again = _merge_some(start_spark, lake, retried, engine)
     freed = {tail.table.name for tail in retried} - {parking.table for parking in again.stopped}
     tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
-    if tails and by_requests(lake.root):  # those with changes have to be as they are now
+    if tails and by_requests(lake.root):  # histories of a store are those saved last: read the ones with changes
         names = {tail.table.name for tail in tails}
         tables = histories.current(lambda table: table.name in names)
         tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
@@ -156,14 +156,21 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     done = [*(tail for tail in retried if tail.table.name in freed), *tails]
     rows = {tail.table.name: tail.shape.rows for tail in done if tail.shape}
     now = read_parked(lake, tables) if parked or merged.stopped else {}
-    positions = {table.name: table.position for table in tables}
-    positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
     # A table that capture has released since was searched only up to the LSN at which it was parked.
-    ends = {name: min(_end(limit, parked.get(name)), _end(limit, now.get(name))) for name in positions}
-    reached = {name: Reached(at, Lsn(max(ends[name], at))) for name, at in positions.items()}
+    ends = {t.name: min(_end(limit, parked.get(t.name)), _end(limit, now.get(t.name))) for t in tables}
+    reached = _reached(lake, tables, tails, ends)
     behind = freed | {name for name, parking in now.items() if not parking.silent}
     upto_now = {name: place for name, place in reached.items() if name not in behind}
     return Applied(rows, upto_now, now, again.by | merged.by, frozenset(freed))
+
+
+def _reached(
+    lake: Lake, tables: Sequence[HistoryTable], tails: Iterable[Tail], ends: Mapping[TableName, Lsn]
+) -> dict[TableName, Reached]:
+    """Return the position of each table after its tail was merged, and the LSN up to which it was searched."""
+    positions = {table.name: table.position for table in tables}
+    positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
+    return {name: Reached(at, Lsn(max(ends[name], at))) for name, at in positions.items()}
 
 
 def _position_after(lake: Lake, tail: Tail) -> Lsn:

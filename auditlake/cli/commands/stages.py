@@ -30,7 +30,10 @@ from auditlake.messages import Event, Notice, say
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
     from auditlake.config import Settings
+    from auditlake.lake.layout import Lake
     from auditlake.resync.automatic import AutomaticResync
+    from auditlake.resync.renewal import Renewal
+    from auditlake.resync.resync import ResyncTarget
     from auditlake.snapshot.new_tables import Job
     from auditlake.spark.on_demand import SparkOnDemand
 
@@ -64,16 +67,26 @@ def follow(settings: Settings, until: Until) -> None:
 
 def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
-    from auditlake.resync.resync import ResyncTarget
-    from auditlake.snapshot.scheduler import SourceLoad
     from auditlake.snapshot.worker_pool import start_workers
 
     if not settings.resync:
         return None
-    limits = SourceLoad(settings.copy_connections, settings.copy_bytes_per_s)
-    lake, how = lake_of(settings), settings.how_to_stream
-    target = ResyncTarget(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
-    return AutomaticResync(target, lambda: start_workers(spark), say)
+    return AutomaticResync(_resync_target(settings, lake_of(settings), spark), lambda: start_workers(spark), say)
+
+
+def _resync_target(settings: Settings, lake: Lake, spark: SparkOnDemand) -> ResyncTarget:
+    from auditlake.resync.resync import ResyncTarget
+    from auditlake.snapshot.scheduler import SourceLoad
+
+    return ResyncTarget(
+        settings.source_required(),
+        lake,
+        settings.how_to_stream,
+        SourceLoad(settings.copy_connections, settings.copy_bytes_per_s),
+        failover=settings.failover,
+        masking=settings.masking,
+        engine=spark.engine,
+    )
 
 
 @click.command()
@@ -209,32 +222,15 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
       auditlake resync --table orders
     """
     from auditlake.lake.histories import list_histories
-    from auditlake.resync.renewal import find_renewal
-    from auditlake.resync.resync import ResyncTarget, Starters, choose_tables
+    from auditlake.resync.resync import Starters, choose_tables
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress import shown_progress
-    from auditlake.snapshot.scheduler import SourceLoad
     from auditlake.snapshot.worker_pool import start_workers
 
     lake = lake_of(with_recorded_names(settings))
-    limits = SourceLoad(settings.copy_connections, settings.copy_bytes_per_s)
-    how, spark = settings.how_to_stream, spark_of(settings)
-    target = ResyncTarget(
-        settings.source_required(),
-        lake,
-        how,
-        limits,
-        failover=settings.failover,
-        masking=settings.masking,
-        engine=spark.engine,
-    )
-    renewal = find_renewal(target.conninfo, lake) if every else None
-    if renewal is not None:
-        say(renewal.problem)
-        for change in renewal.changes:
-            say(change)
-        if not yes:
-            click.confirm("go on?", abort=True, err=True)
+    spark = spark_of(settings)
+    target = _resync_target(settings, lake, spark)
+    renewal = _confirmed_renewal(target.conninfo, lake, yes=yes) if every else None
     tables = choose_tables(lake, list_histories(lake), names, every=every, restarts=renewal is not None)
     if not tables:
         say("no table is parked, none gets a new snapshot")
@@ -242,6 +238,19 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     start = Starters(spark, lambda: start_workers(spark))
     with shown_progress(as_json=as_json) as progress:
         run(replace(target, renewal=renewal), tables, start, say, progress)
+
+
+def _confirmed_renewal(conninfo: str, lake: Lake, *, yes: bool) -> Renewal | None:
+    from auditlake.resync.renewal import find_renewal
+
+    renewal = find_renewal(conninfo, lake)
+    if renewal is not None:
+        say(renewal.problem)
+        for change in renewal.changes:
+            say(change)
+        if not yes:
+            click.confirm("go on?", abort=True, err=True)
+    return renewal
 
 
 @click.command()

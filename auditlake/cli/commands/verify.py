@@ -2,14 +2,14 @@
 
 from __future__ import annotations  # settings are imported when a command runs
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from auditlake.cli.options import lake_of, with_recorded_names, with_settings
-from auditlake.errors import BadUsage
+from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.messages import say
 from auditlake.settings.mask_rules import Masking
 from auditlake.values.escapes import visible_lines
@@ -96,10 +96,14 @@ def verify(
     request = _request(settings, None if offline else settings.source_required(), given)
     with working("verifying"):
         report = run(request, lambda: spark_session(settings.spark), say)
-    for line in (as_json_lines if form == "json" else as_lines)(report, keys=not no_keys):
+    _show((as_json_lines if form == "json" else as_lines)(report, keys=not no_keys), report.summary(), report.failure())
+
+
+def _show(lines: Iterable[str], summary: str, failure: AuditlakeError | None) -> None:
+    for line in lines:
         click.echo(visible_lines(line))
-    say(report.summary())
-    if failure := report.failure():
+    say(summary)
+    if failure:
         raise failure
 
 
@@ -118,11 +122,8 @@ def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, giv
     evidence = [VerifiedDigest(str(path), open_note(_read(path), key, str(path))) for path in digests]
     with working("comparing the lake with its digests"):
         proof = verify_digests(lake_of(settings), evidence, given["limit"])
-    for line in (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"]):
-        click.echo(line)
-    say(proof_summary(proof))
-    if failure := proof.failure():
-        raise failure
+    lines = (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"])
+    _show(lines, proof_summary(proof), proof.failure())
 
 
 def _read(path: Path) -> str:
