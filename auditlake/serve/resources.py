@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -31,6 +31,7 @@ from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import report
 from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import LakeState
 from auditlake.serve.grants import WHOLE, Grant
@@ -309,9 +310,9 @@ class Resources:
         return future.result()
 
     def finish(self, work: Callable[[], None]) -> None:
-        """Run what ends a request, however many others wait; at once if the server ends."""
+        """Run what ends a request, however many others wait; at once if the server ends. Its failure is reported."""
         try:
-            self._pool.submit(work)
+            self._pool.submit(work).add_done_callback(_reported)
         except RuntimeError:  # the pool has ended
             work()
 
@@ -335,6 +336,11 @@ class Resources:
         self.held.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._interrupt(list(self._cursors))
+
+
+def _reported(ended: "Future[None]") -> None:
+    if not ended.cancelled() and (failure := ended.exception()) is not None:
+        report(failure)
 
 
 def as_lsn(text: str) -> Lsn:

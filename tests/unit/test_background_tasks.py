@@ -1,10 +1,12 @@
 """Tasks beside the main thread: any failure of one is reported once, and it goes on; none ends unseen."""
 
+import ast
 import errno
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +27,7 @@ from auditlake.replication.stream import ReplicationStream
 from auditlake.resync import automatic
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.resync.resync import ResyncTarget
+from auditlake.serve.resources import Resources
 from auditlake.snapshot import new_tables
 from auditlake.source import lock_waits
 from tests.page import Page, write_lake
@@ -184,3 +187,99 @@ def test_an_export_that_fails_is_reported_and_is_not_complete(
     said = capsys.readouterr().err
     assert said.count("an export was cut short: a file of the lake cannot be read") == 1
     assert "secret" not in said
+
+
+def test_the_end_of_an_export_that_fails_is_reported(
+    failure: _Failure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No request waits for it."""
+
+    def fail() -> None:
+        error = failure[0]()
+        raise error
+
+    resources = Resources(Lake(tmp_path), UTC)
+    resources.finish(fail)
+    await_true(lambda: capsys.readouterr().err.startswith("auditlake: error: "))
+    resources.close()
+
+
+def test_a_thread_that_ends_with_a_failure_is_reported_without_its_message() -> None:
+    """Whatever thread of a command it is; Python would print the message, which may quote rows."""
+    code = """
+import sys, threading
+from auditlake.cli.main import main
+sys.argv = ["auditlake", "--help"]
+main()
+threading.Thread(target=lambda: int("secret")).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "error: unexpected ValueError at" in done.stderr
+    assert "secret" not in done.stderr
+
+
+_HOOK = "it is reported as a bug, and what waits for the thread goes on"
+_FAILS_ALONE = "it has no effect, and the same is tried again when it is needed, which reports it"
+_BESIDE = {
+    ("demo/shop", "self._trade"): "raised by `close`",
+    ("exchange", "self._run"): "raised by `head`; after that, the rest of an answer is taken as lost",
+    ("follow", "watch"): "reported, and tried again",
+    ("lake/lease", "self._renew"): "reported, and tried again",
+    ("mcp_server", "connection.interrupt"): _HOOK,
+    ("metrics/readings", "self._run"): "reported, and tried again",
+    ("metrics/server", "server.serve_forever"): "a failure of a request is reported",
+    ("metrics/service", "_notify_until"): "reported, and tried again; else the watchdog ends the process",
+    ("replication/stream", "self._update"): "raised by `receive`",
+    ("serve/server", "_beat()"): "the health of the server shows that it is missing",
+    ("serve/sql_answers", "cancel"): "the second timer ends the JVM",
+    ("serve/sql_answers", "end_jvm"): _HOOK,
+    ("snapshot/new_tables", "_read_lines"): "the exit code of the child says that it failed",
+    ("snapshot/new_tables", "_exit_with_parent"): _HOOK,
+    ("snapshot/progress", "_tick"): _HOOK,
+    ("snapshot/worker_pool", "_receive"): "it ends the worker, which its parent reports",
+    ("source/connection", "_hang_up"): _HOOK,
+    ("source/lock_waits", "self._watch"): "reported, and tried again",
+    ("spark/jvm", "_forward"): _HOOK,
+    ("verify/comparison", "stop.set"): _HOOK,
+}
+"""Every thread, timer and task, and what its owner sees of a failure."""
+_UNREAD = {
+    ("delta/data_files", "file_path(table, file.add).read_bytes"): _FAILS_ALONE,
+    ("delta/data_files", "file.deleted_positions"): _FAILS_ALONE,
+    ("serve/held_tables", "self._hold_waiting"): "it reports failures, and requests read the files",
+    ("serve/resources", "lambda: self._open().close()"): _FAILS_ALONE,
+    ("serve/resources", "self.reader"): _FAILS_ALONE,
+    ("temporal/moments", "open_transactions"): _FAILS_ALONE,
+}
+"""Every function that is started in a pool, and whose result is not read."""
+_PACKAGE = Path(__file__).parents[2] / "auditlake"
+_STARTED = {"Thread": None, "Timer": 1, "create_task": 0}
+"""What starts a function beside its caller, and the place of that among the arguments; None: the keyword `target`."""
+
+
+def _calls(kind: type[ast.Call | ast.Expr]) -> Iterator[tuple[str, str, ast.Call]]:
+    """Yield the calls, or those whose result is dropped: module, name of the function, call."""
+    for file in _PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            call = node.value if isinstance(node, ast.Expr) else node
+            if isinstance(node, kind) and isinstance(call, ast.Call):
+                name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+                yield file.relative_to(_PACKAGE).with_suffix("").as_posix(), name, call
+
+
+def _target(call: ast.Call, place: int | None) -> str:
+    given = [each.value for each in call.keywords if each.arg == "target"] if place is None else call.args[place:]
+    return ast.unparse(given[0])
+
+
+def test_every_thread_is_listed_with_what_its_owner_sees() -> None:
+    """Whoever starts another one decides it, and writes it here."""
+    found = {(module, _target(call, _STARTED[name])) for module, name, call in _calls(ast.Call) if name in _STARTED}
+    assert found == _BESIDE.keys()
+
+
+def test_every_result_of_a_pool_is_read() -> None:
+    """An exception is part of the result."""
+    dropped = {"submit", "map", "start", "run_in_executor", "to_thread"}
+    found = {(m, ast.unparse(call.args[0])) for m, name, call in _calls(ast.Expr) if name in dropped and call.args}
+    assert found == _UNREAD.keys()
