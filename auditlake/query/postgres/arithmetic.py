@@ -3,6 +3,8 @@
 Authority: postgresql.org/docs/current/functions-math.html, functions-datetime.html; src/backend/utils/adt/numeric.c
 """
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from auditlake.lake.duckdb_rows import unpushed
@@ -251,6 +253,33 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
     if not is_comparable(cell.type):
         raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
     return cell.sql
+
+
+def mixed_texts(keys: Sequence[Cell], node: exp.Expr) -> str:
+    """Return a condition on groups by these keys: equal numbers of it have different texts, such as 1.0 and 1.00.
+
+    The condition has an aggregate and a window; groups by texts are those of PostgreSQL unless it holds for one.
+    """
+    parts = [
+        f"coalesce(bool_or({key.sql} = 0 and signbit({key.sql})), false)"
+        for key in keys
+        if key.type.name in {"float4", "float8"}
+    ]
+    if any(key.type == NUMERIC for key in keys):
+        parts.append(f"count(*) over (partition by {', '.join(sort_key(key, node) for key in keys)}) > 1")
+    return " or ".join(parts) or "false"
+
+
+MIXED = "equal numbers with different texts\n"
+
+
+def unmixed(groups: str) -> str:
+    """Return a FROM clause of groups that fails if `mixed_texts`, their column `mixed`, holds for one.
+
+    A window over all of them computes the failure, so no condition of a query around it can leave a group out before.
+    """
+    failure = f"case when mixed then error({standard_literal(MIXED)}) else false end"
+    return f"(select *, bool_or({failure}) over () as failed from ({groups})) where not failed"
 
 
 def negated(cell: Cell, node: exp.Expr) -> Cell:

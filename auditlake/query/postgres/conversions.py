@@ -335,7 +335,8 @@ def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case fo
         shape = r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
         return _guarded(sql, shape, f"cast({sql} as timestamp)", to)
     if to.name in {"float4", "float8"}:
-        return _guarded(sql, r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", f"cast({sql} as {to.duckdb})", to)
+        shape = r"(?i) *([+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)|nan) *"
+        return _guarded(sql, shape, f"cast(trim({sql}, ' ') as {to.duckdb})", to)
     if to.name == "bool":
         words = ", ".join(map(standard_literal, _TRUE + _FALSE))
         trues = ", ".join(map(standard_literal, _TRUE))

@@ -35,6 +35,7 @@ from auditlake.query.embedded.engine import (
 )
 from auditlake.query.embedded.spark_types import arrow_of
 from auditlake.query.postgres import documents, formats, numbers, patterns
+from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
@@ -357,6 +358,9 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
 
 def _marked(text: str) -> BadUsage | NotAnswerable | None:
     """Return the error of a message that an expression of ours raised."""
+    if MIXED in text:
+        hint = "Cast them to a scale, numeric(12,2), or to text."
+        return NotAnswerable("numbers that are equal have different texts here, such as 1.0 and 1.00", hint)
     if _NOT_FINITE in text:
         return NotAnswerable("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out.")
     if column := _after(_INEXACT, text):

@@ -170,17 +170,15 @@ class Expressions:
         op = COMPARISONS[type(node)]
         if _is_quantified(node.expression):
             return self._quantified(op, self.cell(node.this), node.expression)
-        if isinstance(node.this, exp.Tuple):
-            return self._rows_compared(op, node)
+        if _row(node.this) is not None:
+            return self._rows_compared(op, node.this, node.expression, node)
         return compared(op, self.cell(node.this), self.cell(node.expression), node)
 
-    def _rows_compared(self, op: str, node: exp.Expr) -> Cell:
-        left, right = node.this, node.expression
-        if op not in {"=", "<>"} or not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
+    def _rows_compared(self, op: str, left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Cell:
+        one, other = _row(left), _row(right)
+        if one is None or other is None or len(one) != len(other) or not one:
             raise Refused(node, "a comparison of rows")
-        pairs = zip(left.expressions, right.expressions, strict=True)
-        parts = [compared(op, self.cell(one), self.cell(other), node).sql for one, other in pairs]
-        return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
+        return _fields_compared(op, [self.cell(each) for each in one], [self.cell(each) for each in other], node)
 
     def _quantified(self, op: str, left: Cell, node: exp.Expr) -> Cell:
         inner, is_any = _quantity(node), isinstance(node, exp.Any)
@@ -325,10 +323,13 @@ class Expressions:
 
     def _in(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "query")
-        if (query := node.args.get("query")) is not None:
+        query, row = node.args.get("query"), _row(node.this)
+        if query is not None and row is not None:
+            return self._row_in_query([self.cell(each) for each in row], query.unnest(), node)
+        if query is not None:
             return self._in_query(self.cell(node.this), query.unnest(), negated_=False, node=node)
-        if isinstance(node.this, exp.Tuple):
-            rows = [self._rows_compared("=", exp.EQ(this=node.this, expression=each)) for each in node.expressions]
+        if row is not None:
+            rows = [self._rows_compared("=", node.this, each, node) for each in node.expressions]
             return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
         left, cells = self.cell(node.this), [self.cell(each) for each in node.expressions]
         if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
@@ -348,6 +349,17 @@ class Expressions:
             raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
         value = f"(select {coerced(inner, kind, node).sql} from ({sql}))"
         return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated_ else ''}in {value})", BOOL)
+
+    def _row_in_query(self, row: Sequence[Cell], query: exp.Expr, node: exp.Expr) -> Cell:
+        sql, columns = self._scope.subquery(query)
+        if len(columns) != len(row):
+            raise Refused(node, "a subquery of another number of columns", wrong=True)
+        inner = [replace(each, sql=f"r.o{n}") for n, each in enumerate(columns)]
+        if any(each.type == UNKNOWN for each in inner):
+            raise Refused(node, "IN of a query of literals", "Cast them.")
+        same = _fields_compared("=", row, inner, node).sql
+        found, unknown = (f"exists(select 1 from ({sql}) r where {each})" for each in (same, f"{same} is null"))
+        return Cell(f"case when {found} then true when {unknown} then null else false end", BOOL)
 
     def _exists(self, node: exp.Expr) -> Cell:
         query = node.this
@@ -688,6 +700,26 @@ def _pattern(node: exp.Expr) -> str:
 
 _PARTS = "Translated are patterns without |, with one pair of parentheses at most, and nothing that repeats it."
 _PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."
+
+
+def _row(node: exp.Expr) -> Sequence[exp.Expr] | None:
+    """Return the fields of a row, None for another expression."""
+    is_row = isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name.lower() == "row")
+    return node.expressions if is_row else None
+
+
+def _fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Compare two rows: in an order, the first fields that are not equal decide."""
+    if "distinct" in op:
+        raise Refused(node, "a comparison of rows")
+    if op in {"=", "<>"}:
+        parts = [compared(op, *pair, node).sql for pair in zip(one, other, strict=True)]
+        return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
+    *before, last = zip(one, other, strict=True)
+    sql = compared(op, *last, node).sql
+    for pair in reversed(before):
+        sql = f"case when {compared('=', *pair, node).sql} then {sql} else {compared(op[0], *pair, node).sql} end"
+    return Cell(f"({sql})", BOOL)
 
 
 def _is_quantified(node: exp.Expr | None) -> bool:

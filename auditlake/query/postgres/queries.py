@@ -13,12 +13,13 @@ from datetime import datetime
 
 from sqlglot import exp
 
+from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
-from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, is_groupable
+from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, has_equal_texts, is_groupable
 from auditlake.query.room import limited, require_plannable
 
 Catalog = Callable[[exp.Table], Opened | None]
@@ -123,12 +124,15 @@ class _Names:
             kind = common(pair, node, construct(node))
             columns.append(Cell(f"o{n}", replace(kind, length=None) if kind.name != "bpchar" else kind, pair[0].name))
         every = bool(node.args.get("distinct")) is False
-        if not (every and isinstance(node, exp.Union)):
-            for each in columns:
-                if not is_groupable(each.type):
-                    raise Refused(node, f"{construct(node)} of {each.type.shown}")
         sides = [f"select {_as_types(side, columns, node)} from ({side.sql})" for side in (left, right)]
         word = construct(node).lower() + (" all" if every else "")
+        if not (every and isinstance(node, exp.Union)):
+            for each in columns:
+                if not is_groupable(each.type) and not (isinstance(node, exp.Union) and has_equal_texts(each.type)):
+                    raise Refused(node, f"{construct(node)} of {each.type.shown}")
+            if not all(is_groupable(each.type) for each in columns):
+                sql = _distinct(f"({sides[0]}) union all ({sides[1]})", columns, node)
+                return self.limited(Query(sql, tuple(columns)), node)
         return self.limited(Query(f"({sides[0]}) {word} ({sides[1]})", tuple(columns)), node)
 
     def limited(self, query: Query, node: exp.Expr) -> Query:
@@ -325,6 +329,14 @@ def _settled_literal(cell: Cell, n: int) -> Cell:
     return cell if cell.type == UNKNOWN and (cell.null or cell.literal is not None) else replace(cell, sql=f"o{n}")
 
 
+def _distinct(sql: str, columns: Sequence[Cell], node: exp.Expr) -> str:
+    """Return the rows of a query without their repetitions; it fails if equal numbers of it have different texts."""
+    keys = [replace(each, sql=f"o{n}", literal=None) for n, each in enumerate(columns)]
+    listed = ", ".join(each.sql for each in keys)
+    groups = f"select {listed}, {mixed_texts(keys, node)} as mixed from ({sql}) group by {listed}"
+    return f"select {listed} from {unmixed(groups)}"
+
+
 def _of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
     """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
     node = node.unnest()
@@ -398,6 +410,9 @@ class _Select:
         self._scope = Scope(names, outer)
         self._rows = Expressions(self._scope, aggregates=False)
         self._expressions = Expressions(self._scope)
+        self._keys_of_groups: list[Cell] = []
+        self._mixed: str | None = None
+        """The condition that equal keys of the groups have different texts; None if they cannot."""
 
     def translated(self) -> Query:
         node = self._node
@@ -426,7 +441,13 @@ class _Select:
         if on:
             shown += [f"{text} as d{n}" for n, text in enumerate(on)]
             self._check_distinct_on(on)
-        if not texts and not limit and not on:
+        if distinct and not on and not all(is_groupable(c.type) for c in columns if c.type != UNKNOWN):
+            inner = _distinct(f"select {', '.join(shown)}{rest}", result, node)
+            sorted_ = f" order by {', '.join(texts)}" if texts else ""
+            return Query(f"{inner}{sorted_}{limit}", result)
+        if self._mixed is not None:
+            shown.append(f"{self._mixed} as mixed")
+        elif not texts and not limit and not on:
             return Query(f"select {'distinct ' if distinct else ''}{', '.join(shown)}{rest}", result)
         inner = ", ".join([*shown, *keys])
         sorted_ = f" order by {', '.join(texts)}" if texts else ""
@@ -435,7 +456,9 @@ class _Select:
             one = f"select *, row_number() over (partition by {parts}{sorted_}) as first from (select {inner}{rest})"
             return Query(f"select {listed} from ({one}) where first = 1{sorted_}{limit}", result)
         word = "distinct " if distinct else ""
-        return Query(f"select {listed} from (select {word}{inner}{rest}){sorted_}{limit}", result)
+        rows = f"select {word}{inner}{rest}"
+        from_ = f"({rows})" if self._mixed is None else unmixed(rows)
+        return Query(f"select {listed} from {from_}{sorted_}{limit}", result)
 
     def _keys(self, columns: Sequence[Cell], *, distinct: bool) -> tuple[list[str], list[str]]:
         """Return the columns that only the order needs, and the order."""
@@ -502,6 +525,11 @@ class _Select:
         if clause.args.get("all") is not None:
             raise Refused(clause, "GROUP BY DISTINCT")
         items = [self._group_item(each, columns) for each in clause.expressions]
+        if self._keys_of_groups and not all(is_groupable(each.type) for each in self._keys_of_groups):
+            others = [self._node.args.get(each) for each in ("having", "distinct")]
+            if any(type(each) in {*_GROUPINGS, exp.Tuple} for each in clause.expressions) or any(others):
+                raise Refused(clause, "GROUP BY of such numbers beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
+            self._mixed = mixed_texts(self._keys_of_groups, clause)
         if any(type(each) in _GROUPINGS for each in clause.expressions) and any(
             "select " in _LITERALS.sub("", each) for each in items
         ):
@@ -545,8 +573,9 @@ class _Select:
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None
         cell = cell or self._rows.cell(node)
-        if not is_groupable(cell.type):
+        if not is_groupable(cell.type) and not has_equal_texts(cell.type):
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
+        self._keys_of_groups.append(cell)
         return cell.sql
 
     def _distinct(self, columns: Sequence[Cell]) -> tuple[bool, list[str]]:
@@ -562,7 +591,7 @@ class _Select:
                     raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
             return True, [cell.sql for cell in cells]
         for cell in columns:
-            if cell.type != UNKNOWN and not is_groupable(cell.type):
+            if cell.type != UNKNOWN and not is_groupable(cell.type) and not has_equal_texts(cell.type):
                 raise Refused(self._node, f"DISTINCT of {cell.type.shown}", _GROUP_HINT)
         return True, []
 

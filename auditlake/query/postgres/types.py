@@ -145,6 +145,11 @@ def is_groupable(of: Type) -> bool:
     return bool(of.labels) or (of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC)
 
 
+def has_equal_texts(of: Type) -> bool:
+    """Return whether equal values may have different texts, and a query can find those that have."""
+    return of == NUMERIC or of.name in {"float4", "float8"}
+
+
 def enum_type(recorded: Sequence[str] | None, entries: Mapping[str, str]) -> Type | None:
     """Return an enum as the lake recorded it (`pgoutput.table_shape.Shape`); None if the type of the column is none.
 

@@ -513,3 +513,44 @@ select name in (1, 2) from customers
 select 1 in ('1', '2'), 'a' in ('a', 'b'), null in ('a', 'b'), 'a' in (null, 'b')
 select placed in ('2026-02-01 11:37:00.25+00', now()), shipped in ('2026-01-01', date '2026-01-01', placed) from orders order by id
 select repeat('a', 300) like repeat('%_a', 12) || '%b', repeat('a', 300) like '%_a%_a%_a%_a%_a%_a%_a%_a%b', repeat('a', 300) ilike '%_A%_A%_A%_A%_A%_A%_A%_A%b'
+select total, count(*) from orders group by total
+select total, count(*) from orders group by total order by 1
+select total * 1.0 as x, sum(id) from orders group by 1 order by sum(id) desc limit 3
+select weight, count(*), min(id) from orders group by weight order by weight
+select distinct total from orders
+select distinct total, status from orders order by total, status limit 4
+select distinct weight from orders order by 1 desc
+select total from orders union select 1.50
+select total from orders union select 7.0 order by 1
+select weight from orders union select 2.5::float8 order by 1
+select 1.1 as two union select 2 order by 1
+select 1 as one union select 1.0::float8 order by 1
+select x::numeric, count(*) from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1
+select distinct x::numeric from (values ('1.0'), ('1.00'), ('2')) v(x)
+select distinct x::float8 from (values ('0'), ('-0')) v(x)
+select x::float8, count(*) from (values ('0'), ('-0')) v(x) group by x::float8
+select total, count(*) from orders group by total having count(*) > 2
+select total, status, count(*) from orders group by total, status order by 3 desc, 1, 2 limit 5
+select count(*) from orders group by total
+select distinct price / 3 from orders where id < 5 order by 1
+select total, count(*) from orders group by rollup(total)
+select count(*) from (select total from orders group by total) s
+select count(*) from (select distinct total from orders) s
+select count(*) from (select x::numeric from (values ('1.0'), ('1.00')) v(x) group by 1) s
+select count(*) from (select x::numeric from (values ('1.0'), ('1.00')) v(x) union select 3.0) s
+select total, row_number() over (order by total) from orders group by total
+select id from customers where (id, vip) in (select id, vip from customers)
+select id, (id, vip) in (select id, vip from customers where id > 3), (id, name) not in (select id + 1, name from customers where id < 4) from customers order by id
+select id from customers where (id, vip) < (5, true) order by id
+select id, (id, vip) >= (5, false), row(vip, id) <= row(true, 7), (vip, name, id) > (false, 'a', 3) from customers order by id
+select row(1, 2) = row(1, 2), (1, null) = (1, 2), (1, null) < (2, 1), (1, null) <= (1, 2), (2, null) <> (1, null)
+select id from orders o where (customer_id, qty) = any (select c.id, 2 from customers c)
+select (1, 2) in (select 1)
+select id from orders o where (o.qty, o.id) in (select x.qty, x.id from orders x where x.customer_id = o.customer_id) order by id
+select (1, 2) = (1, 2, 3)
+select * from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1
+select * from (select distinct x::numeric as x from (values ('1.0'), ('1.00'), ('2')) v(x)) s where x > 1.5
+select x from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1 limit 0
+select x::float4, count(*) from (values ('0'), ('0'), ('2'), ('NaN')) v(x) group by x::float4 order by 1
+select avg(n) from (select total, count(*) as n from orders group by total) s where total > 1
+select ' 1.5 '::text::float8, x::float8 from (values ('Infinity'), ('-inf'), ('+1e3'), ('nan')) v(x)
