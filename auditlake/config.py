@@ -279,17 +279,23 @@ class DigestSettings(BaseModel):
 
 
 class RetentionSettings(BaseModel):
-    """How long closed versions are kept after their end, by patterns of tables, and changes; by default for ever."""
+    """How long closed versions are kept after their end, by patterns of tables, and the log; by default for ever."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     versions: Annotated[Rules, PlainValidator(_retention_rules)] = ()
     changes: Annotated[Period, PlainValidator(_period)] = Period()
+    transactions: Annotated[Period, PlainValidator(_period)] = Period()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.kept.require_transactions()
+        return self
 
     @property
     def kept(self) -> Kept:
         """The periods."""
-        return Kept(self.versions, self.changes)
+        return Kept(self.versions, self.changes, self.transactions)
 
 
 def parse_address(value: object) -> tuple[str, int]:

@@ -123,16 +123,16 @@ def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
         show_holds(held, to)
 
 
-_OF_CHANGES = (("versions", "changes"), ("ended_before", "committed_before"))
-"""How `show_expiries` finds rows and time, which are called otherwise for changes."""
+_OF_LOG = (("versions", "rows"), ("ended_before", "committed_before"))
+"""How `show_expiries` finds rows and time, which are called otherwise for the log."""
 
 
 def show_expiries(expiries: Sequence[Mapping[str, Any]]) -> None:
-    """Print what would expire, in the form of `as_json` in `erasure.retention` and `erasure.expiring_changes`."""
+    """Print what would expire, in the form of `as_json` in `erasure.retention` and `erasure.expiring_log`."""
     table = plain_table("table", "rows", "bytes", "before", "whole months", "others", "new horizon", "kept by")
     for each in expiries:
         months = (_period(each[name]) for name in ("whole_months", "partial_months"))
-        rows, before = (each.get(own, each.get(other)) for own, other in _OF_CHANGES)
+        rows, before = (each.get(own, each.get(other)) for own, other in _OF_LOG)
         size, kept = (f"{rows:,}", f"{each['bytes']:,}"), each["held_by"] or each.get("needed") or "-"
         table.add_row(each["table"], *size, before, *months, each["new_horizon"], kept)
     show(table)

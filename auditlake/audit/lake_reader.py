@@ -15,6 +15,7 @@ from operator import attrgetter
 from auditlake.audit.columns_over_time import Later, TableShapes
 from auditlake.delta.sql import TableFiles, read_log_at, select
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -26,7 +27,7 @@ from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
-from auditlake.temporal.knowledge import expired_upto, not_followed, require_changes
+from auditlake.temporal.knowledge import not_followed, require_kept
 from auditlake.temporal.moments import (
     Known,
     begins_at,
@@ -176,9 +177,18 @@ class Reader:
         """
         if span.after >= self.expired:
             return span
-        require_changes(self.expired, Lsn(span.after + 1 if span.after else span.upto), asked)
+        require_kept("changes", self.expired, Lsn(span.after + 1 if span.after else span.upto), asked)
         say(f"the changes up to {self.expired} have expired: the answer starts there")
         return Span(self.expired, span.upto)
+
+    def with_transactions(self, span: Span) -> Span:
+        """Return the same for transactions."""
+        expired = self.known.expired_transactions
+        if span.after >= expired:
+            return span
+        require_kept("transactions", expired, Lsn(span.after + 1 if span.after else span.upto), "transactions")
+        say(f"the transactions up to {expired} have expired: the answer starts there")
+        return Span(expired, span.upto)
 
     @cached_property
     def transactions(self) -> TableFiles | None:

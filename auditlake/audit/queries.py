@@ -102,7 +102,7 @@ def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
 
     Raises BadUsage, NotAnswerable.
     """
-    span = reader.span(question.since, question.until)
+    span = reader.with_transactions(reader.span(question.since, question.until))
     return find(reader, span, question.wanted(reader, span), question.limit)
 
 

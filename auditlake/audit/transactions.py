@@ -36,11 +36,13 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
 from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.messages import say
 from auditlake.pgoutput.attribution import Context, ContextInForce, context_text, read_context
 from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.knowledge import require_changes, say_erased
+from auditlake.temporal.knowledge import require_kept, say_erased
+from auditlake.temporal.moments import snapshot_times
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when, to_time
 
@@ -284,6 +286,8 @@ def transactions_at(reader: Reader, lsns: Iterable[int]) -> dict[int, Transactio
     wanted = frozenset(lsns)
     if not wanted:
         return {}
+    if any(lsn <= reader.known.expired_transactions for lsn in wanted - snapshot_times(reader.known).keys()):
+        say(f"the transactions up to {reader.known.expired_transactions} have expired: who made them is not known")
     span = Span(Lsn(min(wanted) - 1), Lsn(max(wanted)))
     return {each.lsn: each for each in find(reader, span, TransactionFilters(lsns=wanted), None)}
 
@@ -504,11 +508,13 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
         lsns = [when.lsn]
     else:
         raise NotAnswerable(f"{name} is a moment, not a transaction", "auditlake log lists transactions.")
+    if lsns:
+        require_kept("transactions", reader.known.expired_transactions, lsns[-1], f"the transaction {name}")
     transactions = transactions_at(reader, lsns[-1:])
     if not transactions:
         raise NotAnswerable(
             f"no transaction {name} is known up to {reader.watermark}",
-            "It changed no published table, or it is older than the snapshot. auditlake log lists all that are known.",
+            "It changed no published table, is older than the snapshot, or has expired. auditlake log lists others.",
         )
     transaction = transactions[lsns[-1]]
     for table in reader.known.listed:
@@ -524,7 +530,7 @@ def contents(reader: Reader, transaction: Transaction) -> Iterator[ShownChange |
 
     Raises NotAnswerable if they have expired.
     """
-    require_changes(reader.expired, transaction.lsn, f"the changes of transaction {transaction.lsn}")
+    require_kept("changes", reader.expired, transaction.lsn, f"the changes of transaction {transaction.lsn}")
     return _contents(reader, transaction)
 
 

@@ -1,4 +1,4 @@
-"""Retention: remove versions of histories and rows of `changes` that are older than `[retention]` keeps them. No JVM.
+"""Retention: remove versions, changes and transactions that are older than `[retention]` keeps them. No JVM.
 
 A table's versions expire up to an LSN, the last one whose commit the lake knows to be older than the table's period.
 One commit removes all versions that ended up to there, and moves the horizon there: from then on no reader sees them,
@@ -13,13 +13,13 @@ as it is, so every state from the horizon on is complete.
 - A lake that was restored or copied may be the last that has what another one lost. It is recognized by its place, and
   nothing expires in it until that is confirmed.
 
-`changes` expire up to an LSN, too (`expiring_changes`), a horizon of all tables. `transactions` and the ledger are not
-touched: entries stay, and `verify --digest` counts the rows of copies, and the changes, that have expired.
+Rows of `changes` and `transactions` expire up to an LSN, too, a horizon of all tables (`expiring_log`). The ledger is
+not touched: entries stay, and `verify --digest` counts what has expired.
 
 Order of effects, under the lock of `Stage.ERASE`: the record of the run (`lake.expiries`); then for each table deletion
-vectors and the commit; then new files of `changes` and its commit, beside capture (`delta.expired_rows`). A run that is
-killed before it leaves an orphan, which `maintain` deletes. If another process commits first, the table is planned
-again.
+vectors and the commit; then new files of `changes` and their commit, beside capture (`delta.expired_rows`); then the
+same of `transactions`. A run that is killed before it leaves an orphan, which `maintain` deletes. If another process
+commits first, the table is planned again.
 """
 
 import json
@@ -36,10 +36,10 @@ from pyroaring import BitMap64
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
-from auditlake.erasure.expiring_changes import ExpiringChanges, find_expiring
+from auditlake.erasure.expiring_log import ExpiringRows, find_expiring
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
-from auditlake.lake.expiries import CHANGES_NAME, ExpiredTable, ExpiryRun, record_run
+from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
@@ -120,8 +120,8 @@ class Expiry:
         }
 
 
-def find_expiries(lake: Lake, kept: Kept) -> Iterator[Expiry | ExpiringChanges]:
-    """Yield what of each table would expire now, in name order, then of `changes`; nothing is written.
+def find_expiries(lake: Lake, kept: Kept) -> Iterator[Expiry | ExpiringRows]:
+    """Yield what of each table would expire now, in name order, then of the log; nothing is written.
 
     Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
     """
@@ -131,8 +131,7 @@ def find_expiries(lake: Lake, kept: Kept) -> Iterator[Expiry | ExpiringChanges]:
     for table in known.listed:
         if (found := _find(known, table, kept.versions, holds)) is not None:
             yield found
-    if (changes := find_expiring(known, kept.changes, holds)) is not None:
-        yield changes
+    yield from find_expiring(known, kept, holds)
 
 
 def expire(lake: Lake, kept: Kept, command: str, report: Callable[[str], None]) -> None:
@@ -196,8 +195,7 @@ class _Run:
     def expire(self) -> None:
         """Record what has expired, then remove it, table by table."""
         found = [each for table in self.known.listed if (each := self._find(table)) and not self._is_held(each)]
-        changes = find_expiring(self.known, self.kept.changes, self.holds)
-        expiring = [] if changes is None or self._is_kept(changes) else [changes]
+        expiring = [each for each in find_expiring(self.known, self.kept, self.holds) if not self._is_kept(each)]
         if not found and not expiring:
             return
         tables = [ExpiredTable(*each.table.name, each.upto, each.rows) for each in found]
@@ -206,21 +204,18 @@ class _Run:
         reach(After.EXPIRY_RECORDED)
         for each in found:
             self._remove(each)
-        for each_of_changes in expiring:
-            self._remove_changes(each_of_changes)
+        for rows in expiring:
+            line = rows.line()
+            rows.remove()
+            self.report(Notice(Event.LOG_EXPIRED, f"{line} expired"))
 
-    def _remove_changes(self, found: ExpiringChanges) -> None:
-        line = found.line()
-        found.remove()
-        self.report(Notice(Event.CHANGES_EXPIRED, f"{line} expired"))
-
-    def _is_kept(self, found: ExpiringChanges) -> bool:
-        """Return whether no change expires, and report what keeps those that are old enough."""
+    def _is_kept(self, found: ExpiringRows) -> bool:
+        """Return whether no row expires, and report what keeps those that are old enough."""
         if self._is_held(found):
             return True
         if found.needed is not None:
-            kept = f"{CHANGES_NAME}: changes after {found.needed.after} are kept longer: {found.needed.why}"
-            self.report(Notice(Event.CHANGES_KEPT, kept))
+            kept = f"{found.name}: rows after {found.needed.after} are kept longer: {found.needed.why}"
+            self.report(Notice(Event.LOG_KEPT, kept))
         return not found.found.rows
 
     def _find(self, table: HistoryTable) -> Expiry | None:
@@ -240,7 +235,7 @@ class _Run:
             # Not further than what is on record, although apply may have moved the position meanwhile.
             found = self._find(replace(table, names=first.table.names, position=first.upto))
 
-    def _is_held(self, found: Expiry | ExpiringChanges) -> bool:
+    def _is_held(self, found: Expiry | ExpiringRows) -> bool:
         if found.held is None:
             return False
         why = f"held by {found.held.name}: {found.held.reason}"

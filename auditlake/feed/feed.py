@@ -47,7 +47,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
 from auditlake.store.place import Place, by_requests
-from auditlake.temporal.knowledge import Segment, lacks_changes, recorded, require_changes
+from auditlake.temporal.knowledge import Segment, lacks_changes, recorded, require_kept
 
 _POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
 _MOST_CHANGES = 10_000
@@ -224,7 +224,7 @@ class Feed(Iterator[ChangedTransaction]):
     def _require_changes(self) -> None:
         """Require the changes after what was planned, which a slow feed may have had no time to read."""
         after = self._planned_to
-        require_changes(self._changes.expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
+        require_kept("changes", self._changes.expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
 
     def _limit(self) -> Lsn:
         return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)

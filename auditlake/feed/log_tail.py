@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from auditlake.delta.log_reader import Add, entry, file_path
 from auditlake.delta.row_groups import read_footer
 from auditlake.delta.sql import read_newest
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.layout import EXPIRED_APP
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
-from auditlake.temporal.knowledge import expired_upto
 
 _LISTED_AGAIN_S = 30.0
 _ANY = (0, 2**63 - 1)

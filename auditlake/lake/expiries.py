@@ -1,4 +1,4 @@
-"""Records of retention: up to where versions of tables and rows of `changes` were removed, how many, and when.
+"""Records of retention: up to where versions, changes and transactions were removed, how many, and when.
 
     expiries/000000.json  {"time_us": …, "tables": [{"schema": …, "table": …, "horizon": …, "versions": …}, …]}
 
@@ -11,16 +11,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from auditlake.delta.sql import TableFiles
 from auditlake.errors import LakeUnusable
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lake.records import numbered_records, write_numbered
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import read_each
 from auditlake.store.place import Place
 
-CHANGES_NAME = TableName("auditlake", "changes")
-"""Stands for `changes` in a record, with rows instead of versions; so it is called in SQL."""
+CHANGES_NAME, TRANSACTIONS_NAME = TableName("auditlake", "changes"), TableName("auditlake", "transactions")
+"""Stand for these tables in a record, with rows instead of versions; so they are called in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class ExpiryRun:
 
     time_us: int
     tables: tuple[ExpiredTable, ...]
+
+
+def expired_upto(log: TableFiles | None) -> Lsn:
+    """Return the LSN up to which rows of `changes` or `transactions` have expired; 0 if none has."""
+    return Lsn(0 if log is None else log.transactions.get(EXPIRED_APP, 0))
 
 
 def record_run(lake: Lake, run: ExpiryRun) -> None:

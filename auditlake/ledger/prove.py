@@ -43,7 +43,7 @@ from auditlake.ledger.merkle import inclusion_path, leaf_hash
 from auditlake.ledger.signed_note import read_checkpoint
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.temporal.knowledge import require_changes
+from auditlake.temporal.knowledge import require_kept
 
 FORMAT = "auditlake proof 1"
 _MOST = 10_000
@@ -75,7 +75,7 @@ def proofs_of(lake: Lake, target: ProofTarget, note: str | None) -> dict[str, ob
 
 def _of_transaction(reader: Reader, name: str) -> Iterator[Entry]:
     transaction, _ = find_transaction(reader, name)
-    require_changes(reader.expired, transaction.lsn, f"a proof of transaction {transaction.lsn}")
+    require_kept("changes", reader.expired, transaction.lsn, f"a proof of transaction {transaction.lsn}")
     condition = f"lsn = {transaction.lsn:d}"
     yield from _rows(reader, TRANSACTIONS.kind, condition)
     yield from _rows(reader, CHANGES.kind, f"{condition} order by ordinal limit {_MOST + 1}")

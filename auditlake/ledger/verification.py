@@ -31,7 +31,7 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
-from auditlake.lake.expiries import CHANGES_NAME, expired_of, read_runs
+from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, expired_of, expired_upto, read_runs
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -62,7 +62,6 @@ from auditlake.ledger.signed_note import Checkpoint
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
-from auditlake.temporal.knowledge import expired_upto
 
 _AT_ONCE = 1_000_000
 """Entries that are compared by one statement."""
@@ -330,14 +329,15 @@ class _Rows:
                 yield Mismatch("unreadable file", place.name, detail=type(exc).__name__)
 
     def _expired(self) -> Iterator[Mismatch]:
-        """Yield the horizon of `changes` if no run of retention has moved it where it is; count what has expired."""
-        table = None if CHANGES_NAME.table in self._damaged else read_newest(self._lake.changes)
-        if not (horizon := expired_upto(table)):
-            return
-        if horizon not in expired_of(self._runs, CHANGES_NAME):
-            yield Mismatch("moved horizon", CHANGES_NAME.table, horizon, detail="no record of retention has it")
-        gone = len(read_entries(self._lake, f"kind = '{Kind.CHANGE}' and lsn <= {horizon:d}", ("number",)))
-        self.notes.append(f"{gone:,} changes up to {horizon} have expired")
+        """Yield each horizon of the log that no run of retention has moved where it is; count what has expired."""
+        for name, kind in ((TRANSACTIONS_NAME, Kind.TRANSACTION), (CHANGES_NAME, Kind.CHANGE)):
+            table = None if name.table in self._damaged else read_newest(self._lake.root / name.table)
+            if not (horizon := expired_upto(table)):
+                continue
+            if horizon not in expired_of(self._runs, name):
+                yield Mismatch("moved horizon", name.table, horizon, detail="no record of retention has it")
+            gone = len(read_entries(self._lake, f"kind = '{kind}' and lsn <= {horizon:d}", ("number",)))
+            self.notes.append(f"{gone:,} {name.table} up to {horizon} have expired")
 
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files

@@ -32,7 +32,7 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
-from auditlake.temporal.moments import Known, read_known, resolve, snapshot_times
+from auditlake.temporal.moments import Known, first_left, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
 from auditlake.values.padding import has_padded_elements, is_padded
 
@@ -284,13 +284,14 @@ _PARAMETER = "_at_time"
 class Clock:
     """Source of the moments of a lake: path of `transactions`, watermark, currency, and snapshots.
 
-    Times are microseconds since 1970; `snapshots` are pairs of time and LSN.
+    Times are microseconds since 1970; `snapshots` are pairs of time and LSN. Before `since_us`, commits have expired.
     """
 
     transactions: Place
     watermark: Lsn
     current_us: int
     snapshots: Sequence[tuple[int, Lsn]]
+    since_us: int | None = None
 
 
 def lsn_at(name: str, clock: Clock) -> Sequence[str]:
@@ -308,7 +309,8 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     early = functions.fail.format(engine.literal("this lake begins later"))
     late = functions.fail.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
     # One case expression: with two, the engine would scan the transactions twice.
-    expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
+    expired = "" if clock.since_us is None else f"when {micros} < {clock.since_us} then {early} "
+    expression = f"case when {micros} > {clock.current_us} then {late}\n {expired}else coalesce({found}, {early}) end"
     parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
     return (
         f"create schema if not exists {engine.name(LSN_AT[0])}",
@@ -370,8 +372,9 @@ def merged_at(known: Known, when: When) -> Lsn:
 def clock(known: Known) -> Clock:
     """Return what a lake knows of times."""
     snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
-    positions = known.positions
-    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots)
+    positions, first = known.positions, first_left(known)
+    since_us = None if first is None else first[1]
+    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots, since_us)
 
 
 @dataclass(frozen=True, slots=True)

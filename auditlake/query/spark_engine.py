@@ -211,7 +211,7 @@ def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> Da
     delta = open_delta(path)
     if delta is None:
         raise LakeUnusable(f"{path} is missing", "Run auditlake follow: capture creates it when it starts.")
-    check_log(name, Lsn(delta.transaction_version(EXPIRED_APP) or 0), lsn)
+    check_log(known.lake, name, Lsn(delta.transaction_version(EXPIRED_APP) or 0), lsn)
     rows = spark.read.format("delta").load(str(path))
     if name.table in ("changes", "transactions"):
         return rows.where(F.col("lsn") <= int(known.changes_up_to(lsn)))

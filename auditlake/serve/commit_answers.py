@@ -97,7 +97,7 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
     upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
-    after = Lsn(0) if asked.since is None else reader.span(asked.since, None).after
+    after = Lsn(0) if asked.since is None else reader.with_transactions(reader.span(asked.since, None)).after
     span = Span(after, upto)
     found = list(islice(_backwards(reader, span, _wanted(reader, span, asked), asked.limit + 1), asked.limit + 1))
     room = Room()

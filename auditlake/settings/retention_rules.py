@@ -1,10 +1,11 @@
-"""Periods of retention: how long closed versions are kept after their end, and changes after their commit.
+"""Periods of retention: how long closed versions are kept after their end, and what the log has after its commit.
 
     90 days   12 weeks   18 months   7 years   forever
 
 Months and years are those of the calendar in UTC: one month before 31 March is the last day of February. Pure.
 """
 
+import math
 import re
 from calendar import monthrange
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ FOREVER = "forever"
 _PERIOD = re.compile(r"([1-9][0-9]{0,4}) +(day|week|month|year)s?")
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12}
+_DAYS_OF_MONTH = 365.2425 / 12
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,6 +25,11 @@ class Period:
 
     days: int = 0
     months: int = 0
+
+    @property
+    def about_days(self) -> float:
+        """Return the length in days of 24 hours, with months of an average length."""
+        return self.days + self.months * _DAYS_OF_MONTH if self.days or self.months else math.inf
 
     def before(self, time_us: int) -> int | None:
         """Return the time that is earlier by the period, in microseconds since 1970; None if there is none."""
@@ -61,12 +68,27 @@ Rules = tuple[tuple[str, Period], ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How long the versions of tables are kept, and the rows of `changes`."""
+    """How long the versions of tables are kept, and the rows of `changes` and `transactions`.
+
+    Transactions are kept at least as long as changes, which are shown with them, and as versions, whose ends they date.
+    """
 
     versions: Rules = ()
     changes: Period = Period()
+    transactions: Period = Period()
+
+    def require_transactions(self) -> None:
+        """Require that they are.
+
+        Raises ValueError.
+        """
+        needing = [("changes", self.changes), *((f"versions {name!r}", period) for name, period in self.versions)]
+        for name, period in needing:
+            is_needed = period != Period() or name == "changes"
+            if is_needed and self.transactions.about_days < period.about_days:
+                raise ValueError(f"has transactions for less long than {name}, which need them")
 
     @property
     def is_everything(self) -> bool:
         """Return whether nothing expires."""
-        return not self.versions and self.changes == Period()
+        return not self.versions and self.changes == self.transactions == Period()

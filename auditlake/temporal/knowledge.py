@@ -9,20 +9,20 @@
 Every other state is known. A `Timeline` has the segments in this order: where several overlap, the first one is the
 reason of a refusal. A moment between two commits may be in a segment by its time, although its LSN is not.
 
-What a question needs of `changes` is known after the LSN up to which they have expired (`expired_upto`), a horizon of
-all tables: `require_changes` refuses the rest. No state depends on it.
+What a question needs of `changes` and `transactions` is known after the LSNs up to which they have expired
+(`lake.expiries`), a horizon of all tables for each: `require_kept` refuses the rest. No state depends on them, but
+times are known by transactions alone (`temporal.moments`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from auditlake.delta.sql import TableFiles
 from auditlake.errors import AuditlakeError, NotAnswerable
 from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import EXPIRED_APP, Lake
+from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, State
 from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
@@ -257,31 +257,32 @@ def lacks_changes(segment: Segment) -> NotAnswerable:
     return NotAnswerable(f"the changes of {what} {where} are missing: {segment.reason}", hint)
 
 
-def expired_upto(log: TableFiles | None) -> Lsn:
-    """Return the LSN up to which rows of `changes` have expired; 0 if none has."""
-    return Lsn(0 if log is None else log.transactions.get(EXPIRED_APP, 0))
-
-
-def require_changes(expired: Lsn, first: Lsn, asked: str) -> None:
-    """Require the changes from `first` on, of which those up to `expired` are gone.
+def require_kept(rows: str, expired: Lsn, first: Lsn, asked: str) -> None:
+    """Require the changes or transactions, whose name is `rows`, from `first` on: those up to `expired` are gone.
 
     Raises NotAnswerable.
     """
     if first <= expired:
         raise NotAnswerable(
-            f"asked for {asked}, the changes up to {expired} have expired: [retention] does not keep them longer",
-            f"Ask from {Lsn(expired + 1)} on; of earlier changes, auditlake log shows who made them when.",
+            f"asked for {asked}, the {rows} up to {expired} have expired: [retention] does not keep them longer",
+            f"Ask from {Lsn(expired + 1)} on.",
         )
 
 
-def check_log(name: TableName, expired: Lsn, lsn: Lsn) -> None:
-    """Report that a statement as of `lsn` lacks the rows of `changes` up to `expired`.
+def check_log(lake: Lake, name: TableName, expired: Lsn, lsn: Lsn) -> None:
+    """Report that a statement as of `lsn` lacks the rows of `changes` or `transactions` up to `expired`, once.
 
     Raises NotAnswerable if that is all of them.
     """
     if expired:
-        require_changes(expired, lsn, f"{name} as of {lsn}")
-        say(f"the rows of {name} up to {expired} have expired")
+        require_kept(name.table, expired, lsn, f"{name} as of {lsn}")
+    if expired and (lake.root, name, expired) not in _said_expired:
+        _said_expired.add((lake.root, name, expired))
+        say(f"the {name.table} up to {expired} have expired: {name} has the later ones")
+
+
+_said_expired: set[tuple[Place, TableName, Lsn]] = set()
+"""The horizons that were reported."""
 
 
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:

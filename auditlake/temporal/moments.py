@@ -18,6 +18,7 @@ from typing import assert_never
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.belonging import require_together
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.histories import ALL, Asked, read_histories
 from auditlake.lake.history import HistoryTable
@@ -78,6 +79,11 @@ class Known:
     def listed(self) -> Collection[HistoryTable]:
         """The tables, for what depends on their names and LSNs alone."""
         return (self.tables if self.as_read is None else self.as_read).values()
+
+    @property
+    def expired_transactions(self) -> Lsn:
+        """The LSN up to which transactions have expired; 0 if none has."""
+        return expired_upto(self.open_transactions())
 
     @property
     def last_lsn(self) -> Lsn:
@@ -372,7 +378,7 @@ def resolve(known: Known, when: When) -> Lsn:
 def just_before(known: Known, when: When) -> Lsn:
     """Return the last commit LSN before `when`, which has been resolved; 0 if the lake begins with it."""
     if isinstance(when, AtTime):  # commit times are whole microseconds
-        return last_up_to(known, when.time_us - 1) or Lsn(0)
+        return max(last_up_to(known, when.time_us - 1) or Lsn(0), known.expired_transactions)
     lsn = resolve(known, when)
     return lsn if isinstance(when, AtNow) else Lsn(lsn - 1)  # now is later than the last commit
 
@@ -382,13 +388,40 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
     if when.time_us > current_us:
         reach = f"knows every commit up to {format_us(current_us)}" if current_us else "has captured nothing yet"
         raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known.lake))
+    _check_expired(known, when)
     _check_clock(known, when)
     lsn = last_up_to(known, when.time_us)
+    if lsn is None and known.expired_transactions:  # the first one that is left is not shown here
+        return known.expired_transactions
     if lsn is None:
         begin_us = begins_at(known)
         begins = format_us(begin_us) if begin_us is not None else "its first transaction"
         raise NotAnswerable(f"asked for {when}, this lake begins at {begins}", "Ask for a later moment.")
     return lsn
+
+
+def _check_expired(known: Known, when: AtTime) -> None:
+    """Check that a moment is not before the first transaction that has not expired: only transactions have times.
+
+    Raises NotAnswerable.
+    """
+    first = first_left(known)
+    if first is not None and when.time_us < first[1]:
+        raise NotAnswerable(
+            f"asked for {when}, the transactions up to {known.expired_transactions} have expired: [retention] does not "
+            "keep them longer, and earlier times are not known without them",
+            f"Ask for {format_us(first[1])} or later, or for an LSN.",
+        )
+
+
+def first_left(known: Known) -> tuple[Lsn, int] | None:
+    """Return LSN and time of the first transaction if earlier ones have expired; None if none has."""
+    transactions = known.open_transactions()
+    if transactions is None or not known.expired_transactions:
+        return None
+    sql = "select min(lsn) as lsn, epoch_us(min(time_mono)) as time_us from t"
+    (row,) = select(sql, t=transactions).to_pylist()
+    return Lsn(row["lsn"]), row["time_us"]
 
 
 def _check_clock(known: Known, when: AtTime) -> None:
@@ -442,7 +475,7 @@ def _at_xid(known: Known, when: AtXid) -> Lsn:
     if lsn is None:
         raise NotAnswerable(
             f"asked for {when}, no transaction with this xid is known up to {known.positions.watermark}",
-            "It may have changed none of these tables, or lie before the snapshot; "
+            "It may have changed none of these tables, lie before the snapshot, or have expired; "
             "auditlake.transactions lists the ones that are known.",
         )
     return lsn

@@ -28,6 +28,7 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import FileProblem, check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.belonging import require_together
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable, open_history
@@ -43,7 +44,6 @@ from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
-from auditlake.temporal.knowledge import expired_upto
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records

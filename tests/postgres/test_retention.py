@@ -9,12 +9,12 @@ import pytest
 import auditlake
 from auditlake.delta.sql import read_newest, select
 from auditlake.erasure.retention import expire
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import TableName
 from auditlake.settings.retention_rules import Kept
-from auditlake.temporal.knowledge import expired_upto
 from tests import command
 from tests.capture_lake import make_lake
 from tests.expiry import AT_ONCE

@@ -29,6 +29,7 @@ from auditlake.delta.row_groups import all_row_groups
 from auditlake.delta.sql import TableFiles, read_newest
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
+from auditlake.lake.expiries import expired_upto
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
@@ -43,7 +44,7 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
-from auditlake.temporal.knowledge import check_log, expired_upto
+from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.padding import has_padded_elements
@@ -201,7 +202,7 @@ def log_table(known: Known, name: TableName, lsn: Lsn, documents: str | None = N
     found = read_newest(path)
     if found is None:
         raise NotEmbedded(f"the table {name}")
-    check_log(name, expired_upto(found), lsn)
+    check_log(known.lake, name, expired_upto(found), lsn)
     kinds = {column: _spark_type(kind) or documents for column, kind in found.types.items()}
     fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
     if len(fields) < len(kinds):

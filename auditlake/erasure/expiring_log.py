@@ -1,6 +1,6 @@
-"""Rows of `changes` that expire: which they are, and what still needs them. No JVM.
+"""Rows of `changes` and `transactions` that expire: which they are, and what still needs them. No JVM.
 
-They expire up to an LSN, the last one whose commit the lake knows to be older than `retention.changes`, or less far:
+Changes expire up to an LSN, the last one whose commit the lake knows to be older than `retention.changes`, or less far:
 
 I1  No change of a table after its position goes: it is not folded yet, and the state of the table is made from it. A
     position never moves back, and whatever moves it (apply, or a new snapshot of the table) needs no change before it.
@@ -9,6 +9,12 @@ I2  While a table is copied, nothing goes: which changes follow its snapshot is 
 I3  In a lake with a ledger, nothing goes that is not sealed. The leaves of what goes stay.
 I4  Nothing goes while an erasure is unfinished, which looks in the changes of the row for values to erase, or while a
     legal hold covers a table of the lake: a file has the changes of all tables.
+
+Transactions expire as far as `retention.transactions` says, but:
+
+I5  No transaction goes before its changes, which are shown with it, so I1 to I4 hold for transactions, too.
+I6  The last one that is older than all periods stays. A time means the last commit up to it, and only transactions have
+    times; so every time within a period is known, and there is always a commit for the next one to be later than.
 
 All changes of a commit expire together. Histories, `relations`, `added` and `gaps` do not depend on them.
 """
@@ -19,15 +25,15 @@ from datetime import UTC, datetime
 
 from auditlake.apply.tails import ChangesVersion, find_tails
 from auditlake.delta.expired_rows import ExpiredRows, find_expired, remove_rows
-from auditlake.delta.sql import read_newest, select
+from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.lake.erasures import unfinished
-from auditlake.lake.expiries import CHANGES_NAME, ExpiredTable
+from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, ExpiredTable, expired_upto
 from auditlake.lake.holds import HoldEvent
 from auditlake.lake.layout import EXPIRED_APP
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
-from auditlake.settings.retention_rules import Period
-from auditlake.temporal.knowledge import expired_upto
+from auditlake.relation import TableName
+from auditlake.settings.retention_rules import Kept
 from auditlake.temporal.moments import Known, last_up_to
 from auditlake.temporal.when import format_us
 
@@ -36,21 +42,22 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Why changes after an LSN must stay."""
+    """Why rows after an LSN must stay."""
 
     after: Lsn
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiringChanges:
-    """The changes that expire: those up to `upto`, the new horizon; the present one is `horizon`.
+class ExpiringRows:
+    """The rows of a table that expire: those up to `upto`, the new horizon; the present one is `horizon`.
 
     They were committed before `before_us`; there may be none. `needed` is what keeps later ones that are as old, `held`
     the hold that keeps all.
     """
 
     known: Known
+    name: TableName
     found: ExpiredRows
     horizon: Lsn
     upto: Lsn
@@ -61,7 +68,7 @@ class ExpiringChanges:
     @property
     def record(self) -> ExpiredTable:
         """Return the record of their removal."""
-        return ExpiredTable(*CHANGES_NAME, self.upto, self.found.rows)
+        return ExpiredTable(*self.name, self.upto, self.found.rows)
 
     def months(self) -> tuple[list[str], list[str]]:
         """Return the months of the commits: those of which every commit is among them, and the others."""
@@ -76,18 +83,18 @@ class ExpiringChanges:
         """Return the expiry in words."""
         whole, partly = self.months()
         months = ", ".join([*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)])
-        since = f"{CHANGES_NAME}: {self.found.rows:,} changes up to {self.upto}"
+        since = f"{self.name}: {self.found.rows:,} {self.name.table} up to {self.upto}"
         return f"{since}, before {format_us(self.before_us)} ({months}; {self.found.freed_bytes:,} bytes)"
 
     def as_json(self) -> dict[str, object]:
         """Return the expiry as plain values."""
         whole, partly = self.months()
         return {
-            "table": str(CHANGES_NAME),
+            "table": str(self.name),
             "horizon": str(self.horizon),
             "new_horizon": str(self.upto),
             "committed_before": format_us(self.before_us),
-            "changes": self.found.rows,
+            "rows": self.found.rows,
             "bytes": self.found.freed_bytes,
             "whole_months": whole,
             "partial_months": partly,
@@ -96,27 +103,57 @@ class ExpiringChanges:
         }
 
     def remove(self) -> None:
-        """Remove them, and move the horizon; `changes` may have got other files meanwhile."""
+        """Remove them, and move the horizon; the table may have got other files meanwhile."""
         remove_rows(self.found.table.place, "lsn", self.upto, EXPIRED_APP)
 
 
-def find_expiring(known: Known, period: Period, holds: Sequence[HoldEvent]) -> ExpiringChanges | None:
-    """Find the changes that have expired, or that only a need keeps; None if there are none."""
-    before_us = period.before(known.positions.current_us)
-    last = None if before_us is None else last_up_to(known, before_us)
-    changes = read_newest(known.lake.changes)
-    if before_us is None or last is None or changes is None:
-        return None
-    horizon, last = expired_upto(changes), Lsn(min(last, known.positions.watermark))
-    needed = min(_needed(known, last), key=lambda each: each.after, default=None)
-    upto = last if needed is None else min(last, needed.after)
+def find_expiring(known: Known, kept: Kept, holds: Sequence[HoldEvent]) -> list[ExpiringRows]:
+    """Find the changes, then the transactions, that have expired, or that only a need keeps."""
+    changes, transactions = read_newest(known.lake.changes), known.open_transactions()
+    if changes is None or transactions is None:
+        return []
     held = next((hold for hold in holds for table in known.listed if hold.covers(table)), None)
-    found, old = find_expired(changes, "lsn", upto), find_expired(changes, "lsn", last).rows
-    if not old:
+    of_changes = _find_changes(known, changes, kept, held)
+    gone = expired_upto(changes) if of_changes is None else of_changes.upto
+    needed = Needed(gone, "their changes are kept")
+    now_us = known.positions.current_us
+    own_us = kept.transactions.before(now_us)
+    others_us = (period.before(now_us) for period in (kept.changes, *(period for _, period in kept.versions)))
+    before_us = None if own_us is None else min([own_us, *(us for us in others_us if us is not None)])
+    last = None if before_us is None else last_up_to(known, before_us)
+    found = [] if of_changes is None else [of_changes]
+    if before_us is not None and last is not None:
+        old = Lsn(min(last, known.positions.watermark) - 1)
+        found += _found(known, TRANSACTIONS_NAME, transactions, (before_us, old), needed, held)
+    return found
+
+
+def _find_changes(known: Known, changes: TableFiles, kept: Kept, held: HoldEvent | None) -> ExpiringRows | None:
+    before_us = kept.changes.before(known.positions.current_us)
+    last = None if before_us is None else last_up_to(known, before_us)
+    if before_us is None or last is None:
         return None
-    return ExpiringChanges(
-        known, found, horizon, max(horizon, upto), before_us, needed if found.rows < old else None, held
-    )
+    old = Lsn(min(last, known.positions.watermark))
+    needed = min(_needed(known, old), key=lambda each: each.after, default=None)
+    return next(iter(_found(known, CHANGES_NAME, changes, (before_us, old), needed, held)), None)
+
+
+def _found(  # noqa: PLR0913, PLR0917 - what decides which rows expire
+    known: Known,
+    name: TableName,
+    table: TableFiles,
+    old: tuple[int, Lsn],
+    needed: Needed | None,
+    held: HoldEvent | None,
+) -> list[ExpiringRows]:
+    """Return the rows that are `old`, by time and LSN; nothing if there are none."""
+    before_us, last = old
+    upto = last if needed is None else min(last, needed.after)
+    found, rows = find_expired(table, "lsn", upto), find_expired(table, "lsn", last).rows
+    if not rows:
+        return []
+    horizon, needed = expired_upto(table), needed if found.rows < rows else None
+    return [ExpiringRows(known, name, found, horizon, max(horizon, upto), before_us, needed, held)]
 
 
 def _needed(known: Known, last: Lsn) -> Iterator[Needed]:

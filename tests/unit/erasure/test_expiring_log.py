@@ -5,6 +5,7 @@ Commits of the small lake: 0x150 (T0 + 6 s), 0x200, 0x250 (10 s), 0x300 (30 s). 
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,26 @@ import pyarrow.compute as pc
 import pytest
 
 import auditlake
+from auditlake.audit.lake_reader import Reader
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.delta import erasing, expired_rows
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.sql import read_newest, select
 from auditlake.engine import Engine
-from auditlake.erasure import expiring_changes, retention
+from auditlake.erasure import expiring_log, retention
 from auditlake.errors import NotAnswerable
 from auditlake.failpoints import After
 from auditlake.follow import Applier
-from auditlake.lake.expiries import CHANGES_NAME, read_runs
+from auditlake.lake.expiries import CHANGES_NAME, expired_upto, read_runs
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import TableName
+from auditlake.serve.timeline import CommitIndex
 from auditlake.settings.retention_rules import Kept, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import remove_files
-from auditlake.temporal.knowledge import expired_upto
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
 from tests.s3_server import on_disk
@@ -136,7 +138,7 @@ def test_expired_changes_leave_every_answer_and_states_stay(lake: Lake, tmp_path
     assert "the answer starts there" in answered.stderr
     asked = _asked(lake, "sql", "--format", "csv", "select distinct lsn from auditlake.changes order by 1")
     assert asked.stdout.splitlines() == ["lsn", "512", "592", "768"]
-    assert "the rows of auditlake.changes up to 0/180 have expired" in asked.stderr
+    assert "the changes up to 0/180 have expired" in asked.stderr
 
 
 def test_a_cursor_behind_the_horizon_is_refused(lake: Lake) -> None:
@@ -159,9 +161,9 @@ def test_no_change_that_is_not_applied_expires(lake: Lake, tmp_path: Path) -> No
     states = _states(lake)
     _pass(lake, 31)
     shown = json.loads(_maintain(lake, tmp_path, "--dry-run", "--json").stdout)
-    assert (shown["changes"], shown["new_horizon"]) == (1, "0/180")
+    assert (shown["rows"], shown["new_horizon"]) == (1, "0/180")
     assert shown["needed"] == "those of public.customers are not applied past its position"
-    assert any("changes after 0/180 are kept longer: those of public.customers" in line for line in _expire(lake))
+    assert any("rows after 0/180 are kept longer: those of public.customers" in line for line in _expire(lake))
     assert (_lsns(lake), _states(lake)) == (_ALL[1:], states)
     _apply(lake)
     _expire(lake)
@@ -185,7 +187,7 @@ def test_a_dry_run_shows_and_changes_nothing(lake: Lake, tmp_path: Path) -> None
         "horizon": "0/0",
         "new_horizon": "0/180",
         "committed_before": "2026-11-21T09:00:09Z",
-        "changes": 1,
+        "rows": 1,
         "bytes": 0,
         "whole_months": [],
         "partial_months": ["2026-11"],
@@ -241,6 +243,12 @@ def test_nothing_expires_in_a_restored_lake_until_that_is_confirmed(lake: Lake, 
         ('changes = "1 fortnight"', "has '1 fortnight', need for example 90 days"),
         ("changes = 7", "has '7', need for example"),
         ('change = "1 day"', "is not a setting"),
+        ('transactions = "1 day"', "has transactions for less long than changes, which need them"),
+        ('changes = "3 weeks"\ntransactions = "2 weeks"', "has transactions for less long than changes"),
+        (
+            'changes = "1 day"\ntransactions = "1 year"\nversions = {"public.orders" = "2 years"}',
+            "has transactions for less long than versions 'public.orders', which need them",
+        ),
         ('changes = "1 day"\nversions = {"public.ordres" = "1 day"}', "has 'public.ordres', which matches no table"),
     ],
 )
@@ -331,7 +339,7 @@ def test_a_change_that_is_not_sealed_stays(lake: Lake) -> None:
     _capture(lake, 0x500, {"op": "delete", "old": ["1", None, None, None]})
     _apply(lake)
     _pass(lake, 200)
-    assert any("changes after 0/300 are kept longer: later ones are not sealed" in line for line in _expire(lake))
+    assert any("rows after 0/300 are kept longer: later ones are not sealed" in line for line in _expire(lake))
     assert _lsns(lake) == [0x400, 0x500]
     later = sealed(lake)
     _expire(lake)
@@ -341,7 +349,7 @@ def test_a_change_that_is_not_sealed_stays(lake: Lake) -> None:
 def test_nothing_expires_while_an_erasure_is_unfinished(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks in the changes of the row for values that it has to find elsewhere."""
     _pass(lake, 9)
-    monkeypatch.setattr(expiring_changes, "unfinished", lambda _: [_Unfinished()])
+    monkeypatch.setattr(expiring_log, "unfinished", lambda _: [_Unfinished()])
     assert ["an erasure is unfinished: the row" in line for line in _expire(lake)] == [True]
     assert _lsns(lake) == _ALL
 
@@ -366,6 +374,111 @@ def test_what_is_not_known_of_a_row_without_its_changes_is_said(lake: Lake) -> N
         assert f"whether the row had another key is not known {side} 0/500" in asked.stderr
         assert _asked(lake, "blame", "orders", key).code == 7
     assert _asked(lake, "deleted", "orders", "--json").stdout == ""
+
+
+def _log_of(lake: Lake) -> list[int]:
+    """Return the commits that readers of the files see."""
+    return sorted(select("select lsn from t", t=read_newest(lake.transactions))["lsn"].to_pylist())
+
+
+def test_expired_transactions_leave_every_answer(lake: Lake, tmp_path: Path) -> None:
+    """All but the last one before the period, by which a later time is known; states are answered by LSN, too."""
+    _apply(lake)
+    states = _states(lake)
+    _pass(lake, 12)
+    settings = _settings(tmp_path, 'changes = "1 day"\ntransactions = "1 day"')
+    shown = run_here(["--config", settings, "maintain", "--lake", lake.root, "--dry-run", "--json"])
+    assert [json.loads(line)["rows"] for line in shown.stdout.splitlines()] == [6, 2]
+    done = run_here(["--config", settings, "maintain", "--lake", lake.root])
+    assert (done.code, "2 transactions up to 0/24F" in done.stderr) == (0, True), done.stderr
+    assert (_log_of(lake), _states(lake)) == ([0x250, 0x300, 0x400], states)
+    again = run_here(["--config", settings, "maintain", "--lake", lake.root, "--dry-run", "--json"])
+    assert again.stdout == ""
+    for question in (
+        ["show", "0/150"],
+        ["log", "--since", "0/150"],
+        ["log", "--until", "0/200"],
+        ["prove", "0/150"],
+        ["sql", "--as-of", "0/200", "select * from auditlake.transactions"],
+    ):
+        asked = _asked(lake, *question)
+        assert asked.code == 7, (question, asked.stdout, asked.stderr)
+        assert "the transactions up to 0/24F have expired: [retention]" in asked.stderr, asked.stderr
+        assert "from 0/250 on" in asked.stderr
+
+
+def test_a_time_before_the_first_transaction_is_refused(lake: Lake) -> None:
+    """With the first that is known; every later one means what it meant."""
+    _apply(lake)
+    _pass(lake, 12)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    early = _asked(lake, "sql", "--as-of", "2026-11-21T09:00:09Z", "select * from orders")
+    assert (early.code, "Ask for 2026-11-21T09:00:10Z or later" in early.stderr) == (7, True), early.stderr
+    for time in ("2026-11-21T09:00:10Z", "2026-11-21T09:00:29Z"):
+        counted = _asked(lake, "sql", "--as-of", time, "--format", "csv", "select count(*) as n from orders")
+        assert counted.stdout.splitlines() == ["n", "3"]
+    logged = _asked(lake, "log", "--json", "--since", "2026-11-21T09:00:10Z")
+    assert [json.loads(line)["lsn"] for line in logged.stdout.splitlines()] == ["0/300", "0/250"]
+    asked = _asked(lake, "row", "orders", "1", "--json")
+    assert [json.loads(line)["lsn"] for line in asked.stdout.splitlines()] == ["0/250", "0/150", "0/100"]
+    assert "the transactions up to 0/24F have expired: who made them is not known" in asked.stderr
+
+
+def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
+    """Its index of commits in memory, too."""
+    before = CommitIndex().refreshed(Reader(lake, datetime.now(UTC)))
+    assert before.lsns.tolist() == [0x150, 0x200, 0x250, 0x300]
+    _apply(lake)
+    _pass(lake, 12)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    assert before.refreshed(Reader(lake, datetime.now(UTC))).lsns.tolist() == [0x250, 0x300]
+
+
+def test_transactions_stay_as_long_as_their_changes(lake: Lake) -> None:
+    """Which are not applied here."""
+    day, said = parse_period("1 day"), list[str]()
+    _pass(lake, 31)
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", said.append)
+    assert (_lsns(lake), _log_of(lake)) == (_ALL[1:], [0x200, 0x250, 0x300, 0x400])
+    assert any("auditlake.transactions: rows after 0/180 are kept longer: their changes are" in each for each in said)
+
+
+def test_transactions_stay_as_long_as_versions_are_dated_by_them(lake: Lake) -> None:
+    """The longest period counts."""
+    _apply(lake)
+    _pass(lake, 12)
+    day, versions = parse_period("1 day"), (("public.orders", parse_period("2 days")),)
+    retention.expire(lake, Kept(versions, day, day), "tests", lambda _: None)
+    assert (_lsns(lake), _log_of(lake)) == ([0x300, 0x400], [0x150, 0x200, 0x250, 0x300, 0x400])
+
+
+def test_the_ledger_counts_expired_transactions(lake: Lake) -> None:
+    """And names a horizon without a record."""
+    _apply(lake)
+    digest, day = sealed(lake), parse_period("1 day")
+    _pass(lake, 12)
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    proof = compared(lake, digest)
+    assert (proof.failure(), "2 transactions up to 0/24F have expired" in proof.notes) == (None, True)
+    remove_files([lake.expiries / "000000.json"])
+    assert {each[:2] for each in found(compared(lake, digest))} == {
+        ("moved horizon", "changes"),
+        ("moved horizon", "transactions"),
+    }
+
+
+def test_capture_begins_after_the_last_time(lake: Lake) -> None:
+    """The time of the next transaction is later than all that are gone."""
+    _apply(lake)
+    _pass(lake, 200)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    assert _log_of(lake) == [0x300, 0x400]
+    _capture(lake, 0x500, {"op": "delete", "old": ["1", None, None, None]})
+    rows = select("select time_mono from t order by lsn", t=read_newest(lake.transactions))["time_mono"].to_pylist()
+    assert rows == sorted(rows)
 
 
 def _capture(lake: Lake, lsn: int, change: dict[str, Any]) -> None:
