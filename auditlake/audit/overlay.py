@@ -64,8 +64,7 @@ class _Folded:
     @cached_property
     def closes(self) -> pa.Table:
         """The keys and ends of the open versions that end: `k0`, `r0`, …, or BEGIN without a key."""
-        net = self._fold.net.filter(pc.equal(self._fold.net["kind"], RowKind.CLOSE))
-        return net.select([*self._key_names, *_ENDS])
+        return self._fold.net.filter(pc.equal(self._fold.net["kind"], RowKind.CLOSE))
 
     @cached_property
     def edges(self) -> pa.Table:
@@ -93,17 +92,17 @@ class _Folded:
         places = {column.stored: f"k{n}" for n, column in enumerate(self.key)} or {name: name for name in BEGIN}
         return pa.table({stored: keys[name] for stored, name in places.items()})
 
-    def ended(self, connection: "DuckDBPyConnection", rows: str, names: Collection[str]) -> str:
-        """Return a query of open versions in the columns at the end of the tail, with their ends.
-
-        `rows` is a query of open versions of the history in the columns `names`, which may lack those of the period.
-        """
-        given, lacking = ([n for n in _ENDS if (n in names) == is_given] for is_given in (True, False))
-        replaced = f" replace ({', '.join(f'g.{name} as {name}' for name in given)})" if given else ""
-        shown = ", ".join([f"h.*{replaced}", *(f"g.{name}" for name in lacking)])
+    def ended(self, connection: "DuckDBPyConnection", rows: str, names: Container[str]) -> str:
+        """Return a query of open versions, given in the columns `names` of the history, with their ends."""
+        ends = ", ".join(f"g.{name} as {name}" for name in _ENDS)
         gone = register(connection, self.closes)
-        rows = f"select {shown} from ({rows}) h left join {gone} g on {self.same('g')}"
-        return in_shape(connection, rows, [*names, *_ENDS], self.followed)
+        rows = f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
+        return in_shape(connection, rows, names, self.followed)
+
+    def still_open(self, connection: "DuckDBPyConnection", rows: str, names: Container[str]) -> str:
+        """Return a query of those open versions that do not end; `names` may lack the columns of the period."""
+        gone = register(connection, self.closes)
+        return in_shape(connection, f"from ({rows}) h anti join {gone} g on {self.same('g')}", names, self.followed)
 
     def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
         """Check that the versions that end are open, once each, and that none is open of a key that is born.
@@ -128,7 +127,8 @@ class _Folded:
         net = self._fold.net
         begins = pc.not_equal(net["kind"], RowKind.CLOSE)
         mask = begins if wanted is None else pc.and_(begins, wanted(net))
-        return self._fold.rows(mask, only).drop_columns([KIND, _PART])
+        rows = self._fold.rows(mask, only)
+        return rows.select([name for name in rows.column_names if name not in {KIND, _PART}])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,9 @@ class Overlay:
         if self.folded is None:
             return self.files.sql(connection)
         begun = register(connection, self.folded.begun(self.wanted, None))
-        return " union all by name ".join([f"from {begun}", *self._parts(connection, self.folded, self.files)])
+        return " union all by name ".join(
+            [f"from {begun}", *_parts(connection, self.folded, self.files, self.folded.ended)]
+        )
 
     def open_rows(self, connection: "DuckDBPyConnection", shown: str, only: Container[str], held: str | None) -> str:
         """Return a query of the open versions of a folded tail, for cells that need these columns, by stored name.
@@ -197,24 +199,30 @@ class Overlay:
         `held` is a relation of the connection with the open versions of the history, read instead of the files: it need
         not have the columns of the period.
         """
-        assert self.folded is not None  # noqa: S101 - the caller has seen it
-        begun = self.folded.begun(lambda net: pc.is_null(net["_to_lsn"]), only)
-        if held is None or not self.folded.key:
-            parts = [*self._parts(connection, self.folded, self.files.which(is_open))]
+        folded = self.folded
+        assert folded is not None  # noqa: S101 - the caller has seen it
+        if held is None or not folded.key:
+            parts = [*_parts(connection, folded, self.files.which(is_open), folded.still_open)]
         else:
-            parts = [self.folded.ended(connection, f"from {held}", connection.sql(f"from {held} limit 0").columns)]
+            parts = [folded.still_open(connection, f"from {held}", connection.sql(f"from {held} limit 0").columns)]
+        begun = folded.begun(lambda net: pc.is_null(net["_to_lsn"]), only)
         parts.append(f"from {register(connection, begun)}")
-        return " union all ".join(f"select {shown} from ({part}) h where _to_lsn is null" for part in parts)
+        return " union all ".join(f"select {shown} from ({part}) h" for part in parts)
 
-    @staticmethod
-    def _parts(connection: "DuckDBPyConnection", folded: _Folded, files: TableFiles) -> Iterator[str]:
-        """Yield queries of the versions in files from before the tail."""
-        end, stay = files.which(folded.may_end), files.which(lambda file: not folded.may_end(file))
-        if stay.files:
-            yield files_in_shape(connection, stay, folded.followed)
-        if end.files:
-            end.fetch()
-            yield folded.ended(connection, end.sql(connection), end.types)
+
+def _parts(
+    connection: "DuckDBPyConnection",
+    folded: _Folded,
+    files: TableFiles,
+    ended: Callable[["DuckDBPyConnection", str, Container[str]], str],
+) -> Iterator[str]:
+    """Yield queries of the versions in files from before the tail; `ended` makes that of files that may have ends."""
+    end, stay = files.which(folded.may_end), files.which(lambda file: not folded.may_end(file))
+    if stay.files:
+        yield files_in_shape(connection, stay, folded.followed)
+    if end.files:
+        end.fetch()
+        yield ended(connection, end.sql(connection), end.types)
 
 
 def _valid_at(net: pa.Table, lsns: Collection[Lsn]) -> pa.Array:
@@ -223,8 +231,12 @@ def _valid_at(net: pa.Table, lsns: Collection[Lsn]) -> pa.Array:
     return reduce(pc.or_, valid)
 
 
-def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Key] | None = None) -> Overlay:
+def overlaid(
+    reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Key] | None = None, *, only_open: bool = False
+) -> Overlay:
     """Return the versions of a table up to an LSN, or up to its position if that is higher; of all keys, or of some.
+
+    `only_open`: it answers `open_rows` alone, in a third of the time.
 
     Raises InvariantBroken if changes of these keys contradict the history, Unsupported if a value cannot be read.
     """
@@ -247,7 +259,7 @@ def overlaid(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Ke
         opened = opened.within(**bounds_of(table, linked))
         condition = " or ".join(f"({in_history(table, key)})" for key in linked)
     connection = shared_cursor(history.place)
-    tail = ToFold(f"from {register(connection, changes)}", followed, opened, condition)
+    tail = ToFold(f"from {register(connection, changes)}", followed, opened, condition, only_open=only_open)
     with _readable(table):
         folded = _Folded(Fold(connection, tail), followed, table.position)
     if linked is not None:

@@ -213,7 +213,7 @@ class _State:
         upto = self._reader.known.changes_up_to(self._lsn)
         if upto > self._table.position and self._reader.changes is not None:
             _check_key(self._reader, self._table, upto)
-            overlay = overlaid(self._reader, self._table, upto)
+            overlay = overlaid(self._reader, self._table, upto, only_open=True)
             if overlay.folded is not None:
                 only = {column.stored for column in self._columns}
                 shown = self._shown(_types(overlay.table))

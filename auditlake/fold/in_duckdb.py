@@ -60,7 +60,7 @@ class ToFold:
     """A tail: a query of its `changes` in any order, the columns along it, and the files of the versions open before.
 
     `condition` is one on the open versions that all of its keys fulfil. `most_bytes` limits the open versions that are
-    held; None is no limit.
+    held; None is no limit. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
     """
 
     changes: str
@@ -68,6 +68,7 @@ class ToFold:
     opened: TableFiles
     condition: str = "true"
     most_bytes: int | None = None
+    only_open: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -112,7 +113,7 @@ class Fold:
         for column in self._tail.followed.physical:  # the table did not have the others within the tail
             if column.stored not in values and (only is None or column.stored in only):
                 values[column.stored] = pa.nulls(net.num_rows, arrow_type(type_of(column)))
-        period = {name: net[name] for name, _ in PERIOD_COLUMNS if name != _RAW}
+        period = {name: net[name] for name, _ in PERIOD_COLUMNS if name in net.column_names}
         rows = pa.table(values | period | {_RAW: raw_map(raws, net.num_rows), KIND: net["kind"]})
         return self._without_added(self._filled(rows, net, raws))
 
@@ -145,7 +146,10 @@ class Fold:
             form, effects = self._truncated(form, f"{effects} union all by name ({self._open_keys()})", truncates)
         if form.sent:
             form, effects = self._with_last_sent(form, effects)
-        return self._table(form.net_rows(effects))
+        return self._net_rows(form, effects)
+
+    def _net_rows(self, form: FoldColumns, effects: str) -> pa.Table:
+        return self._table(form.last_rows(effects) if self._tail.only_open else form.net_rows(effects))
 
     def _registered(self, columns: Mapping[str, pa.Array]) -> str:
         return register(self._connection, pa.table(columns))
@@ -194,7 +198,7 @@ class Fold:
         effects = f"({form.stage('numbered', f'({effects} union all by name ({opened}))')})"
         if form.has_truncate:
             form, effects = self._truncated(form, effects, truncates)
-        return self._table(form.net_rows(effects))
+        return self._net_rows(form, effects)
 
     def _numbered(self, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return a number for each row, the same for equal ones: the place of the first of them; NULL for no row."""

@@ -62,6 +62,7 @@ which depend on the table (`FoldColumns`). An executor nests the stages that its
 
     one_role or roles → effects [→ numbered] [→ truncated] [→ lives → chained] [→ filled] [→ begun] → net → rows
     inserted, alone, if all changes are inserts
+    last, instead of net and rows, if only what is open after the tail is wanted: the last effect of a key decides
 
 The given `changes` have place, `op`, `had_old`, the key after (`a_k0`, …) and before (`b_k0`, …), and the payload.
 Executors: `fold.in_duckdb`, `apply.fold` (Spark).
@@ -158,8 +159,14 @@ class FoldColumns:
 
     def net_rows(self, effects: str) -> str:
         """Return the net rows of effects."""
-        net = self.stage("net", f"({self.stage('begun', effects)})" if self.numbers_copies else effects)
-        return self.stage("rows", f"({net})")
+        return self.stage("rows", f"({self.stage('net', self._begun(effects))})")
+
+    def last_rows(self, effects: str) -> str:
+        """Return the net rows without the versions that end in the tail, and without the columns of an end."""
+        return self.stage("last", self._begun(effects))
+
+    def _begun(self, effects: str) -> str:
+        return f"({self.stage('begun', effects)})" if self.numbers_copies else effects
 
     def _lists(self) -> dict[str, str]:
         began = BEGAN if self.numbers_copies else ()

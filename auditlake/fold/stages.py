@@ -140,6 +140,26 @@ select kind, __key, __values_unless_close, __from_lsn as _from_lsn, _to_lsn, tim
   )
 """
 
+LAST = """
+select kind, __key, __values_unless_close, __from_lsn as _from_lsn, cast(null as bigint) as _to_lsn,
+       __from_ordinal as _ordinal
+  from (
+    select *, unnest(
+      case when from_nothing and died then []
+           when from_nothing then ['birth']
+           when died then ['close']
+           else ['close', 'version'] end
+    ) as kind
+      from (
+        select *, lead(lsn) over by_key as following_lsn, first_value(born) over by_key as from_nothing
+          from __source
+         where lsn > 0
+        window by_key as (partition by __key order by lsn, ordinal)
+      )
+     where following_lsn is null
+  )
+"""
+
 INSERTED = """
 select 'birth' as kind, __key_after, __carried, lsn as _from_lsn, cast(null as bigint) as _to_lsn,
        time as _from_time, cast(null as timestamptz) as _to_time, op as _op, cast(null as varchar) as _end_op,

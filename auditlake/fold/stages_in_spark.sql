@@ -239,6 +239,42 @@ FROM (
   )
 )
 
+-- name: last
+SELECT
+  kind,
+  __key,
+  __values_unless_close,
+  __from_lsn AS _from_lsn,
+  CAST(NULL AS BIGINT) AS _to_lsn,
+  __from_ordinal AS _ordinal
+FROM (
+  SELECT
+    *,
+    EXPLODE(
+      CASE
+        WHEN from_nothing AND died
+        THEN ARRAY()
+        WHEN from_nothing
+        THEN ARRAY('birth')
+        WHEN died
+        THEN ARRAY('close')
+        ELSE ARRAY('close', 'version')
+      END
+    ) AS kind
+  FROM (
+    SELECT
+      *,
+      LEAD(lsn) OVER by_key AS following_lsn,
+      FIRST_VALUE(born) OVER by_key AS from_nothing
+    FROM __source
+    WHERE
+      lsn > 0
+    WINDOW by_key AS (PARTITION BY __key ORDER BY lsn, ordinal)
+  )
+  WHERE
+    following_lsn IS NULL
+)
+
 -- name: inserted
 SELECT
   'birth' AS kind,

@@ -2,7 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.merge import Plan
 from auditlake.apply.tails import Tail
+from auditlake.audit.lake_reader import Reader
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.errors import LakeConflict
 from auditlake.lake.compaction import fence
+from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from tests import model
+from tests.arrow_state import texts_at
 from tests.model import UNCHANGED, Delete, Insert, Operation, Truncate, Update
 from tests.random_seeds import random_seeds
 from tests.s3_server import chosen_lake, copy_lake
@@ -37,6 +41,7 @@ from tests.spark.apply.harness import (
     held_versions,
     only_spark,
     tail_of,
+    texts,
     the_history,
     time_of,
     without_spark,
@@ -73,7 +78,7 @@ _VALUES = {
 
 
 def test_a_history_equals_the_model(tmp_path: Path) -> None:
-    """In three batches of random transactions, with every kind of change; no JVM starts."""
+    """In three batches of random transactions, with every kind of change, and states before them; no JVM starts."""
     for seed in random_seeds():
         _check_history(tmp_path / str(seed), seed)
 
@@ -88,8 +93,10 @@ def _check_history(folder: Path, seed: int) -> None:
     )
     source, expected, transactions = captured_history(folder, seed, features, 90)
     for first, last in pairwise((0, 30, 60, 90)):
-        for transaction in transactions[first:last]:
+        for number, transaction in enumerate(transactions[first:last]):
             expected.commit(transaction)
+            if number % 7 == 0:
+                assert _state(source.lake, transaction.lsn) == _open(expected.versions())
         upto = transactions[last - 1].lsn
         assert is_ordinary(tail_of(source.lake, upto))
         apply_pending(without_spark, source.lake, Lsn(upto))
@@ -97,12 +104,24 @@ def _check_history(folder: Path, seed: int) -> None:
         assert Counter(held_versions(source.lake)) == Counter(expected.versions())
 
 
+def _state(lake: Lake, lsn: int) -> Counter[tuple[str | None, ...]]:
+    """Return the rows at an LSN, of the history and the tail."""
+    return texts_at(Reader(lake, datetime.now(UTC)), NAME, Lsn(lsn))[1]
+
+
+def _open(versions: Iterable[model.Version]) -> Counter[tuple[str | None, ...]]:
+    return Counter(tuple(texts(each.key, each.values)) for each in versions if each.to_lsn is None)
+
+
 def test_a_history_of_equal_rows_equals_the_model(tmp_path: Path) -> None:
     """In three batches of random transactions on a table without a key; no JVM starts."""
     for seed in random_seeds():
         source, expected, transactions = captured_copies(tmp_path / str(seed), seed, 90)
         for first, last in pairwise((0, 30, 60, 90)):
-            expected.commit(transactions[first:last])
+            for number, transaction in enumerate(transactions[first:last]):
+                expected.commit([transaction])
+                if number % 7 == 0:
+                    assert _state(source.lake, transaction.lsn) == _open(expected.versions())
             apply_pending(without_spark, source.lake, Lsn(transactions[last - 1].lsn))
             assert the_history(source.lake).position == transactions[last - 1].lsn
             assert Counter(held_versions(source.lake)) == Counter(expected.versions())
