@@ -191,10 +191,7 @@ class Applier:
                 self._recorded = shown
 
     def require_reached(self, target: Lsn) -> None:
-        """Require that no table is parked before a target.
-
-        Raises Unsupported if one is.
-        """
+        """Require that no table is parked before a target; raises Unsupported if one is."""
         check_reached(self.parked.values(), target)
 
     def maintain(self) -> None:
@@ -228,10 +225,7 @@ def next_interval_s(took_s: float, rows: int) -> float:
 
 
 def run_apply(applier: Applier, stop: threading.Event, *, once: bool) -> None:
-    """Apply what `changes` holds, once or until `stop`.
-
-    Raises LakeConflict if another process applies to this lake.
-    """
+    """Apply what `changes` holds, once or until `stop`; raises LakeConflict if another process applies to this lake."""
     with hold(applier.lake, "apply", Stage.APPLY):
         _apply_alone(applier, stop, once=once)
 

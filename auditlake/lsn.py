@@ -18,10 +18,7 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> "Lsn":
-        """Parse text such as `16/B374D848`.
-
-        Raises ValueError for any other text.
-        """
+        """Parse text such as `16/B374D848`; raises ValueError for any other text."""
         match = _TEXT.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"not an LSN: {text!r}, need two hexadecimal halves such as 16/B374D848")

@@ -74,10 +74,7 @@ class AnswerLimits:
     characters: int = CHARACTERS
 
     def cut(self, found: Iterable[T], convert: Callable[[T], object]) -> Fields:
-        """Return the first entries, and whether there are more.
-
-        Raises BadUsage if the first one alone is too long.
-        """
+        """Return the first entries, and whether there are more; raises BadUsage if the first one alone is too long."""
         entries: list[object] = []
         left = self.characters
         for each in found:
@@ -310,10 +307,7 @@ class Tools:
 
 
 def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) -> None:
-    """Require that a question does not depend on masked columns.
-
-    Raises BadUsage.
-    """
+    """Require that a question does not depend on masked columns; raises BadUsage."""
     hidden = [column for column in columns if masked.hides(column)]
     if any(column in masked.hidden for column in hidden):
         raise BadUsage(f"column {hidden[0]} of {table} is masked", "Ask without it.")

@@ -75,10 +75,7 @@ class Computed:
 
 
 def computed_by_spark(table: HistoryTable, folded: Folded) -> Computed:
-    """Have Spark compute a fold.
-
-    Raises CannotFold, TooLarge; `find_open` of the result, too.
-    """
+    """Have Spark compute a fold; this and `find_open` of the result raise CannotFold, TooLarge."""
 
     def collect(rows: DataFrame) -> pa.Table:
         try:

@@ -154,10 +154,7 @@ class States:
     known: bool = True
 
     def apply(self, change: Change) -> Step:
-        """Apply one change.
-
-        Raises InvariantBroken if it touches a row that does not exist, although `known`.
-        """
+        """Apply one change; raises InvariantBroken if it touches a row that does not exist, although `known`."""
         if change.op == "truncate":
             removed = len(self.rows) if self.known and self.key else None
             self.rows.clear()

@@ -131,10 +131,7 @@ def _place(column: Column) -> str:
 
 
 def parse_filters(given: Sequence[str], columns: Mapping[str, Column]) -> tuple[Filter, ...]:
-    """Parse the filters of a URL.
-
-    Raises BadUsage.
-    """
+    """Parse the filters of a URL; raises BadUsage."""
     return tuple(_parse(each, columns) for each in given)
 
 
@@ -148,10 +145,7 @@ def _parse(given: str, columns: Mapping[str, Column]) -> Filter:
 
 
 def signed(sign: str) -> Operation:
-    """Return the operation with a sign.
-
-    Raises BadUsage.
-    """
+    """Return the operation with a sign; raises BadUsage."""
     if sign not in _BY_SIGN:
         raise BadUsage(f"{sign} is not a comparison", f"Use one of {', '.join(_BY_SIGN)}.")
     return _BY_SIGN[sign]
@@ -186,10 +180,7 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
 
 
 def column_named(name: str, columns: Mapping[str, Column]) -> Column:
-    """Return the column of this name.
-
-    Raises BadUsage.
-    """
+    """Return the column of this name; raises BadUsage."""
     if name not in columns:
         raise BadUsage(f"there is no column {name} at this moment", f"The columns are {', '.join(columns)}.")
     return columns[name]

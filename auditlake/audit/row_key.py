@@ -24,10 +24,7 @@ class GivenKey:
     other_texts: tuple[Column, ...] = ()
 
     def check_absent(self) -> None:
-        """Check that a key that was not found cannot exist under another text.
-
-        Raises NotAnswerable.
-        """
+        """Check that a key that was not found cannot exist under another text; raises NotAnswerable."""
         if self.other_texts:
             columns = ", ".join(f"{each.name} of {type_name(*each.type)}" for each in self.other_texts)
             raise NotAnswerable(

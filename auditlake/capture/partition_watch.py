@@ -243,10 +243,7 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
 
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
-    """Record the current partitions of a table.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Record the current partitions of a table; raises LakeUnusable if the folder cannot be written."""
     parts = {
         str(oid): {"name": part.name, "file": part.file, "attached": part.attached}
         for oid, part in sorted(known.parts.items())

@@ -51,10 +51,7 @@ def commit_conflicts() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Raise a file-system failure as an error that names the object being written.
-
-    Raises LakeUnusable.
-    """
+    """Raise a file-system failure as LakeUnusable, which names the object being written."""
     try:
         yield
     except ConnectionError:  # to the JVM

@@ -23,10 +23,7 @@ RELATIONS, ADDED, GAPS, TRANSACTIONS = "relations", "added", "gaps", "transactio
 
 
 def require_together(lake: Lake, positions: Positions, histories: Iterable[HistoryTable]) -> None:
-    """Require that the tables of a lake on a disk, read after these positions, belong together.
-
-    Raises LakeUnusable.
-    """
+    """Require that the tables of a lake on a disk, read after these positions, belong together; raises LakeUnusable."""
     if by_requests(lake.root):
         return
     places = {RELATIONS: lake.relations, ADDED: lake.added, GAPS: lake.gaps}

@@ -57,10 +57,7 @@ def matches(pattern: str, table: TableName) -> bool:
 
 
 def read_events(lake: Lake) -> list[HoldEvent]:
-    """Read what was ever held and released, in that order.
-
-    Raises LakeUnusable if a record cannot be read.
-    """
+    """Read what was ever held and released, in that order; raises LakeUnusable if a record cannot be read."""
     return read_each(lake.root, _read, numbered_records(lake.holds))
 
 

@@ -45,10 +45,7 @@ def read_secret(lake: Lake) -> bytes | None:
 
 
 def make_secret(lake: Lake) -> bytes:
-    """Return the secret of a lake, which is made if there is none.
-
-    Raises LakeUnusable.
-    """
+    """Return the secret of a lake, which is made if there is none; raises LakeUnusable."""
     if (known := read_secret(lake)) is not None:
         return known
     try:

@@ -185,10 +185,7 @@ class Means:
         return self.engine is Engine.DUCKDB
 
     def session(self, table: HistoryTable) -> SparkSession:
-        """Open a session.
-
-        Raises Unsupported if the engine is DuckDB.
-        """
+        """Open a session; raises Unsupported if the engine is DuckDB."""
         if self.engine is Engine.DUCKDB:
             raise Unsupported(
                 f"another program has given the history of {table.name} features that only Spark maintains",

@@ -92,10 +92,7 @@ def read_lsn_offset(lake: Lake) -> int:
 
 
 def require_manifest(lake: Lake) -> Manifest:
-    """Read lake.json.
-
-    Raises LakeUnusable if it does not exist.
-    """
+    """Read lake.json; raises LakeUnusable if it does not exist."""
     manifest = read_manifest(lake)
     if manifest is None:
         raise LakeUnusable(

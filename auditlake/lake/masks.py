@@ -96,10 +96,7 @@ class Masks:
     """The masks of one lake, for one process; `rules` are those in force."""
 
     def __init__(self, lake: Lake, rules: Masking) -> None:
-        """Open them.
-
-        Raises ConfigError if the lake records other rules, LakeUnusable if a record cannot be read.
-        """
+        """Open them; raises ConfigError if the lake records other rules, LakeUnusable if a record cannot be read."""
         recorded = _read(lake)
         if (recorded is None and rules) or (recorded is not None and not _states(recorded, rules)):
             raise ConfigError("the rules of [mask] are not those that the lake records", _HINT)
@@ -246,10 +243,7 @@ def is_changed(lake: Lake, rules: Masking) -> bool:
 
 
 def check_effect(lake: Lake, rules: Masking) -> None:
-    """Require that no recorded column gets another rule.
-
-    Raises ConfigError.
-    """
+    """Require that no recorded column gets another rule; raises ConfigError."""
     _require_same_effect(lake, _read(lake), rules)
 
 

@@ -174,10 +174,7 @@ class RelationVersions(Sequence[RelationVersion]):
         return [self[place] for place in self._by_name.get(name, ())]
 
     def relation(self, number: int) -> Relation:
-        """Return the relation of a version, by its number.
-
-        Raises KeyError.
-        """
+        """Return the relation of a version, by its number; raises KeyError."""
         return self[self._numbers[number]].relation
 
 

@@ -58,10 +58,7 @@ class Entry:
     values: tuple[Value, ...] = ()
 
     def record(self, secret: bytes) -> str:
-        """Return the record, with the entry's secret.
-
-        Raises NotCanonical.
-        """
+        """Return the record, with the entry's secret; raises NotCanonical."""
         return self.record_with(self.commitment(secret))
 
     def record_with(self, commitment: bytes) -> str:
@@ -69,10 +66,7 @@ class Entry:
         return record_of(self.identity.kind, self.fields, commitment)
 
     def commitment(self, secret: bytes) -> bytes:
-        """Return the commitment to the values.
-
-        Raises NotCanonical.
-        """
+        """Return the commitment to the values; raises NotCanonical."""
         return commitment_of(secret, self.values)
 
     def secret(self, key: bytes) -> bytes:
@@ -80,10 +74,7 @@ class Entry:
         return secret_of(key, self.identity, self.values if self.identity.kind in OF_COPIES else ())
 
     def hash(self, secret: bytes) -> bytes:
-        """Return the hash of the entry.
-
-        Raises NotCanonical.
-        """
+        """Return the hash of the entry; raises NotCanonical."""
         return hash_of(self.record(secret))
 
 

@@ -43,10 +43,7 @@ class Manager:
     interval_s: float
 
     def send(self, *lines: str) -> None:
-        """Send one datagram.
-
-        Raises OSError.
-        """
+        """Send one datagram; raises OSError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.connect(self.address)

@@ -457,10 +457,7 @@ _TRANSACTIONAL = 1
 
 
 def decode(payload: bytes) -> Message:
-    """Read one message, all of it.
-
-    Raises DecodeError.
-    """
+    """Read one message, all of it; raises DecodeError."""
     cursor = ByteCursor(payload)
     return _read(cursor, _reader(cursor, _OUTSIDE_BLOCKS))
 

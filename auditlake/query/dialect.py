@@ -50,10 +50,7 @@ _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Split a canonical text into tokens.
-
-    Raises BadUsage if a string, quoted name or comment does not end.
-    """
+    """Split a canonical text into tokens; raises BadUsage if a string, quoted name or comment does not end."""
     try:
         return _SPARK.tokenize(sql)
     except TokenError as exc:
@@ -80,10 +77,7 @@ def placed(script: str, start: int, end: int) -> str:
 
 
 def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
-    """Parse the one query in `sql` that `tokens` are.
-
-    Raises BadUsage if it cannot be parsed or is not one query.
-    """
+    """Parse the one query in `sql` that `tokens` are; raises BadUsage if it cannot be parsed or is not one query."""
     statements = [tree for tree in _parse(sql, tokens) if tree is not None and not isinstance(tree, exp.Semicolon)]
     if len(statements) != 1:
         raise BadUsage(f"the SQL is {len(statements)} statements, need one", _HINT)

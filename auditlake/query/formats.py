@@ -164,10 +164,7 @@ def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator
 
 
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield an object for each row.
-
-    Raises BadUsage if two columns have one name.
-    """
+    """Yield an object for each row; raises BadUsage if two columns have one name."""
     need_distinct(columns)
     keys = [json_text(name) for name in columns]
     for row in rows:

@@ -33,10 +33,7 @@ class InDuckDb:
         self._postgres = PostgresEngines(open_cursor)
 
     def prepare(self, state: LakeState, sql: str, dialect: Dialect) -> Query:
-        """Prepare one statement.
-
-        Raises BadUsage, NotAnswerable.
-        """
+        """Prepare one statement; raises BadUsage, NotAnswerable."""
         if dialect == SPARK:
             return prepare_statement(state, sql, {})
         return prepare(state, sql, {}, self._masks)

@@ -78,10 +78,7 @@ SPARK_SQL = Language(SPARK, statement.split, _ends, statement.prepare_statement)
 
 
 def require_dialect(name: str) -> Dialect:
-    """Return a dialect's name.
-
-    Raises BadUsage if there is none of that name.
-    """
+    """Return a dialect's name; raises BadUsage if there is none of that name."""
     if name not in {SPARK, POSTGRES}:
         raise BadUsage(f"there is no dialect {name}", f"Write {SPARK} or {POSTGRES}.")
     return SPARK if name == SPARK else POSTGRES

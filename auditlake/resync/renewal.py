@@ -155,10 +155,7 @@ def renew_source(
 
 
 def renew_slot(control: psycopg.Connection[Row], replication: PGconn, lake: Lake, waiting: Waiting) -> CreatedSlot:
-    """Replace the lake's slot by a new one, and record its start.
-
-    Raises LakeConflict if the old one is being read.
-    """
+    """Replace the lake's slot by a new one, and record its start; raises LakeConflict if the old one is being read."""
     name = require_manifest(lake).slot
     try:
         drop_slot(control, name)

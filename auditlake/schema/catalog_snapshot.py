@@ -229,10 +229,7 @@ class Asker:
         self._silence_s = silence_s
 
     def __call__(self, questions: Sequence[Question]) -> Sequence[Existing]:
-        """Answer each question.
-
-        Raises SourceUnreachable.
-        """
+        """Answer each question; raises SourceUnreachable."""
         with connect(self._conninfo) as conn, answering_within(conn, self._silence_s):
             return list(self._answers(conn, questions))
 

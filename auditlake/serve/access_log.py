@@ -44,10 +44,7 @@ class AccessLog:
             ) from exc
 
     def record(self, scope: Scope, user: User | None, status: int) -> None:
-        """Append the line of a request.
-
-        Raises OSError.
-        """
+        """Append the line of a request; raises OSError."""
         path = str(scope["path"])
         if path.startswith(_STATIC) or (path in _QUIET and status < _REFUSED):
             return

@@ -88,10 +88,7 @@ class Statements:
             return self._in_duckdb
 
     def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:
-        """Run a statement as of a moment.
-
-        Raises BadUsage, NotAnswerable, Busy.
-        """
+        """Run a statement as of a moment; raises BadUsage, NotAnswerable, Busy."""
         begun = time.monotonic()
         state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
         state = resources.limited(state)
@@ -131,10 +128,7 @@ class Statements:
             return self._run_in_spark(resources, query)
 
     def _run(self, resources: Resources, state: LakeState, query: Query) -> "_Found":
-        """Answer in DuckDB.
-
-        Raises NotEmbedded.
-        """
+        """Answer in DuckDB; raises NotEmbedded."""
         most = resources.limits.sql_rows + 1
         rows = self._engine(resources).answer(state, query)
         schema, batches = rows.batches()

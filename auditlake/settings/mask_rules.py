@@ -70,10 +70,7 @@ NULL = Rule(MaskForm.NULL)
 
 
 def parse_rule(text: str) -> Rule:
-    """Parse a rule.
-
-    Raises ValueError.
-    """
+    """Parse a rule; raises ValueError."""
     words = " ".join(text.split())
     if found := _WITH_LENGTH.fullmatch(words):
         return Rule(MaskForm(found[1]), int(found[2]))

@@ -38,10 +38,7 @@ class Heartbeat:
         return self._every_s is not None and time.monotonic() >= self._next_at
 
     def beat(self, conn: psycopg.Connection[Row]) -> None:
-        """Commit one heartbeat.
-
-        Raises SourceUnready if the role lacks the privilege, SourceUnreachable.
-        """
+        """Commit one heartbeat; raises SourceUnready if the role lacks the privilege, SourceUnreachable."""
         try:
             fetch(conn, _BEAT)
         except NotGranted as exc:

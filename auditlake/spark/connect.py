@@ -108,10 +108,7 @@ def _reachable(url: str) -> str:
 
 
 def refuse_connect(settings: Mapping[str, str]) -> None:
-    """Refuse Spark Connect where Spark must commit, or run tasks.
-
-    Raises ConfigError.
-    """
+    """Refuse Spark Connect where Spark must commit, or run tasks; raises ConfigError."""
     if remote_of(settings) is not None:
         origin = REMOTE if settings.get(REMOTE) else _VARIABLE
         raise ConfigError(

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - any function
-        """Return the function of that name, and keep it.
-
-        Raises ModuleNotFoundError if pyspark is not installed.
-        """
+        """Return the function of that name, and keep it; raises ModuleNotFoundError if pyspark is not installed."""
         from pyspark.sql import functions  # noqa: PLC0415 - see above
 
         found = globals()[name] = getattr(functions, name)

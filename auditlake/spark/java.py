@@ -45,10 +45,7 @@ def _java() -> Path:
 
 
 def major_version(java: Path) -> int:
-    """Return the major version of a Java.
-
-    Raises ConfigError if it cannot be determined.
-    """
+    """Return the major version of a Java; raises ConfigError if it cannot be determined."""
     release = java.resolve().parent.parent / "release"
     text = release.read_text() if release.is_file() else _version_output(java)
     match = re.search(r'(?:JAVA_VERSION="|version ")(?:1\.)?(\d+)', text)

@@ -269,10 +269,7 @@ def _get_tail(session: Session, bucket: str, key: str) -> tuple[int, bytes]:
 
 
 def size(session: Session, bucket: str, key: str) -> int:
-    """Return the size of an object.
-
-    Raises FileNotFoundError.
-    """
+    """Return the size of an object; raises FileNotFoundError."""
     sizes = session.part(_Contents).sizes
     known: int | None = sizes.find((bucket, key))
     if known is not None:

@@ -352,10 +352,7 @@ def _with_names(table: HistoryTable, found: Shapes) -> HistoryTable:
 
 
 def resolve(known: Known, when: When) -> Lsn:
-    """Return the commit LSN that `when` means.
-
-    Raises NotAnswerable if the lake does not know it.
-    """
+    """Return the commit LSN that `when` means; raises NotAnswerable if the lake does not know it."""
     match when:
         case AtNow():
             return known.now_lsn

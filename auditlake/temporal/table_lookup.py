@@ -60,10 +60,7 @@ def mentioned(*texts: str) -> Callable[[HistoryTable], bool]:
 
 
 def check_copied(parts: Sequence[str], copying: Iterable[TableName], tables: Iterable[TableName]) -> None:
-    """Check that a name does not mean a table that has not been completely copied.
-
-    Raises NotAnswerable.
-    """
+    """Check that a name does not mean a table that has not been completely copied; raises NotAnswerable."""
     asked = [part.casefold() for part in parts]
     names = {(table.schema.casefold(), table.table.casefold()) for table in tables}
     for table in copying:

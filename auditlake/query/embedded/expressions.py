@@ -78,16 +78,10 @@ class Scope(Protocol):
     """The names that an expression may refer to."""
 
     def column(self, node: exp.Column) -> Cell:
-        """Find a column.
-
-        Raises NotEmbedded.
-        """
+        """Find a column; raises NotEmbedded."""
 
     def values_of(self, query: exp.Expr) -> Cell:
-        """Translate a subquery of one column that refers to nothing outside of it.
-
-        Raises NotEmbedded.
-        """
+        """Translate a subquery of one column that refers to nothing outside of it; raises NotEmbedded."""
 
     def value_of(self, query: exp.Expr) -> Cell:
         """Translate a subquery of one value; an aggregate's WHERE may refer to the tables outside of it.
@@ -132,20 +126,14 @@ class Expressions:
         self.may_fail = False
 
     def cell(self, node: exp.Expr) -> Cell:
-        """Translate an expression.
-
-        Raises NotEmbedded.
-        """
+        """Translate an expression; raises NotEmbedded."""
         translate = self._NODES.get(type(node))
         if translate is None:
             raise NotEmbedded(_named(node))
         return translate(self, node)
 
     def condition(self, node: exp.Expr) -> str:
-        """Translate a condition.
-
-        Raises NotEmbedded.
-        """
+        """Translate a condition; raises NotEmbedded."""
         cell = self.cell(node)
         if cell.kind != "boolean":  # Spark refuses a bare NULL
             raise NotEmbedded(f"a condition of type {cell.kind}")
@@ -705,10 +693,7 @@ def _moment(cell: Cell, kind: str) -> Cell:
 
 
 def _later(day: date, unit: str, count: int) -> str:
-    """Add days, months or years to a date.
-
-    Raises NotEmbedded if the result is no date of the years 1 to 9999.
-    """
+    """Add days, months or years to a date; raises NotEmbedded if the result is no date of the years 1 to 9999."""
     try:
         if unit == "DAY":
             return (day + timedelta(days=count)).isoformat()

@@ -48,10 +48,7 @@ Tables = Mapping[str, Sequence[Field]]
 
 
 def translate(tree: exp.Expr, tables: Tables) -> Translated:
-    """Translate a query over these views.
-
-    Raises NotEmbedded, BadUsage if it reads a masked column.
-    """
+    """Translate a query over these views; raises NotEmbedded, BadUsage if it reads a masked column."""
     try:
         with limited():
             translated = _Names(tables, {}).query(tree)

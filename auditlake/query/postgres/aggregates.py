@@ -131,10 +131,7 @@ def _known(value: Cell, where: str | None) -> str:
 
 
 def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None) -> Cell:
-    """Translate an aggregate.
-
-    Raises Refused.
-    """
+    """Translate an aggregate; raises Refused."""
     name = AGGREGATES.get(node.name.lower() if isinstance(node, exp.Anonymous) else type(node), "")
     shown = spelled(node, name)
     if not name:
@@ -266,10 +263,7 @@ def _joined(call: _Call, cell: Translate) -> Cell:
 
 
 def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
-    """Translate percentile_cont and percentile_disc of one fraction.
-
-    Raises Refused.
-    """
+    """Translate percentile_cont and percentile_disc of one fraction; raises Refused."""
     call, order = node.this, node.expression.expressions
     name = _PERCENTILES.get(type(call))
     if name is None or len(order) != 1 or not isinstance(call.this, exp.Literal) or call.this.is_string:
@@ -295,10 +289,7 @@ _PERCENTILES = {exp.PercentileCont: "percentile_cont", exp.PercentileDisc: "perc
 
 
 def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
-    """Translate a function that exists only with OVER.
-
-    Raises Refused.
-    """
+    """Translate a function that exists only with OVER; raises Refused."""
     name = WINDOWS[type(node)]
     over = f" over {frame.sql}"
     match name:

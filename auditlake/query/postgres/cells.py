@@ -53,10 +53,7 @@ class Refused(Exception):
 
 
 def only(node: exp.Expr, *known: str) -> None:
-    """Check that a node has no arguments but these.
-
-    Raises Refused.
-    """
+    """Check that a node has no arguments but these; raises Refused."""
     for name, value in node.args.items():
         if value not in (None, False, [], "") and name not in known:
             raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")

@@ -64,10 +64,7 @@ COMPARISON = "a comparison"
 
 
 def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
-    """Convert as an operator or a function does by itself: literals, and to a wider type.
-
-    Raises Refused.
-    """
+    """Convert as an operator or a function does by itself: literals, and to a wider type; raises Refused."""
     if cell.type == UNKNOWN:
         return literal(cell, to, node)
     if cell.type == to or (cell.type.name in TEXTS and to.name in TEXTS):
@@ -85,10 +82,7 @@ def _widens(one: str, other: str) -> bool:
 
 
 def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
-    """Return a literal, or NULL, as a value of a type.
-
-    Raises Refused if it is not one.
-    """
+    """Return a literal, or NULL, as a value of a type; raises Refused if it is not one."""
     if to == UNKNOWN:
         to = TEXT
     if cell.null:
@@ -250,10 +244,7 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
 
 
 def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
-    """Cast explicitly.
-
-    Raises Refused.
-    """
+    """Cast explicitly; raises Refused."""
     if cell.type == UNKNOWN:
         return _limited(literal(cell, to, node), to)
     if cell.type == to:
@@ -369,10 +360,7 @@ def with_year(time: str) -> str:
 
 
 def padded(cell: Cell, node: exp.Expr) -> str:
-    """Return a text with the blanks of its char(n), if it is one.
-
-    Raises Refused.
-    """
+    """Return a text with the blanks of its char(n), if it is one; raises Refused."""
     if cell.type.name != "bpchar":
         return cell.sql
     if cell.type.length is None:
@@ -399,10 +387,7 @@ def as_text(cell: Cell) -> str | None:
 
 
 def numeric_text(cell: Cell, node: exp.Expr | None) -> str:
-    """Return a number as the text that `numbers` takes.
-
-    Raises Refused.
-    """
+    """Return a number as the text that `numbers` takes; raises Refused."""
     found = coerced(cell, NUMERIC, node)
     return f"cast({found.sql} as varchar)" if found.type.is_decimal else found.sql
 
@@ -430,10 +415,7 @@ _CASTS = {
 
 
 def named_type(node: exp.Expr) -> Type:
-    """Return the type that a cast names.
-
-    Raises Refused.
-    """
+    """Return the type that a cast names; raises Refused."""
     name = _CASTS.get(node.this) if isinstance(node, exp.DataType) else None
     if name is None:
         raise Refused(node, f"the type {node.sql('postgres').lower()}")

@@ -25,10 +25,7 @@ class Number(str):
 
 @lru_cache(maxsize=4096)
 def parsed(text: str) -> Any:  # noqa: ANN401 - a document
-    """Parse a document.
-
-    Raises Failed.
-    """
+    """Parse a document; raises Failed."""
     try:
         return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -40,10 +37,7 @@ def _no_constant(_: str) -> None:
 
 
 def checked(text: str) -> str:
-    """Check a text and return it: a cast to json.
-
-    Raises Failed.
-    """
+    """Check a text and return it: a cast to json; raises Failed."""
     parsed(text)
     return text
 
@@ -73,10 +67,7 @@ def _canonical(value: Any) -> Any:  # noqa: ANN401 - a part of a document
 
 
 def _utf8(text: str) -> bytes:
-    """Return the bytes of a text, which PostgreSQL can hold.
-
-    Raises Failed.
-    """
+    """Return the bytes of a text, which PostgreSQL can hold; raises Failed."""
     if "\0" in text:
         raise Failed("unsupported Unicode escape sequence")
     try:

@@ -53,10 +53,7 @@ _WORDS = sorted([*_FIELDS, "MONTH", "DAY", "MON", "DY", "AM", "PM"], key=len, re
 
 
 def to_char(cells: Sequence[Cell], node: exp.Expr) -> Cell:
-    """Translate a call.
-
-    Raises Refused.
-    """
+    """Translate a call; raises Refused."""
     if len(cells) != 2 or cells[1].literal is None:  # noqa: PLR2004 - a value and its format
         raise Refused(node, "to_char with a format that is not a literal")
     value, form = cells[0], cells[1].literal

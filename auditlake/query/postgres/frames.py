@@ -18,10 +18,7 @@ _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 
 
 def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
-    """Return the keys of an order as RANGE with offsets needs them.
-
-    Raises Refused.
-    """
+    """Return the keys of an order as RANGE with offsets needs them; raises Refused."""
     if spec is None or _kind(spec) != "range":
         return keys
     if not any(isinstance(spec.args.get(each), exp.Expr) for each in ("start", "end")):
@@ -37,10 +34,7 @@ def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
 
 
 def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Sequence[Cell]) -> str:
-    """Translate a frame.
-
-    Raises Refused.
-    """
+    """Translate a frame; raises Refused."""
     if spec is None:
         return ""
     only(spec, "kind", "start", "start_side", "end", "end_side", "exclude")

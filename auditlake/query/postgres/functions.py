@@ -136,10 +136,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
 
 
 def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
-    """Translate a call.
-
-    Raises Refused.
-    """
+    """Translate a call; raises Refused."""
     name = SPELLINGS.get(name, name)
     if name == "octet_length" and len(cells) == 1:
         cells = [replace(cells[0], sql=padded(cells[0], node))]
@@ -316,10 +313,7 @@ def _millionths(micros: str) -> Cell:
 
 
 def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:
-    """Translate AT TIME ZONE.
-
-    Raises Refused.
-    """
+    """Translate AT TIME ZONE; raises Refused."""
     is_utc = zone.upper() == "UTC"
     if cell.type.name not in {"timestamp", "timestamptz"}:
         raise Refused(node, f"AT TIME ZONE of {cell.type.shown}")

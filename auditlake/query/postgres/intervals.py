@@ -39,10 +39,7 @@ _AROUND = re.compile(r"\s*(@\s*)?(?P<inside>.*?)(?P<ago>\s+ago)?\s*", re.ASCII |
 
 
 def read_interval(text: str) -> _Parts:
-    """Read a text.
-
-    Raises ValueError for one that is not read here, although PostgreSQL may read it.
-    """
+    """Read a text; raises ValueError for one that is not read here, although PostgreSQL may read it."""
     if (iso := _ISO.fullmatch(text)) is not None:
         return _total(_iso_parts(iso))
     around = _AROUND.fullmatch(text)

@@ -22,10 +22,7 @@ class Joins:
         self._scope = scope
 
     def text(self, first: exp.Expr, joins: Sequence[exp.Expr]) -> str:
-        """Add a table and what is joined to it, and return their text.
-
-        Raises Refused.
-        """
+        """Add a table and what is joined to it, and return their text; raises Refused."""
         return self._joined(self._operand(first), joins)
 
     def _joined(self, first: tuple[str, Sequence[Cell]], joins: Sequence[exp.Expr]) -> str:

@@ -26,10 +26,7 @@ _FUNCTIONS = {"#>": "pg_at_path", "#>>": "pg_at_path_text", "?|": "pg_has_any", 
 
 
 def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate `left op right`.
-
-    Raises Refused.
-    """
+    """Translate `left op right`; raises Refused."""
     if op == "<@":
         left, right = right, left
     if op in {"@>", "<@"}:

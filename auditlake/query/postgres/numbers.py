@@ -26,10 +26,7 @@ class NotFinite(ValueError):
 
 
 def read(text: str) -> Decimal:
-    """Read the text of a value, as a cast of text does.
-
-    Raises Failed, NotFinite.
-    """
+    """Read the text of a value, as a cast of text does; raises Failed, NotFinite."""
     if _NUMBER.fullmatch(text):
         return Decimal(text.strip())
     raise NotFinite if is_not_finite(text) else Failed("invalid input syntax for type numeric")

@@ -42,10 +42,7 @@ class _Parser(Periods, PostgresParser):
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Split a text into tokens.
-
-    Raises BadUsage if a string, quoted name or comment does not end.
-    """
+    """Split a text into tokens; raises BadUsage if a string, quoted name or comment does not end."""
     try:
         return _POSTGRES.tokenize(sql)
     except TokenError as exc:
@@ -80,10 +77,7 @@ def describes(sql: str) -> bool:
 
 
 def parse(sql: str) -> exp.Query:
-    """Parse one query.
-
-    Raises BadUsage if it cannot be parsed or does more than read.
-    """
+    """Parse one query; raises BadUsage if it cannot be parsed or does more than read."""
     tokens = tokenize(sql)
     word = tokens[0].text.upper() if tokens else ""
     if word not in _STARTS:

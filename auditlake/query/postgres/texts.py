@@ -20,10 +20,7 @@ def at_zone(at: datetime, zone: str) -> datetime:
 
 
 def of_utf8(content: bytes) -> str:
-    """Return the text of bytes in UTF-8.
-
-    Raises Failed.
-    """
+    """Return the text of bytes in UTF-8; raises Failed."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
