@@ -22,7 +22,7 @@ different answers.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.missing_values import AddedLog, Ask, Existing
+from auditlake.sql_names import standard_literal
 
 _TIME = pa.timestamp("us", tz="UTC")
 MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
@@ -181,6 +182,13 @@ class CaptureLog:
         query = f"select lsn, epoch_us(time) as time from changes where {condition} order by lsn desc limit 1"
         rows = select(query, changes=self._changes.files.within(lsn=(first, end))).to_pylist()
         return (Lsn(rows[0]["lsn"]), rows[0]["time"]) if rows else None
+
+    def has_other_value(self, version: RelationVersion, first: Lsn, place: int, values: Collection[str]) -> bool:
+        """Return whether a new row of a relation version, from `first` on, has at `place` none of these values."""
+        listed = ", ".join(map(standard_literal, sorted(values)))
+        condition = f"relation = {version.number:d} and lsn >= {first:d} and new[{place + 1:d}] not in ({listed})"
+        query = f"select 1 from changes where {condition} limit 1"
+        return bool(select(query, changes=self._changes.files.within(lsn=(first, None))).num_rows)
 
     def time_of(self, commit_lsn: Lsn) -> int | None:
         """Return the time of a commit, in us since 1970; None if it has no changes."""

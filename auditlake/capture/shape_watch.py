@@ -64,7 +64,14 @@ from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Event, Notice
 from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
-from auditlake.pgoutput.table_shape import Shape, ShapeDifference, compare_shapes, hides_key, visible_differences
+from auditlake.pgoutput.table_shape import (
+    Shape,
+    ShapeDifference,
+    compare_shapes,
+    enlarged_enums,
+    hides_key,
+    visible_differences,
+)
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
@@ -136,6 +143,8 @@ class DdlRecorder:
     shapes: dict[int, Shape] = field(default_factory=dict)
     entries: Entries = field(default_factory=Entries)
     _reported: dict[int, Shape] = field(default_factory=dict)
+    _labels: dict[int, frozenset[str]] = field(default_factory=dict)
+    _relabelled: set[int] = field(default_factory=set)
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -179,14 +188,24 @@ class DdlRecorder:
     def _follow_rows(self, message: DdlMessage, commit: _Commit) -> None:
         """Park the tables whose rows a message without their shapes reports as changed."""
         unshaped = message.rewritten.keys() - {shape.relation.oid for shape in message.shapes}
+        changed = {oid: self._changed_labels(oid, labels) for oid, labels in message.labels.items()}
         for oid, shape in self.shapes.items():
             if unshaped & shape.files.keys():
                 self._park_rewritten(shape, message, commit)
-            if shape.shows(message.labels):
+            if shape.shows(changed):
                 name = self.tables[oid]
-                self._reported.setdefault(oid, replace(shape, types={}))
+                self._reported.setdefault(oid, shape)
+                self._relabelled.add(oid)
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
+
+    def _changed_labels(self, oid: int, labels: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the labels of a type; None if one that an earlier message had is gone: it may be in rows since."""
+        if labels is None:
+            return None
+        before = self._labels.get(oid, labels)
+        self._labels[oid] = labels
+        return labels if before <= labels else None
 
     def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
         """Decide what older rows show in added columns, where the message and the shape before it prove it."""
@@ -207,8 +226,11 @@ class DdlRecorder:
         reported = self._reported.get(oid)
         if reported is None or reported.persistence != now.persistence:
             return False
-        if compare_shapes(reported, now):
+        # A message about the table has no types: these have messages of their own, but not the row types of tables.
+        before = now if oid in self._relabelled else self.shapes.get(oid, now)
+        if compare_shapes(replace(reported, types=before.types), now):
             return False
+        self._relabelled.discard(oid)
         del self._reported[oid]
         return True
 
@@ -291,6 +313,11 @@ class _Unsettled:
     read_at: WalEnd
     held: HeldPartition
     found: ShapeDifference
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether more differs than that an enum type has more labels."""
+        return bool(self.found) or self.found.touched
 
 
 @dataclass(slots=True)
@@ -431,9 +458,12 @@ class ShapeWatch:
         if found.renamed and self.recorder.entries.schemas and watched.oid not in self.recorder.entries.tables:
             self._park_changed(name, _LEFT, _Unsettled(shape, changed_by, read_at, since or held, found))
         if not found and not found.touched:
-            if since is not None:
+            if since is not None and (watched.unsettled is None or watched.unsettled.is_difference):
                 self._record_return(name, since, read_at)
-            self._accept(name, watched, shape)
+            if enlarged_enums(watched.shape, shape):
+                watched.unsettled = _Unsettled(shape, changed_by, read_at, since or held, found)
+            else:
+                self._accept(name, watched, shape)
             return
         self.moved |= shape.relation.name != watched.shape.relation.name
         since = since or held
@@ -483,7 +513,7 @@ class ShapeWatch:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
         reported = self.recorder.take(watched.oid, unsettled.shape)
         if not reported:
-            problem = self._changed_rows(unsettled)
+            problem = self._changed_rows(unsettled) or self._lost_label(watched, unsettled)
             self._record(watched, unsettled)
             if problem is not None:
                 self._park_changed(name, problem, unsettled)
@@ -556,6 +586,17 @@ class ShapeWatch:
         if unsettled.changed_by in since.truncates:
             return None
         return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
+
+    def _lost_label(self, watched: _Watched, unsettled: _Unsettled) -> str | None:
+        """Describe that a row has a label which was added and renamed; None if no row has one."""
+        first, oid, enlarged = unsettled.held.lsn, watched.oid, enlarged_enums(watched.shape, unsettled.shape)
+        before = self.log.relations.in_force(oid, first)
+        for version in [*([] if before is None else [before]), *self.log.relations.after(oid, first)]:
+            for place, column in enumerate(version.relation.columns):
+                labels = enlarged.get(column.type_oid)
+                if labels and self.log.has_other_value(version, first, place, labels):
+                    return f"an enum label of column {column.name} was added and renamed"
+        return None
 
     def _hides_columns(self, unsettled: _Unsettled) -> bool:
         """Return whether other columns have the names and types of those that the DDL trigger reported last.

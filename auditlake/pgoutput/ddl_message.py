@@ -75,8 +75,8 @@ class Dropped:
 class DdlMessage:
     """One command: its tag, the role that ran it, and what it changed.
 
-    `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by the OIDs of the
-    type and its array. `plain`: it was an ALTER TABLE without USING.
+    `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by OID. `plain`: it
+    was an ALTER TABLE without USING.
     """
 
     tag: str
@@ -180,7 +180,7 @@ def _labels(entries: Sequence[Mapping[str, Any]]) -> dict[int, frozenset[str] | 
     for entry in entries:
         if entry["kind"] in {"e", "c"}:
             labels = frozenset(map(str, entry["labels"])) if entry["kind"] == "e" and "labels" in entry else None
-            found |= {int(entry["oid"]): labels, int(entry["array"]): labels}
+            found[int(entry["oid"])] = labels
     return found
 
 

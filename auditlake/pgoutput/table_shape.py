@@ -45,7 +45,8 @@ class Shape:
 
     Read from the catalog only; a DDL message does not have them:
 
-    types               labels of each enum type, and a digest of each composite type, of the columns
+    types               labels of each enum type (`enum TYPE LABEL`, with OIDs: xmin and label), and a digest of each
+                        composite type (`composite TYPE`), of the columns; also of types inside other ones
     entries             text that changes with every catalog entry of a column
     constraint          OID of the primary key, which REINDEX keeps
     stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
@@ -89,10 +90,22 @@ class Shape:
 
     def shows(self, type_oids: Mapping[int, frozenset[str] | None]) -> bool:
         """Return whether the text of existing rows changes with these types: their labels, None for a composite."""
-        used = {column.type_oid for column in self.relation.columns} & type_oids.keys()
-        known = {text for entry, text in self.types.items() if entry.startswith("enum ")}
-        every = frozenset[str]().union(*(labels for oid in used if (labels := type_oids[oid]) is not None))
-        return any(type_oids[oid] is None for oid in used) or bool(used and not known <= every)
+        for entry, text in self.types.items():
+            _, type_oid, *_ = entry.split()
+            if int(type_oid) in type_oids:
+                labels = type_oids[int(type_oid)]
+                if labels is None or text.partition(" ")[2] not in labels:
+                    return True
+        return False
+
+    def labels(self) -> dict[int, dict[str, str]]:
+        """Return the labels of each enum type by OID, by that of the label."""
+        found: dict[int, dict[str, str]] = {}
+        for entry, text in self.types.items():
+            kind, type_oid, *rest = entry.split()
+            if kind == "enum" and rest:  # else a record of an earlier release
+                found.setdefault(int(type_oid), {})[rest[0]] = text.partition(" ")[2]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,16 @@ def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
 
 def _besides(stamp: str) -> str:
     return stamp.partition(" ")[2]
+
+
+def enlarged_enums(before: Shape, now: Shape) -> dict[int, frozenset[str]]:
+    """Return the labels of each enum type that has more of them than before, and had some."""
+    was = before.labels()
+    return {
+        oid: frozenset(labels.values())
+        for oid, labels in now.labels().items()
+        if oid in was and labels.keys() - was[oid].keys()
+    }
 
 
 def definition_differences(before: Relation, now: Relation) -> Iterator[str]:

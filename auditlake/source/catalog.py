@@ -134,7 +134,7 @@ select concat_ws(' ',
   (select row({_OF_ENTRIES.format("i")})::text from pg_index i where i.indrelid = any (%s::oid[])),
   (select row({_OF_ENTRIES.format("d")})::text from pg_attribute d where d.attrelid = any (%s::oid[])),
   (select sum(hashtext(n.nspname::text)::bigint # n.oid::bigint) from pg_namespace n),
-  (select sum(hashtext(e.enumlabel::text)::bigint # e.oid::bigint) from pg_enum e))
+  (select row({_OF_ENTRIES.format("e")})::text from pg_enum e))
 """
 _TABLES_DIGEST = """
 select concat_ws(' ', count(*), sum(hashtid(c.ctid)::bigint), sum(c.oid::bigint),
@@ -168,20 +168,30 @@ select {SHAPE},
   from pg_class t join pg_namespace n on n.oid = t.relnamespace
  where t.oid = any (%s::oid[])
 """
-_TYPES = """
-select a.attrelid::bigint, 'enum ' || e.oid, e.enumlabel::text
-  from pg_attribute a
-  join pg_type y on y.oid = a.atttypid
-  join pg_enum e on e.enumtypid in (y.oid, y.typelem)
- where a.attrelid = any (%s::oid[]) and a.attnum > 0
+# The types of tables' columns, and what remains when domains, arrays, composites, ranges and multiranges are taken
+# apart. UNION leaves out repeated parts, so that types that contain themselves end.
+_PARTS = """
+with recursive parts (attrelid, oid) as (
+    select a.attrelid, a.atttypid from pg_attribute a
+     where a.attrelid = any (%s::oid[]) and a.attnum > 0 and a.atttypid >= 16384
+  union
+    select p.attrelid, n.oid
+      from parts p join pg_type y on y.oid = p.oid
+     cross join lateral (
+        select y.typbasetype where y.typtype = 'd'
+        union all select y.typelem where y.typsubscript = 'array_subscript_handler'::regproc
+        union all select d.atttypid from pg_attribute d where d.attrelid = nullif(y.typrelid, 0) and d.attnum > 0
+        union all select r.rngsubtype from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid)
+     ) n (oid))
+"""
+_TYPES = f"""{_PARTS}
+select p.attrelid::bigint, concat_ws(' ', 'enum', e.enumtypid, e.oid), concat_ws(' ', e.xmin, e.enumlabel)
+  from parts p join pg_enum e on e.enumtypid = p.oid
 union all
-select a.attrelid::bigint, 'composite ' || y.oid,
+select p.attrelid::bigint, 'composite ' || y.oid,
        (select string_agg(concat_ws(':', d.attnum, d.atttypid, d.atttypmod, d.attisdropped), ',' order by d.attnum)
-          from pg_attribute d where d.attrelid in (y.typrelid, e.typrelid) and d.attnum > 0)
-  from pg_attribute a
-  join pg_type y on y.oid = a.atttypid
-  left join pg_type e on e.oid = y.typelem
- where a.attrelid = any (%s::oid[]) and a.attnum > 0 and (y.typrelid <> 0 or e.typrelid <> 0)
+          from pg_attribute d where d.attrelid = y.typrelid and d.attnum > 0)
+  from parts p join pg_type y on y.oid = p.oid and y.typrelid <> 0
 """
 # Each column of a type that is not built in, or with a collation under which equal texts may differ, and the parts of
 # its type: what remains when domains, arrays, composites, ranges and multiranges are taken apart. UNION leaves out
@@ -231,12 +241,8 @@ select a.attrelid::bigint, a.attnum::int, a.atttypid::bigint, s.nspname::text, b
           else 'type ' || format_type(y.oid, null) end)) found (part)
  group by 1, 2, 3, 4, 5, 6
 """
-_COMPOSITES = """
-select distinct r.typrelid::bigint
-  from pg_attribute a
-  join pg_type y on y.oid = a.atttypid
-  join pg_type r on r.oid in (y.oid, y.typelem) and r.typrelid <> 0
- where a.attrelid = any (%s::oid[]) and a.attnum > 0
+_COMPOSITES = f"""{_PARTS}
+select distinct y.typrelid::bigint from parts p join pg_type y on y.oid = p.oid and y.typrelid <> 0
 """
 
 
@@ -470,10 +476,12 @@ def read_table_digests(conn: psycopg.Connection[Row], oids: Iterable[int]) -> di
 
 
 def read_types(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, dict[str, str]]:
-    """Read the labels of enum types, and a digest of composite types, of these tables' columns, by OID."""
+    """Read the labels of enum types, and a digest of composite types, of these tables' columns, by OID.
+
+    Also of those inside other types; entries are called as in `pgoutput.table_shape.Shape`.
+    """
     types: dict[int, dict[str, str]] = {}
-    tables = list(oids)
-    for oid, entry, text in fetch(conn, _TYPES, tables, tables):
+    for oid, entry, text in fetch(conn, _TYPES, list(oids)):
         types.setdefault(cast("int", oid), {})[str(entry)] = str(text)
     return types
 

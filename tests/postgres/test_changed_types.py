@@ -1,0 +1,105 @@
+"""Types that change the text of rows which were written before: labels of enums, columns of composites and tables."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import auditlake
+from auditlake.lake.gaps import read_gaps
+from auditlake.lake.layout import Lake
+from tests import command, oracle
+from tests.server import execute, install_trigger
+
+pytestmark = pytest.mark.pg
+
+_TYPES = (
+    "create type mood as enum ('sad', 'ok')",
+    "create type pair as (m mood, n int)",
+    "create type outer_pair as (p pair)",
+    "create domain small as mood",
+    "create domain of_pair as pair",
+    "create type span as range (subtype = mood)",
+    "create table part (id int primary key, m int)",
+)
+_VALUES = {
+    "mood": "'sad'",
+    "mood[]": "'{sad}'",
+    "small": "'sad'",
+    "small[]": "'{sad}'",
+    "pair": "row('sad', 1)",
+    "of_pair": "row('sad', 1)",
+    "outer_pair[]": "array[row(row('sad', 1))::outer_pair]",
+    "span": "'[sad,ok]'",
+    "part": "row(1, 2)",
+}
+_TABLES = [f"t{n}" for n, _ in enumerate(_VALUES)]
+_CHANGES = {
+    "label renamed": ["alter type mood rename value 'sad' to 'low'"],
+    "labels exchanged": [
+        "alter type mood rename value 'sad' to 'low'",
+        "alter type mood rename value 'ok' to 'sad'",
+        "alter type mood rename value 'low' to 'ok'",
+    ],
+    "label added and renamed": [
+        "alter type mood add value 'new'",
+        "update t0 set v = 'new'",
+        "alter type mood rename value 'new' to 'good'",
+    ],
+    "label renamed and renamed back": [
+        "alter type mood rename value 'sad' to 'low'",
+        "insert into t0 values (2, 'low')",
+        "alter type mood rename value 'low' to 'sad'",
+    ],
+    "column of a composite added": ["alter type pair add attribute c int cascade"],
+    "column of a table added, whose rows are values": [
+        f"alter table {_TABLES[-1]} add other int",
+        "alter table part add c int",
+    ],
+}
+
+
+def _make(dsn: str, lake: Path, *, with_trigger: bool) -> list[str | Path]:
+    """Make a table of each type, with a row, and its lake; return the settings of a command."""
+    made = [f"create table {name} (id int primary key, v {kind})" for name, kind in zip(_TABLES, _VALUES, strict=True)]
+    filled = [f"insert into {name} values (1, {value})" for name, value in zip(_TABLES, _VALUES.values(), strict=True)]
+    execute(dsn, *_TYPES, *made, *filled)
+    if with_trigger:
+        install_trigger(dsn)
+    settings: list[str | Path] = ["--source", dsn, "--lake", lake]
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    return settings
+
+
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+@pytest.mark.parametrize("change", _CHANGES)
+def test_now_shows_rows_as_their_types_show_them(
+    database: str, tmp_path: Path, change: str, *, with_trigger: bool
+) -> None:
+    """Although no row was written since; also of types inside others."""
+    lake = tmp_path / "lake"
+    settings = _make(database, lake, with_trigger=with_trigger)
+    execute(database, *_CHANGES[change])
+    done = command.run_here(["follow", "--until-current", *settings])
+    assert done.code == 0, done.stderr
+    for table, rows in oracle.take_moment(database, _TABLES).states.items():
+        shown = auditlake.Lake(lake).as_of().table(table).texts()
+        assert Counter(tuple(row.values()) for row in shown) == rows, table
+
+
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+def test_added_labels_need_no_new_snapshot(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
+    """Several of them while capture was away, used in rows."""
+    lake = tmp_path / "lake"
+    settings = _make(database, lake, with_trigger=with_trigger)
+    execute(
+        database,
+        "alter type mood add value 'new'",
+        "insert into t0 values (2, 'new')",
+        "alter type mood add value 'newer' before 'sad'",
+        "insert into t0 values (3, 'newer'), (4, null)",
+    )
+    done = command.run_here(["follow", "--until-current", *settings])
+    assert done.code == 0, done.stderr
+    assert not read_gaps(Lake(lake))
+    assert [row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()] == ["sad", "new", "newer", None]
