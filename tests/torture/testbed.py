@@ -33,7 +33,8 @@ from tests.server import Server
 _DISK_MB = 3072
 _POLL_S = 0.02
 _OUTPUT_CHARS = 3000
-_LAKE, _OF_ALL = 6, ("No space left on device", "the store answered 40", *REFUSED)
+_ERASING = "(auditlake forget, since"
+_LAKE, _OF_ALL = 6, ("No space left on device", "the store answered 40", _ERASING, *REFUSED)
 _LOG_ENTRY, _DATA_FILE = re.compile(r"/_delta_log/\d{20}\.json$"), re.compile(r"/_part=[^/]*/[^/]*\.parquet$")
 
 
@@ -176,7 +177,8 @@ def signal_group(process: "subprocess.Popen[str]", what: signal.Signals) -> None
 def expect(bed: Testbed, process: Process, code: int | None, allowed: Sequence[int]) -> None:
     """Record a failure unless the exit code is allowed; None is a process that has not ended.
 
-    Disk and store are every process's, so each may meet the full or the refusing one and exit 6.
+    Disk and store are every process's, so each may meet the full or the refusing one, or an erasure that holds its lock,
+    and exit 6.
     """
     met = [words for words in _OF_ALL if code == _LAKE and words in process.output]
     if met:
