@@ -177,8 +177,8 @@ def signal_group(process: "subprocess.Popen[str]", what: signal.Signals) -> None
 def expect(bed: Testbed, process: Process, code: int | None, allowed: Sequence[int]) -> None:
     """Record a failure unless the exit code is allowed; None is a process that has not ended.
 
-    Disk and store are every process's, so each may meet the full or the refusing one, or an erasure that holds its lock,
-    and exit 6.
+    Disk and store are every process's, so each may meet the full or the refusing one, or the lock of an erasure, and
+    exit 6.
     """
     met = [words for words in _OF_ALL if code == _LAKE and words in process.output]
     if met:
