@@ -159,16 +159,32 @@ def _difference(left: Cell, right: Cell) -> Cell:
 
 
 def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate `||` of texts, of which one may be of another type.
+    """Translate `||` of texts, of which one may be of another type, or of arrays.
 
     Raises Refused.
     """
+    if left.type.element is not None or right.type.element is not None:
+        return _appended(left, right, node)
     if not any(cell.type == UNKNOWN or cell.type.name in TEXTS for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     texts = [as_text(coerced(c, TEXT, node)) if c.type == UNKNOWN else as_text(c) for c in (left, right)]
     if texts[0] is None or texts[1] is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     return Cell(f"({texts[0]} || {texts[1]})", TEXT)
+
+
+def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate `||` of two arrays, or of an array and an element; NULL is an empty array, but a NULL element."""
+    kind = left.type if left.type.element is not None else right.type
+    texts = []
+    for cell in (left, right):
+        if cell.type not in {kind, kind.element} or kind.element is None:
+            raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")
+        texts.append(f"coalesce({cell.sql}, [])" if cell.type == kind else f"[{cell.sql}]")
+    joined = f"list_concat({', '.join(texts)})"
+    if left.type == right.type:
+        joined = f"case when {left.sql} is not null or {right.sql} is not null then {joined} end"
+    return Cell(joined, kind)
 
 
 def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:

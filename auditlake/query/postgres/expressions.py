@@ -63,6 +63,7 @@ _SAFE_PATTERN = re.compile(
 _ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
 """Patterns that match one longest text: alternatives and repeated groups are tried in another order by DuckDB."""
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
+_BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
 
 
@@ -105,6 +106,7 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "_zoned",
     exp.Array: "_array",
     exp.Bracket: "_subscript",
+    exp.Collate: "_collated",
     exp.Pad: "_pad",
     exp.Substring: "_substring",
     exp.Anonymous: "_anonymous",
@@ -275,6 +277,8 @@ class Expressions:
         elements = self._elements(given) if isinstance(given, exp.Array | exp.Literal) else None
         if elements is None:
             cell = self.cell(given)
+            if cell.null:
+                return Cell(f"cast(null as {kind.duckdb}[])", array(kind), kind.name)
             if cell.type != array(kind):
                 raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
             return cell
@@ -567,6 +571,15 @@ class Expressions:
         place = int(str(places[0].this)) + 1  # sqlglot counts from 0
         return Cell(f"list_extract({cell.sql}, {place})" if place > 0 else f"cast(null as {cell.type.element.duckdb})",
                     cell.type.element, cell.name)  # fmt: skip
+
+    def _collated(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        if node.expression.name not in _BY_CODE_POINTS:
+            raise Refused(node, f"COLLATE {node.expression.sql('postgres')}", "Texts sort by code points.")
+        cell = self.cell(node.this)
+        if cell.type.name not in TEXTS | {UNKNOWN.name}:
+            raise Refused(node, f"COLLATE of {cell.type.shown}", wrong=True)
+        return coerced(cell, TEXT, node) if cell.type == UNKNOWN else cell
 
     def _array(self, node: exp.Expr) -> Cell:
         only(node, "expressions")
