@@ -66,8 +66,13 @@ REFUSED = (
     "select count(*) from (select x::numeric from (values ('1.0'), ('1.00')) v(x) union select 3.0) s",
     "select id from orders o where (customer_id, qty) = any (select c.id, 2 from customers c)",
     "select (1, 2) = (1, 2, 3)",
-    "select * from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1",
+    (
+        "select * from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s"
+        " where n > 1"
+    ),
     "select * from (select distinct x::numeric as x from (values ('1.0'), ('1.00'), ('2')) v(x)) s where x > 1.5",
+    'select name collate "de_DE" from customers',
+    "select array[1] || '{2}'",
     "select '1 day 1 day'::interval",
     "select 'today'::date",
     "select substring('foobar' from '(o)(o)')",

@@ -34,7 +34,7 @@ class NotEmbedded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SparkCell:
     """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
 
     sql: str
@@ -52,17 +52,17 @@ class Cell:
         take(self.sql)
 
     @property
-    def computed(self) -> "Cell":
+    def computed(self) -> "SparkCell":
         """The same value, without what only a column has."""
         return replace(self, origin=None, is_lsn=False, number=None, text=None)
 
 
-def cast(cell: Cell, kind: str) -> str:
+def cast(cell: SparkCell, kind: str) -> str:
     """Return DuckDB text that has this type."""
     return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
 
 
-def result_type(sign: str, left: Cell, right: Cell) -> tuple[str, tuple[str, str]]:
+def result_type(sign: str, left: SparkCell, right: SparkCell) -> tuple[str, tuple[str, str]]:
     """Return the type of an arithmetic expression, and those to which its operands are cast."""
     one, other = left.kind, right.kind
     if one in INTEGRAL and other in INTEGRAL:
@@ -80,7 +80,7 @@ def result_type(sign: str, left: Cell, right: Cell) -> tuple[str, tuple[str, str
     raise NotEmbedded(f"{one} {sign} {other}")
 
 
-def _decimal_parts(cell: Cell) -> tuple[int, int] | None:
+def _decimal_parts(cell: SparkCell) -> tuple[int, int] | None:
     """Return the precision and scale of an operand of decimal arithmetic; a literal has those of its digits."""
     return (len(str(abs(cell.number))), 0) if cell.number is not None else precision_and_scale(cell.kind)
 
@@ -92,7 +92,7 @@ def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) ->
     return decimal(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
 
 
-def quotient(left: Cell, right: Cell) -> Cell:
+def quotient(left: SparkCell, right: SparkCell) -> SparkCell:
     """Divide decimals in whole numbers of the result's last digit, rounded half up.
 
     Spark rounds to 39 digits first, which changes nothing: with a divisor of so few digits no quotient is so near to a
@@ -112,17 +112,17 @@ def quotient(left: Cell, right: Cell) -> Cell:
         checked += f" when abs({divisor}) >= {10 ** (MOST_DIGITS - scale)}::hugeint then error('not exact')"
     size, by = f"abs({dividend})", f"({checked} else abs({divisor}) end)"
     rounded = f"({size} // {by} + cast(2 * ({size} % {by}) >= {by} as hugeint)) * sign({dividend}) * sign({divisor})"
-    return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
+    return SparkCell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
 
 
-def is_adjusted(left: Cell, right: Cell) -> bool:
+def is_adjusted(left: SparkCell, right: SparkCell) -> bool:
     """Return whether Spark adjusts the digits of a product of these decimals."""
     one, other = _decimal_parts(left), _decimal_parts(right)
     of_decimals = is_decimal(left.kind) or is_decimal(right.kind)
     return of_decimals and one is not None and other is not None and one[0] + other[0] >= MOST_DIGITS
 
 
-def product(left: Cell, right: Cell) -> Cell:
+def product(left: SparkCell, right: SparkCell) -> SparkCell:
     """Multiply decimals whose product may have more than 38 digits, in whole numbers, and round it as Spark adjusts it.
 
     Spark rounds to 39 digits first, which no whole number here has; a larger product is an error.
@@ -136,7 +136,7 @@ def product(left: Cell, right: Cell) -> Cell:
     if exact > MOST_DIGITS:
         raise NotEmbedded(f"{left.kind} * {right.kind}")
     rounded = units if by == 1 else f"(((abs({units}) + {by // 2}) // {by}::hugeint) * sign({units}))"
-    return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
+    return SparkCell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
 
 
 def _adjusted(precision: int, scale: int) -> tuple[int, int]:
@@ -146,7 +146,7 @@ def _adjusted(precision: int, scale: int) -> tuple[int, int]:
     return MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
 
 
-def _units(cell: Cell, parts: tuple[int, int]) -> str:
+def _units(cell: SparkCell, parts: tuple[int, int]) -> str:
     """Return a decimal or an integer in units of its last digit."""
     if not is_decimal(cell.kind):
         return f"cast({cell.sql} as hugeint)"
@@ -161,7 +161,7 @@ def _of_units(units: str, precision: int, scale: int) -> str:
     return f"cast(cast({units} as decimal({precision},0)) * {unit} as decimal({precision},{scale}))"
 
 
-def sum_of(cell: Cell, condition: str) -> tuple[str, str]:
+def sum_of(cell: SparkCell, condition: str) -> tuple[str, str]:
     """Sum in whole numbers; if some order of the rows could overflow, as Spark adds them, it is an error."""
     if cell.kind in INTEGRAL:
         text = cast(cell, cell.kind)
@@ -189,7 +189,7 @@ def _unless(overflow: str, value: str) -> str:
     return value if overflow == "false" else f"case when {overflow} then error('overflow') else {value} end"
 
 
-def average_of(cell: Cell, condition: str) -> tuple[str, str]:
+def average_of(cell: SparkCell, condition: str) -> tuple[str, str]:
     """Average as Spark does: integers as doubles, an error if the sum is not exact; decimals with four more digits."""
     if cell.kind in INTEGRAL:
         total = f"sum({cast(cell, 'bigint')}){condition}"
@@ -202,7 +202,7 @@ def average_of(cell: Cell, condition: str) -> tuple[str, str]:
     return _decimal_average(cell, condition)
 
 
-def _decimal_average(cell: Cell, condition: str) -> tuple[str, str]:
+def _decimal_average(cell: SparkCell, condition: str) -> tuple[str, str]:
     """Divide whole numbers: the sum in units of the last digit of the result, rounded half up."""
     precision, scale = precision_and_scale(cell.kind) or (0, 0)
     digits, behind = precision + 4, scale + 4

@@ -1,8 +1,8 @@
 """Expressions of Spark SQL in DuckDB's SQL: an allow-list of nodes, functions, types and casts that mean the same.
 
-`Expressions.cell` returns the DuckDB text of an expression and its type in Spark, which is computed here by Spark's
-rules; every operand is cast to the type that Spark would give it, so DuckDB's own rules never apply. Anything else
-raises `NotEmbedded` with the name of the construct, and the statement goes to Spark.
+`SparkExpressions.cell` returns the DuckDB text of an expression and its type in Spark, which is computed here by
+Spark's rules; every operand is cast to the type that Spark would give it, so DuckDB's own rules never apply. Anything
+else raises `NotEmbedded` with the name of the construct, and the statement goes to Spark.
 
 Differences between the engines, and how each is avoided:
 
@@ -35,8 +35,8 @@ from sqlglot import exp
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import (
     BIGINT_MAX,
-    Cell,
     NotEmbedded,
+    SparkCell,
     average_of,
     cast,
     is_adjusted,
@@ -74,16 +74,16 @@ _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
 
 
-class Scope(Protocol):
+class SparkScope(Protocol):
     """The names that an expression may refer to."""
 
-    def column(self, node: exp.Column) -> Cell:
+    def column(self, node: exp.Column) -> SparkCell:
         """Find a column; raises NotEmbedded."""
 
-    def values_of(self, query: exp.Expr) -> Cell:
+    def values_of(self, query: exp.Expr) -> SparkCell:
         """Translate a subquery of one column that refers to nothing outside of it; raises NotEmbedded."""
 
-    def value_of(self, query: exp.Expr) -> Cell:
+    def value_of(self, query: exp.Expr) -> SparkCell:
         """Translate a subquery of one value; an aggregate's WHERE may refer to the tables outside of it.
 
         Raises NotEmbedded.
@@ -118,14 +118,14 @@ _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 _RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 
 
-class Expressions:
+class SparkExpressions:
     """Translation of the expressions of one SELECT; `may_fail` is set by one that can fail on a row."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: SparkScope) -> None:
         self._scope = scope
         self.may_fail = False
 
-    def cell(self, node: exp.Expr) -> Cell:
+    def cell(self, node: exp.Expr) -> SparkCell:
         """Translate an expression; raises NotEmbedded."""
         translate = self._NODES.get(type(node))
         if translate is None:
@@ -175,24 +175,24 @@ class Expressions:
             raise NotEmbedded(f"IN of {value.kind} and {found.kind}")
         return f"({value.sql} in {found.sql})"
 
-    def _cells(self, nodes: Iterable[exp.Expr]) -> list[Cell]:
+    def _cells(self, nodes: Iterable[exp.Expr]) -> list[SparkCell]:
         return [self.cell(node) for node in nodes]
 
-    def _column(self, node: exp.Column) -> Cell:
+    def _column(self, node: exp.Column) -> SparkCell:
         return self._scope.column(node)
 
-    def _paren(self, node: exp.Paren) -> Cell:
+    def _paren(self, node: exp.Paren) -> SparkCell:
         only(node, "this")
         inner = self.cell(node.this)
         return replace(inner, sql=f"({inner.sql})")
 
-    def _literal(self, node: exp.Literal) -> Cell:
+    def _literal(self, node: exp.Literal) -> SparkCell:
         only(node, "this", "is_string")
         text = str(node.this)
         if node.is_string and "\0" in text:
             raise NotEmbedded("NUL in a string")
         if node.is_string:
-            return Cell(standard_literal(text), "string", text, text=text)
+            return SparkCell(standard_literal(text), "string", text, text=text)
         if text.isdecimal():
             return _integer(int(text))
         if match := _DECIMAL_LITERAL.fullmatch(text):
@@ -200,18 +200,18 @@ class Expressions:
             digits = len((whole + match[2]).lstrip("0")) if not whole else len(whole) + scale
             kind = decimal(max(digits, scale), scale)
             if kind is not None:
-                return Cell(f"cast({standard_literal(text)} as {kind})", kind)
+                return SparkCell(f"cast({standard_literal(text)} as {kind})", kind)
         raise NotEmbedded(f"the literal {text}")
 
-    def _null(self, node: exp.Null) -> Cell:
+    def _null(self, node: exp.Null) -> SparkCell:
         only(node)
-        return Cell("null", VOID, "NULL")
+        return SparkCell("null", VOID, "NULL")
 
-    def _boolean(self, node: exp.Boolean) -> Cell:
+    def _boolean(self, node: exp.Boolean) -> SparkCell:
         only(node, "this")
-        return Cell("true" if node.this else "false", "boolean", "true" if node.this else "false")
+        return SparkCell("true" if node.this else "false", "boolean", "true" if node.this else "false")
 
-    def _negative(self, node: exp.Neg) -> Cell:
+    def _negative(self, node: exp.Neg) -> SparkCell:
         only(node, "this")
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             if str(node.this.this).isdecimal():
@@ -222,9 +222,9 @@ class Expressions:
         if inner.kind not in (*INTEGRAL, "double") and not is_decimal(inner.kind):
             raise NotEmbedded(f"- of {inner.kind}")
         self.may_fail = True
-        return Cell(f"(- {cast(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
+        return SparkCell(f"(- {cast(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
 
-    def _arithmetic(self, node: exp.Binary) -> Cell:
+    def _arithmetic(self, node: exp.Binary) -> SparkCell:
         only(node, "this", "expression", "typed", "safe")
         sign = SIGNS[type(node)]
         if sign in "+-" and isinstance(node.expression, exp.Interval):
@@ -246,9 +246,9 @@ class Expressions:
         texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
         if sign in "/%":
             texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
-        return Cell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
+        return SparkCell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
 
-    def _moved(self, cell: Cell, interval: exp.Expr, sign: int) -> Cell:
+    def _moved(self, cell: SparkCell, interval: exp.Expr, sign: int) -> SparkCell:
         """Add to a date or a timestamp; a day that its month lacks becomes the last one, as in PostgreSQL."""
         only(interval, "this", "unit")
         unit, count = str(interval.args.get("unit") or "").upper().removesuffix("S"), interval.this
@@ -259,19 +259,21 @@ class Expressions:
             raise NotEmbedded(f"INTERVAL {count.this}")
         by = sign * int(str(count.this))
         if (literal := _DATE_LITERAL.fullmatch(cell.sql)) is not None:
-            return Cell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
+            return SparkCell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
         self.may_fail = True
         naive = f"cast((cast({cell.sql} as timestamp) + {known[unit]}({by})) as {cell.kind})"
         moved = naive if cell.kind == "date" else f"cast({naive} as timestamptz)"
-        return Cell(f"case when year({naive}) not between 1 and 9999 then error('year') else {moved} end", cell.kind)
+        return SparkCell(
+            f"case when year({naive}) not between 1 and 9999 then error('year') else {moved} end", cell.kind
+        )
 
-    def _comparison(self, node: exp.Binary) -> Cell:
+    def _comparison(self, node: exp.Binary) -> SparkCell:
         only(node, "this", "expression")
         _plain_operands(node)
         left, right = self._alike(self.cell(node.this), self.cell(node.expression))
-        return Cell(f"({left} {COMPARISONS[type(node)]} {right})", "boolean")
+        return SparkCell(f"({left} {COMPARISONS[type(node)]} {right})", "boolean")
 
-    def _alike(self, *cells: Cell) -> list[str]:
+    def _alike(self, *cells: SparkCell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
         alike = _literals_as(cells)
         kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else _common_of(alike)  # noqa: PLR2004
@@ -282,107 +284,107 @@ class Expressions:
         self.may_fail |= is_decimal(kind) and common(alike[0].kind, kind) != kind
         return [_plain_zero(cast(cell, kind), kind) for cell in alike]
 
-    def _and_or(self, node: exp.Connector) -> Cell:
+    def _and_or(self, node: exp.Connector) -> SparkCell:
         only(node, "this", "expression")
         word = "and" if isinstance(node, exp.And) else "or"
         operands = self._cells((node.this, node.expression))
         if any(cell.kind not in {"boolean", VOID} for cell in operands):
             raise NotEmbedded(f"{word.upper()} of {operands[0].kind} and {operands[1].kind}")
-        return Cell(f"({f' {word} '.join(cast(cell, 'boolean') for cell in operands)})", "boolean")
+        return SparkCell(f"({f' {word} '.join(cast(cell, 'boolean') for cell in operands)})", "boolean")
 
-    def _not(self, node: exp.Not) -> Cell:
+    def _not(self, node: exp.Not) -> SparkCell:
         only(node, "this")
-        return Cell(f"(not {self.condition(node.this)})", "boolean")
+        return SparkCell(f"(not {self.condition(node.this)})", "boolean")
 
-    def _is(self, node: exp.Is) -> Cell:
+    def _is(self, node: exp.Is) -> SparkCell:
         only(node, "this", "expression")
         _plain_operands(node)
         inner = self.cell(node.this)
         match node.expression:
             case exp.Null():
-                return Cell(f"({inner.sql} is null)", "boolean")
+                return SparkCell(f"({inner.sql} is null)", "boolean")
             case exp.Boolean() if inner.kind == "boolean":
-                return Cell(f"({inner.sql} is {'true' if node.expression.this else 'false'})", "boolean")
+                return SparkCell(f"({inner.sql} is {'true' if node.expression.this else 'false'})", "boolean")
             case _:
                 raise NotEmbedded("IS of a value")
 
-    def _between(self, node: exp.Between) -> Cell:
+    def _between(self, node: exp.Between) -> SparkCell:
         only(node, "this", "low", "high")
         _plain_operands(node)
         value, low, high = self._cells((node.this, node.args["low"], node.args["high"]))
         above, below = self._alike(value, low), self._alike(value, high)
-        return Cell(f"({above[0]} >= {above[1]} and {below[0]} <= {below[1]})", "boolean")
+        return SparkCell(f"({above[0]} >= {above[1]} and {below[0]} <= {below[1]})", "boolean")
 
-    def _in(self, node: exp.In) -> Cell:
+    def _in(self, node: exp.In) -> SparkCell:
         if node.args.get("query") is not None:
             raise NotEmbedded("IN of a query in an expression")
         only(node, "this", "expressions")
         _plain_operands(node)
         value = self.cell(node.this)
         texts = self._alike(value, *self._cells(node.expressions))
-        return Cell(f"({texts[0]} in ({', '.join(texts[1:])}))", "boolean")
+        return SparkCell(f"({texts[0]} in ({', '.join(texts[1:])}))", "boolean")
 
-    def _scalar(self, node: exp.Subquery) -> Cell:
+    def _scalar(self, node: exp.Subquery) -> SparkCell:
         only(node, "this")
         self.may_fail = True
         return replace(self._scope.value_of(node.this).computed, name=None)
 
-    def _like(self, node: exp.Like) -> Cell:
+    def _like(self, node: exp.Like) -> SparkCell:
         only(node, "this", "expression", "negate")
         _plain_operands(node)
         value, pattern = self.cell(node.this), self.cell(node.expression)
         if value.kind != "string" or pattern.text is None or "\\" in pattern.text:
             raise NotEmbedded("LIKE with such a pattern")
-        return Cell(f"({value.sql} {'not ' if node.args.get('negate') else ''}like {pattern.sql})", "boolean")
+        return SparkCell(f"({value.sql} {'not ' if node.args.get('negate') else ''}like {pattern.sql})", "boolean")
 
-    def _case(self, node: exp.Case) -> Cell:
+    def _case(self, node: exp.Case) -> SparkCell:
         only(node, "this", "ifs", "default")
         if node.this is not None:
             raise NotEmbedded("CASE with a value")
         conditions = [self.condition(branch.this) for branch in node.args["ifs"]]
         values = self._cells(branch.args["true"] for branch in node.args["ifs"])
-        default = self.cell(node.args["default"]) if node.args.get("default") else Cell("null", VOID)
+        default = self.cell(node.args["default"]) if node.args.get("default") else SparkCell("null", VOID)
         return self._chosen(conditions, values, default)
 
-    def _if(self, node: exp.If) -> Cell:
+    def _if(self, node: exp.If) -> SparkCell:
         only(node, "this", "true", "false")
-        default = self.cell(node.args["false"]) if node.args.get("false") else Cell("null", VOID)
+        default = self.cell(node.args["false"]) if node.args.get("false") else SparkCell("null", VOID)
         return self._chosen([self.condition(node.this)], [self.cell(node.args["true"])], default)
 
-    def _chosen(self, conditions: Sequence[str], values: Sequence[Cell], default: Cell) -> Cell:
+    def _chosen(self, conditions: Sequence[str], values: Sequence[SparkCell], default: SparkCell) -> SparkCell:
         kind = _common_of([*values, default])
         pairs = zip(conditions, values, strict=True)
         branches = " ".join(f"when {condition} then {cast(value, kind)}" for condition, value in pairs)
-        return Cell(f"case {branches} else {cast(default, kind)} end", kind)
+        return SparkCell(f"case {branches} else {cast(default, kind)} end", kind)
 
-    def _coalesce(self, node: exp.Coalesce) -> Cell:
+    def _coalesce(self, node: exp.Coalesce) -> SparkCell:
         only(node, "this", "expressions")
         cells = self._cells((node.this, *node.expressions))
         kind = _common_of(cells)
-        return Cell(f"coalesce({', '.join(cast(cell, kind) for cell in cells)})", kind)
+        return SparkCell(f"coalesce({', '.join(cast(cell, kind) for cell in cells)})", kind)
 
-    def _nullif(self, node: exp.Nullif) -> Cell:
+    def _nullif(self, node: exp.Nullif) -> SparkCell:
         only(node, "this", "expression")
         left, right = self._cells((node.this, node.expression))
         if left.kind != right.kind or not is_comparable(left.kind):
             raise NotEmbedded(f"NULLIF of {left.kind} and {right.kind}")
-        return Cell(f"nullif({cast(left, left.kind)}, {cast(right, left.kind)})", left.kind)
+        return SparkCell(f"nullif({cast(left, left.kind)}, {cast(right, left.kind)})", left.kind)
 
-    def _extreme(self, node: exp.Greatest | exp.Least) -> Cell:
+    def _extreme(self, node: exp.Greatest | exp.Least) -> SparkCell:
         only(node, "this", "expressions", "ignore_nulls")
         cells = self._cells((node.this, *node.expressions))
         kind = cells[0].kind
         if any(cell.kind != kind for cell in cells) or not is_groupable(kind):
             raise NotEmbedded(f"{_named(node)} of several types")
-        return Cell(f"{type(node).__name__.lower()}({', '.join(cast(cell, kind) for cell in cells)})", kind)
+        return SparkCell(f"{type(node).__name__.lower()}({', '.join(cast(cell, kind) for cell in cells)})", kind)
 
-    def _strings(self, nodes: Sequence[exp.Expr], what: str) -> list[Cell]:
+    def _strings(self, nodes: Sequence[exp.Expr], what: str) -> list[SparkCell]:
         cells = self._cells(nodes)
         if any(cell.kind != "string" for cell in cells):
             raise NotEmbedded(f"{what} of {' and '.join(cell.kind for cell in cells)}")
         return cells
 
-    def _joined(self, node: exp.Concat | exp.DPipe) -> Cell:
+    def _joined(self, node: exp.Concat | exp.DPipe) -> SparkCell:
         if isinstance(node, exp.Concat) and not node.args.get("safe"):
             raise NotEmbedded("a string of several literals")
         only(node, "this", "expression", "expressions", "safe", "coalesce")
@@ -391,9 +393,9 @@ class Expressions:
             isinstance(each, exp.Binary) and type(each) is not exp.DPipe for each in operands
         ):
             raise NotEmbedded("|| beside another operator")
-        return Cell(f"({' || '.join(self._as_text(cell) for cell in self._cells(operands))})", "string")
+        return SparkCell(f"({' || '.join(self._as_text(cell) for cell in self._cells(operands))})", "string")
 
-    def _as_text(self, cell: Cell) -> str:
+    def _as_text(self, cell: SparkCell) -> str:
         """Return a value as Spark's text of it."""
         if cell.kind == "string" or cell.kind in (*INTEGRAL, "boolean", "date"):
             return f"cast({cell.sql} as varchar)"
@@ -403,51 +405,51 @@ class Expressions:
         # Without a place for it DuckDB writes no zero before the point: .5 as decimal(1,1).
         return f"cast(cast({cell.sql} as decimal({max(parts[0], parts[1] + 1)},{parts[1]})) as varchar)"
 
-    def _ascii_case(self, node: exp.Lower | exp.Upper) -> Cell:
+    def _ascii_case(self, node: exp.Lower | exp.Upper) -> SparkCell:
         only(node, "this")
         (cell,) = self._strings([node.this], _named(node))
         self.may_fail = True
         foreign = f"strlen({cell.sql}) <> length({cell.sql})"
         name = type(node).__name__.lower()
-        return Cell(f"case when {foreign} then error('not ASCII') else {name}({cell.sql}) end", "string")
+        return SparkCell(f"case when {foreign} then error('not ASCII') else {name}({cell.sql}) end", "string")
 
-    def _length(self, node: exp.Length) -> Cell:
+    def _length(self, node: exp.Length) -> SparkCell:
         only(node, "this")
         (cell,) = self._strings([node.this], "LENGTH")
-        return Cell(f"cast(length({cell.sql}) as integer)", "int")
+        return SparkCell(f"cast(length({cell.sql}) as integer)", "int")
 
-    def _trim(self, node: exp.Trim) -> Cell:
+    def _trim(self, node: exp.Trim) -> SparkCell:
         only(node, "this")
         (cell,) = self._strings([node.this], "TRIM")
-        return Cell(f"trim({cell.sql}, ' ')", "string")
+        return SparkCell(f"trim({cell.sql}, ' ')", "string")
 
-    def _substring(self, node: exp.Substring) -> Cell:
+    def _substring(self, node: exp.Substring) -> SparkCell:
         only(node, "this", "start", "length")
         (cell,) = self._strings([node.this], "SUBSTRING")
         bounds = self._cells([node.args["start"], *([node.args["length"]] if node.args.get("length") else [])])
         numbers = [bound.number for bound in bounds]
         if any(number is None or number < 0 for number in numbers) or not numbers[0]:
             raise NotEmbedded("SUBSTRING with such bounds")
-        return Cell(f"substring({cell.sql}, {', '.join(map(str, numbers))})", "string")
+        return SparkCell(f"substring({cell.sql}, {', '.join(map(str, numbers))})", "string")
 
-    def _replace(self, node: exp.Replace) -> Cell:
+    def _replace(self, node: exp.Replace) -> SparkCell:
         only(node, "this", "expression", "replacement")
         if node.args.get("replacement") is None:
             raise NotEmbedded("REPLACE without a replacement")
         cells = self._strings([node.this, node.expression, node.args["replacement"]], "REPLACE")
         if not cells[1].text:
             raise NotEmbedded("REPLACE of a value")
-        return Cell(f"replace({', '.join(cell.sql for cell in cells)})", "string")
+        return SparkCell(f"replace({', '.join(cell.sql for cell in cells)})", "string")
 
-    def _abs(self, node: exp.Abs) -> Cell:
+    def _abs(self, node: exp.Abs) -> SparkCell:
         only(node, "this")
         cell = self.cell(node.this)
         if cell.kind not in INTEGRAL and not is_decimal(cell.kind):
             raise NotEmbedded(f"ABS of {cell.kind}")
         self.may_fail = True
-        return Cell(f"cast(abs({cast(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
+        return SparkCell(f"cast(abs({cast(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
 
-    def _round(self, node: exp.Round) -> Cell:
+    def _round(self, node: exp.Round) -> SparkCell:
         only(node, "this", "decimals")
         cell = self.cell(node.this)
         places = self.cell(node.args["decimals"]) if node.args.get("decimals") else _integer(0)
@@ -456,26 +458,26 @@ class Expressions:
         self.may_fail = True
         name = None if cell.name is None else f"round({cell.name}, {places.number})"
         if cell.kind in INTEGRAL:
-            return Cell(cast(cell, cell.kind), cell.kind, name)
+            return SparkCell(cast(cell, cell.kind), cell.kind, name)
         precision, scale = precision_and_scale(cell.kind) or (0, 0)
         kept = min(scale, places.number)
         kind = f"decimal({min(MOST_DIGITS, precision - scale + 1 + kept)},{kept})"
-        return Cell(f"cast({cell.sql} as {kind})", kind, name)
+        return SparkCell(f"cast({cell.sql} as {kind})", kind, name)
 
-    def _truncated(self, node: exp.Expr) -> Cell:
+    def _truncated(self, node: exp.Expr) -> SparkCell:
         """Translate date_trunc(unit, x), a timestamp in UTC."""
         only(node, "this", "unit")
         cell, unit = self.cell(node.this), str(node.args.get("unit") or "").upper()
         if cell.kind not in {"date", "timestamp"} or unit not in _TRUNCATED:
             raise NotEmbedded(f"date_trunc of {cell.kind}")
         naive = f"date_trunc('{unit.lower()}', cast({cell.sql} as timestamp))"
-        return Cell(f"cast(cast({naive} as timestamp) as timestamptz)", "timestamp")
+        return SparkCell(f"cast(cast({naive} as timestamp) as timestamptz)", "timestamp")
 
-    def _count_if(self, node: exp.Expr) -> Cell:
+    def _count_if(self, node: exp.Expr) -> SparkCell:
         only(node, "this")
-        return Cell(f"count(case when {self.condition(node.this)} then 1 end)", "bigint")
+        return SparkCell(f"count(case when {self.condition(node.this)} then 1 end)", "bigint")
 
-    def _listed(self, node: exp.Expr) -> Cell:
+    def _listed(self, node: exp.Expr) -> SparkCell:
         """Translate listagg(x, 'text') within group (order by x); in another order equal keys could change places."""
         only(node, "this", "separator")
         inner, between = node.this, node.args.get("separator")
@@ -485,9 +487,9 @@ class Expressions:
         if value.sql != key.sql:
             raise NotEmbedded("LISTAGG in the order of other values")
         order = self.ordered(inner.expressions[0], key)
-        return Cell(f"string_agg({value.sql}, {self._literal(between).sql} order by {order})", "string")
+        return SparkCell(f"string_agg({value.sql}, {self._literal(between).sql} order by {order})", "string")
 
-    def _part(self, node: exp.Expr) -> Cell:
+    def _part(self, node: exp.Expr) -> SparkCell:
         """Translate year(d) and its like."""
         only(node, "this")
         inner = node.this
@@ -496,22 +498,22 @@ class Expressions:
             inner = inner.this
         return self._of_time(type(node).__name__.lower(), self.cell(inner))
 
-    def _extract(self, node: exp.Extract) -> Cell:
+    def _extract(self, node: exp.Extract) -> SparkCell:
         only(node, "this", "expression")
         return self._of_time(node.name.lower(), self.cell(node.expression))
 
-    def _of_time(self, part: str, cell: Cell) -> Cell:
+    def _of_time(self, part: str, cell: SparkCell) -> SparkCell:
         naive = f"cast({cell.sql} as timestamp)"
         if part in {"year", "quarter", "month", "day"} and cell.kind in {"date", "timestamp", "timestamp_ntz"}:
-            return Cell(f"cast({part}({naive}) as integer)", "int")
+            return SparkCell(f"cast({part}({naive}) as integer)", "int")
         if part in {"hour", "minute"} and cell.kind in {"timestamp", "timestamp_ntz"}:
-            return Cell(f"cast({part}({naive}) as integer)", "int")
+            return SparkCell(f"cast({part}({naive}) as integer)", "int")
         if part == "second" and cell.kind in {"timestamp", "timestamp_ntz"}:
             micros = f"cast(extract(microseconds from {naive}) as decimal(8,0))"
-            return Cell(f"cast({micros} * cast('0.000001' as decimal(6,6)) as decimal(8,6))", "decimal(8,6)")
+            return SparkCell(f"cast({micros} * cast('0.000001' as decimal(6,6)) as decimal(8,6))", "decimal(8,6)")
         raise NotEmbedded(f"{part} of {cell.kind}")
 
-    def _days_between(self, node: exp.DateDiff) -> Cell:
+    def _days_between(self, node: exp.DateDiff) -> SparkCell:
         only(node, "this", "expression")
         cells = [
             self.cell(each.this if isinstance(each, exp.TsOrDsToDate) else each)
@@ -519,9 +521,9 @@ class Expressions:
         ]
         if any(cell.kind != "date" for cell in cells):
             raise NotEmbedded("DATEDIFF of other types than dates")
-        return Cell(f"cast(({cells[0].sql} - {cells[1].sql}) as integer)", "int")
+        return SparkCell(f"cast(({cells[0].sql} - {cells[1].sql}) as integer)", "int")
 
-    def _cast(self, node: exp.Cast) -> Cell:
+    def _cast(self, node: exp.Cast) -> SparkCell:
         only(node, "this", "to", "_type")
         kind, cell = _type_of(node.args["to"]), self.cell(node.this)
         if type(node) is exp.Cast or (cell.text is not None and kind in {"date", "timestamp", "timestamp_ntz"}):
@@ -532,17 +534,17 @@ class Expressions:
             raise NotEmbedded(f"CAST of {cell.kind} to {kind}")
         self.may_fail = True
         if kind == "string":
-            return Cell(self._as_text(cell), "string")
+            return SparkCell(self._as_text(cell), "string")
         if cell.kind == "timestamp" and kind == "date":
-            return Cell(f"cast(cast({cell.sql} as timestamp) as date)", "date")
-        return Cell(f"cast({cast(cell, cell.kind)} as {duckdb_type(kind)})", kind)
+            return SparkCell(f"cast(cast({cell.sql} as timestamp) as date)", "date")
+        return SparkCell(f"cast({cast(cell, cell.kind)} as {duckdb_type(kind)})", kind)
 
-    def _filtered(self, node: exp.Filter) -> Cell:
+    def _filtered(self, node: exp.Filter) -> SparkCell:
         only(node, "this", "expression")
         only(node.expression, "this")
         return self._aggregate(node.this, f" filter (where {self.condition(node.expression.this)})")
 
-    def _aggregate(self, node: exp.Expr, condition: str = "") -> Cell:
+    def _aggregate(self, node: exp.Expr, condition: str = "") -> SparkCell:
         if type(node) not in _AGGREGATES:
             raise NotEmbedded(_named(node))
         only(node, "this", "big_int")
@@ -554,30 +556,30 @@ class Expressions:
             if not is_groupable(cell.kind):
                 raise NotEmbedded(f"{_named(node)} of {cell.kind}")
             word = type(node).__name__.lower()
-            return Cell(
+            return SparkCell(
                 f"{word}({cast(cell, cell.kind)}){condition}", cell.kind, _call(word + "({})", cell) if named else None
             )
         self.may_fail = True
         whole = sum_of if isinstance(node, exp.Sum) else average_of
         sql, kind = whole(cell, condition)
         word = "sum({})" if isinstance(node, exp.Sum) else "avg({})"
-        return Cell(sql, kind, _call(word, cell) if named else None)
+        return SparkCell(sql, kind, _call(word, cell) if named else None)
 
-    def _count(self, node: exp.Count, condition: str) -> Cell:
+    def _count(self, node: exp.Count, condition: str) -> SparkCell:
         if isinstance(node.this, exp.Star):
             only(node.this)
-            return Cell(f"count(*){condition}", "bigint", None if condition else "count(1)")
+            return SparkCell(f"count(*){condition}", "bigint", None if condition else "count(1)")
         if isinstance(node.this, exp.Distinct):
             only(node.this, "expressions")
             cells = self._cells(node.this.expressions)
             if len(cells) != 1 or not is_groupable(cells[0].kind):
                 raise NotEmbedded("COUNT of such distinct values")
             name = None if condition else _call("count(DISTINCT {})", cells[0])
-            return Cell(f"count(distinct {cells[0].sql}){condition}", "bigint", name)
+            return SparkCell(f"count(distinct {cells[0].sql}){condition}", "bigint", name)
         cell = self.cell(node.this)
-        return Cell(f"count({cell.sql}){condition}", "bigint", None if condition else _call("count({})", cell))
+        return SparkCell(f"count({cell.sql}){condition}", "bigint", None if condition else _call("count({})", cell))
 
-    def _window(self, node: exp.Window) -> Cell:
+    def _window(self, node: exp.Window) -> SparkCell:
         only(node, "this", "partition_by", "order", "over")
         call = node.this
         if type(call) not in _RANKS or node.args.get("order") is None:
@@ -588,9 +590,9 @@ class Expressions:
             raise NotEmbedded("PARTITION BY of such values")
         by = f"partition by {', '.join(part.sql for part in parts)} " if parts else ""
         order = ", ".join(self.ordered(each, self.cell(each.this)) for each in node.args["order"].expressions)
-        return Cell(f"cast({_RANKS[type(call)]}() over ({by}order by {order}) as integer)", "int")
+        return SparkCell(f"cast({_RANKS[type(call)]}() over ({by}order by {order}) as integer)", "int")
 
-    def ordered(self, node: exp.Expr, cell: Cell) -> str:
+    def ordered(self, node: exp.Expr, cell: SparkCell) -> str:
         """Translate one key of an ORDER BY, whose value is `cell`."""
         only(node, "this", "desc", "nulls_first")
         if not isinstance(node, exp.Ordered) or not is_comparable(cell.kind):
@@ -598,7 +600,7 @@ class Expressions:
         way = "desc" if node.args.get("desc") else "asc"
         return f"{_plain_zero(cell.sql, cell.kind)} {way} nulls {'first' if node.args.get('nulls_first') else 'last'}"
 
-    _NODES: ClassVar[dict[type[exp.Expr], Callable[..., Cell]]] = {
+    _NODES: ClassVar[dict[type[exp.Expr], Callable[..., SparkCell]]] = {
         exp.Column: _column,
         exp.Paren: _paren,
         exp.Literal: _literal,
@@ -645,18 +647,18 @@ class Expressions:
     }
 
 
-def _integer(value: int) -> Cell:
+def _integer(value: int) -> SparkCell:
     if not -BIGINT_MAX - 1 <= value <= BIGINT_MAX:
         raise NotEmbedded(f"the literal {value}")
     kind = "int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint"
-    return Cell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)
+    return SparkCell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)
 
 
-def _call(form: str, cell: Cell) -> str | None:
+def _call(form: str, cell: SparkCell) -> str | None:
     return None if cell.name is None else form.format(cell.name)
 
 
-def _common_of(cells: Sequence[Cell]) -> str:
+def _common_of(cells: Sequence[SparkCell]) -> str:
     kind = cells[0].kind
     for cell in cells[1:]:
         wider = common(kind, cell.kind)
@@ -666,7 +668,7 @@ def _common_of(cells: Sequence[Cell]) -> str:
     return kind
 
 
-def _literals_as(cells: Sequence[Cell]) -> list[Cell]:
+def _literals_as(cells: Sequence[SparkCell]) -> list[SparkCell]:
     """Read string literals as dates or timestamps, if they are compared with one."""
     kinds = {cell.kind for cell in cells if cell.text is None}
     moments = kinds & {"date", "timestamp", "timestamp_ntz"}
@@ -676,17 +678,17 @@ def _literals_as(cells: Sequence[Cell]) -> list[Cell]:
     return [cell if cell.text is None else _moment(cell, kind) for cell in cells]
 
 
-def _moment(cell: Cell, kind: str) -> Cell:
+def _moment(cell: SparkCell, kind: str) -> SparkCell:
     """Read a literal in its ISO form."""
     text = cell.text or ""
     try:
         if kind == "date" and _DATE.fullmatch(text):
-            return Cell(f"date '{date.fromisoformat(text).isoformat()}'", "date")
+            return SparkCell(f"date '{date.fromisoformat(text).isoformat()}'", "date")
         if kind != "date" and (match := _TIME.fullmatch(text)):
             whole = f"{match[1]}T{match[2] or '00:00:00'}{(match[3] or '.0').ljust(7, '0')}"
             moment = datetime.fromisoformat(whole).replace(tzinfo=UTC).isoformat(sep=" ", timespec="microseconds")
             form = f"timestamptz '{moment}'" if kind == "timestamp" else f"timestamp '{moment[:-6]}'"
-            return Cell(form, kind)
+            return SparkCell(form, kind)
     except ValueError:
         pass
     raise NotEmbedded(f"a literal of {kind} in another form than ISO")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.arithmetic import Cell, NotEmbedded, cast
-from auditlake.query.embedded.expressions import Expressions, only
+from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell, cast
+from auditlake.query.embedded.expressions import SparkExpressions, only
 from auditlake.query.embedded.spark_types import VOID, common, is_groupable
 from auditlake.query.room import TooLong, limited, require_plannable
 from auditlake.relation import TableName
@@ -89,20 +89,20 @@ class _Source:
         """Return whether a column is part of `*`, and found without the alias."""
         return name is None or not any(_same(each, name) for each in self.joined)
 
-    def found(self, name: str) -> list[Cell]:
+    def found(self, name: str) -> list[SparkCell]:
         pairs = zip(self.fields, self.cells, strict=True)
         return [_cell(each, sql, name) for each, sql in pairs if each.name is not None and _same(each.name, name)]
 
 
-def _cell(of: Field, sql: str, name: str | None) -> Cell:
+def _cell(of: Field, sql: str, name: str | None) -> SparkCell:
     if of.masked:
         raise BadUsage(f"column {of.name} is masked", "Ask without it: name the columns that you need in place of *.")
-    return Cell(sql, of.kind, name, of.origin, of.is_lsn)
+    return SparkCell(sql, of.kind, name, of.origin, of.is_lsn)
 
 
 @dataclass
 class _Scope:
-    """The tables of one FROM clause, and the columns that USING joined; implements `expressions.Scope`."""
+    """The tables of one FROM clause, and the columns that USING joined; implements `expressions.SparkScope`."""
 
     names: "_Names"
     sources: list[_Source] = field(default_factory=list)
@@ -111,7 +111,7 @@ class _Scope:
     outer: "_Scope | None" = None
     """The scope around an EXISTS, for names that are not found here."""
 
-    def column(self, node: exp.Column) -> Cell:
+    def column(self, node: exp.Column) -> SparkCell:
         only(node, "this", "table")
         if isinstance(node.this, exp.Star):
             raise NotEmbedded("* in an expression")
@@ -122,35 +122,35 @@ class _Scope:
             raise NotEmbedded(f"the {'ambiguous' if found else 'unknown'} column {node.name}")
         return found[0]
 
-    def find(self, name: str, table: str = "") -> list[Cell]:
+    def find(self, name: str, table: str = "") -> list[SparkCell]:
         """Find the columns that a name can mean."""
         if table:
             return [cell for source in self.sources if _same(source.alias, table) for cell in source.found(name)]
         whole = [_cell(of, sql, name) for of, sql in self.joined if of.name is not None and _same(of.name, name)]
         return whole + [cell for source in self.sources if source.shows(name) for cell in source.found(name)]
 
-    def values_of(self, query: exp.Expr) -> Cell:
+    def values_of(self, query: exp.Expr) -> SparkCell:
         inner = self.names.query(query)
         self.may_fail |= inner.may_fail
         if len(inner.fields) != 1:
             raise NotEmbedded("a subquery of several columns")
-        return Cell(f"({inner.sql})", inner.fields[0].kind)
+        return SparkCell(f"({inner.sql})", inner.fields[0].kind)
 
-    def value_of(self, query: exp.Expr) -> Cell:
+    def value_of(self, query: exp.Expr) -> SparkCell:
         try:
             return self.values_of(query)
         except NotEmbedded:
             if not isinstance(query, exp.Select):
                 raise
         sql, kind = _Select(self.names, query).aggregate_in(self)
-        return Cell(f"({sql})", kind)
+        return SparkCell(f"({sql})", kind)
 
     def exists(self, query: exp.Expr) -> str:
         if not isinstance(query, exp.Select):
             raise NotEmbedded(f"EXISTS of {type(query).__name__.upper()}")
         return _Select(self.names, query).exists_in(self)
 
-    def star(self, table: str | None) -> list[tuple[str | None, Cell]]:
+    def star(self, table: str | None) -> list[tuple[str | None, SparkCell]]:
         """Return the columns of `*` or `table.*`, in Spark's order."""
         if table is not None:
             sources = [source for source in self.sources if _same(source.alias, table)]
@@ -162,7 +162,7 @@ class _Scope:
         return [*whole, *rest]
 
 
-def _columns(source: _Source) -> list[tuple[str | None, Cell]]:
+def _columns(source: _Source) -> list[tuple[str | None, SparkCell]]:
     return [(of.name, _cell(of, sql, of.name)) for of, sql in zip(source.fields, source.cells, strict=True)]
 
 
@@ -239,7 +239,7 @@ class _Names:
     def values(self, node: exp.Values) -> Translated:
         """Translate VALUES."""
         only(node, "expressions", "alias")
-        expressions = Expressions(_Scope(self))
+        expressions = SparkExpressions(_Scope(self))
         rows = [
             [expressions.cell(each) for each in row.expressions]
             for row in node.expressions
@@ -269,12 +269,12 @@ class _Names:
         fields = tuple(of if of.kind == kind else Field(of.name, kind) for of, kind in pairs)
         word = "union" if node.args.get("distinct") else "union all"
         cells = [_cell(of, f"o{n}", of.name) for n, of in enumerate(fields)]
-        tail = _Order(Expressions(_Scope(self)), cells).text(node)
+        tail = _Order(SparkExpressions(_Scope(self)), cells).text(node)
         return Translated(f"select * from ({f' {word} '.join(sides)}){tail}", fields, left.may_fail or right.may_fail)
 
 
 def _as_kinds(fields: Sequence[Field], kinds: Sequence[str]) -> str:
-    columns = [cast(Cell(f"o{n}", of.kind), kind) for n, (of, kind) in enumerate(zip(fields, kinds, strict=True))]
+    columns = [cast(SparkCell(f"o{n}", of.kind), kind) for n, (of, kind) in enumerate(zip(fields, kinds, strict=True))]
     return _numbered(columns)
 
 
@@ -282,7 +282,7 @@ def _numbered(columns: Sequence[str]) -> str:
     return ", ".join(f"{column} as o{n}" for n, column in enumerate(columns))
 
 
-def _common(cells: Sequence[Cell]) -> str:
+def _common(cells: Sequence[SparkCell]) -> str:
     kind = cells[0].kind
     for cell in cells[1:]:
         kind = _wider(kind, cell.kind)
@@ -313,7 +313,7 @@ def _with_names(fields: tuple[Field, ...], alias: exp.TableAlias) -> tuple[Field
 class _Order:
     """ORDER BY, LIMIT and OFFSET of a query with these columns."""
 
-    def __init__(self, expressions: Expressions, columns: Sequence[Cell]) -> None:
+    def __init__(self, expressions: SparkExpressions, columns: Sequence[SparkCell]) -> None:
         self._expressions = expressions
         self._columns = columns
 
@@ -333,7 +333,7 @@ class _Order:
         only(order, "expressions")
         return [self._expressions.ordered(each, self._key(each.this)) for each in order.expressions]
 
-    def _key(self, node: exp.Expr) -> Cell:
+    def _key(self, node: exp.Expr) -> SparkCell:
         if isinstance(node, exp.Literal) and not node.is_string:
             place = int(str(node.this)) if str(node.this).isdecimal() else 0
             if not 1 <= place <= len(self._columns):
@@ -356,7 +356,7 @@ class _Order:
             if named is not None and named.sql != self._expressions.cell(column).sql:
                 raise NotEmbedded(f"ORDER BY with {column.name}, which is ambiguous")
 
-    def _inside(self, node: exp.Expr) -> Cell | None:
+    def _inside(self, node: exp.Expr) -> SparkCell | None:
         try:
             return self._expressions.cell(node)
         except NotEmbedded:
@@ -365,7 +365,7 @@ class _Order:
             raise
 
 
-def _aliased(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+def _aliased(node: exp.Expr, columns: Sequence[SparkCell]) -> SparkCell | None:
     """Return the column of a result that a name means; None if there is none.
 
     Raises NotEmbedded if there are several.
@@ -386,7 +386,7 @@ class _Select:
         self._names = names
         self._node = node
         self._scope = _Scope(names)
-        self._expressions = Expressions(self._scope)
+        self._expressions = SparkExpressions(self._scope)
 
     def translated(self) -> Translated:
         node = self._node
@@ -415,7 +415,7 @@ class _Select:
         if not from_ or self._expressions.may_fail:
             raise NotEmbedded("EXISTS of expressions")
         self._scope.outer = outer
-        inner = Expressions(self._scope)
+        inner = SparkExpressions(self._scope)
         where = f" where {inner.where(self._node.args['where'].this)}" if self._node.args.get("where") else ""
         outer.may_fail |= inner.may_fail or self._scope.may_fail
         return f"select 1{from_}{where}"
@@ -457,10 +457,10 @@ class _Select:
             raise NotEmbedded(f"a comparison of {left.kind} with {right.kind} of the outer query")
         return f"({left.sql} = {right.sql})"
 
-    def _expressions_after(self, columns: Sequence[Cell]) -> Expressions:
+    def _expressions_after(self, columns: Sequence[SparkCell]) -> SparkExpressions:
         if not self._node.args.get("distinct"):
             return self._expressions
-        return Expressions(_OfResult(columns))
+        return SparkExpressions(_OfResult(columns))
 
     def _from(self) -> str:
         clause = self._node.args.get("from_")
@@ -502,14 +502,14 @@ class _Select:
                 of.name for of in (right if side == "right" else left).fields if of.name and _same(of.name, column.name)
             )
             if side == "full":
-                chosen = Cell(f"coalesce({one[0].sql}, {other[0].sql})", one[0].kind)
+                chosen = SparkCell(f"coalesce({one[0].sql}, {other[0].sql})", one[0].kind)
             self._scope.joined.append((Field(name, chosen.kind, chosen.origin, chosen.is_lsn), chosen.sql))
         names = tuple(column.name for column in columns)
         self._scope.sources[:] = [replace(left, joined=names), replace(right, joined=names)]
         return " and ".join(conditions)
 
-    def _columns(self) -> list[Cell]:
-        columns: list[Cell] = []
+    def _columns(self) -> list[SparkCell]:
+        columns: list[SparkCell] = []
         for node in self._node.expressions:
             match node:
                 case exp.Star():
@@ -528,14 +528,14 @@ class _Select:
             raise NotEmbedded("SELECT of no columns")
         return columns
 
-    def _group(self, columns: Sequence[Cell]) -> str:
+    def _group(self, columns: Sequence[SparkCell]) -> str:
         clause = self._node.args.get("group")
         if clause is None:
             return ""
         only(clause, "expressions")
         return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
 
-    def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
+    def _group_key(self, node: exp.Expr, columns: Sequence[SparkCell]) -> str:
         if isinstance(node, exp.Literal):
             place = int(str(node.this)) if not node.is_string and str(node.this).isdecimal() else 0
             if not 1 <= place <= len(columns):
@@ -547,7 +547,7 @@ class _Select:
             raise NotEmbedded(f"GROUP BY of {cell.kind}")
         return cell.sql
 
-    def _either(self, node: exp.Expr, columns: Sequence[Cell], clause: str) -> Cell:
+    def _either(self, node: exp.Expr, columns: Sequence[SparkCell], clause: str) -> SparkCell:
         """Return what a node means, inside or as the name of a column of the result."""
         named = _aliased(node, columns)
         if isinstance(node, exp.Column) and named is not None:
@@ -557,7 +557,7 @@ class _Select:
             return named
         return self._expressions.cell(node)
 
-    def _having(self, columns: Sequence[Cell]) -> str:
+    def _having(self, columns: Sequence[SparkCell]) -> str:
         clause = self._node.args.get("having")
         if clause is None:
             return ""
@@ -565,12 +565,12 @@ class _Select:
             raise NotEmbedded("HAVING without GROUP BY")
         for column in clause.find_all(exp.Column):
             self._either(column, columns, "HAVING")
-        expressions = Expressions(_WithResult(self._scope, columns))
+        expressions = SparkExpressions(_WithResult(self._scope, columns))
         text = expressions.condition(clause.this)
         self._expressions.may_fail |= expressions.may_fail
         return f" having {text}"
 
-    def _distinct(self, columns: Sequence[Cell]) -> str:
+    def _distinct(self, columns: Sequence[SparkCell]) -> str:
         clause = self._node.args.get("distinct")
         if clause is None:
             return ""
@@ -584,15 +584,15 @@ class _Select:
 class _OfResult:
     """Scope of an ORDER BY after DISTINCT: the columns of the result."""
 
-    columns: Sequence[Cell]
+    columns: Sequence[SparkCell]
 
-    def column(self, node: exp.Column) -> Cell:
+    def column(self, node: exp.Column) -> SparkCell:
         raise NotEmbedded(f"ORDER BY {node.name}, which DISTINCT does not show")
 
-    def values_of(self, query: exp.Expr) -> Cell:
+    def values_of(self, query: exp.Expr) -> SparkCell:
         raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
 
-    def value_of(self, query: exp.Expr) -> Cell:
+    def value_of(self, query: exp.Expr) -> SparkCell:
         return self.values_of(query)
 
     def exists(self, query: exp.Expr) -> str:
@@ -604,15 +604,15 @@ class _WithResult:
     """Scope of HAVING: the columns of the tables, and of the result by their aliases."""
 
     scope: _Scope
-    columns: Sequence[Cell]
+    columns: Sequence[SparkCell]
 
-    def column(self, node: exp.Column) -> Cell:
+    def column(self, node: exp.Column) -> SparkCell:
         return _aliased(node, self.columns) or self.scope.column(node)
 
-    def values_of(self, query: exp.Expr) -> Cell:
+    def values_of(self, query: exp.Expr) -> SparkCell:
         return self.scope.values_of(query)
 
-    def value_of(self, query: exp.Expr) -> Cell:
+    def value_of(self, query: exp.Expr) -> SparkCell:
         return self.values_of(query)
 
     def exists(self, query: exp.Expr) -> str:

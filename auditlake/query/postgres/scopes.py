@@ -15,7 +15,7 @@ _MOST_TABLES = 64
 """DuckDB needs 1.8 s of CPU to order so many joins, 5 s for 80 and 15 s for 100 (2026-11): nothing interrupts it."""
 
 
-class Names(Protocol):
+class Translator(Protocol):
     """What translates the queries inside of others."""
 
     @property
@@ -72,7 +72,7 @@ class FromItem:
 class Scope:
     """The tables of one FROM clause, what `*` shows of them, and the scope around."""
 
-    names: Names
+    names: Translator
     outer: "Scope | None"
     sources: list[FromItem] = field(default_factory=list)
     shown: list[Cell] = field(default_factory=list)

@@ -554,3 +554,11 @@ select x from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.0
 select x::float4, count(*) from (values ('0'), ('0'), ('2'), ('NaN')) v(x) group by x::float4 order by 1
 select avg(n) from (select total, count(*) as n from orders group by total) s where total > 1
 select ' 1.5 '::text::float8, x::float8 from (values ('Infinity'), ('-inf'), ('+1e3'), ('nan')) v(x)
+select array[1,2] || 3, 3 || array[1], array[1] || array[2, null], null::int[] || array[1], array[1] || null::int[], null::int[] || 1, array[1] || null::int, null::int[] || null::int[]
+select tags || tags, tags || name, name || tags from customers order by id
+select name collate "C" from customers order by name collate "C", id
+select 'a' < 'B' collate "POSIX", max(name collate "C") from customers
+select 1 collate "C"
+select name collate "de_DE" from customers
+select array[1] || '{2}'
+with recursive t(id, path) as (select 1, array[1] union all select id + 1, path || (id + 1) from t where id < 4) select * from t order by id
