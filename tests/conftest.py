@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -88,6 +89,14 @@ def complete_database(complete_server: Server) -> Iterator[str]:
     name = complete_server.create_database()
     yield complete_server.dsn(name)
     complete_server.drop_database(name)
+
+
+@pytest.fixture
+def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings come from flags alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AUDITLAKE_") and name != "AUDITLAKE_JARS"]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,11 @@ from auditlake.delta.table import open_table
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.slot import Waiting, create_slot
 from tests.random_ddl import ERASED, SCHEMAS
+from tests.read_lake import positions_of
 from tests.replay import Replay, State, history_rows
 
 
@@ -139,8 +139,7 @@ def transactions(lake: Lake) -> list[dict[str, Any]]:
 
 
 def _query(path: Path, lake: Lake, order: str) -> list[dict[str, Any]]:
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     query = f"select * from log where lsn <= {positions.watermark:d} {order}"
     found = pa.table(QueryBuilder().register("log", open_table(path)).execute(query).read_all())
     return list(found.to_pylist())

@@ -13,6 +13,8 @@ from typing import Any
 
 import psycopg
 
+from auditlake.sql_names import standard_identifier as quoted
+
 Conn = psycopg.Connection[Any]
 SCHEMAS = ("shapes", "others")
 ERASED = "erased"
@@ -63,11 +65,6 @@ _LEAVES = """
 select quote_ident(relnamespace::regnamespace::text) || '.' || quote_ident(relname), pg_get_expr(relpartbound, oid)
   from pg_class join pg_inherits on inhrelid = oid where inhparent = %s order by relname
 """
-
-
-def quoted(name: str) -> str:
-    """Return an identifier for PostgreSQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)

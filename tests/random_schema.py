@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from auditlake.source.connection import Row
+from auditlake.sql_names import standard_identifier as _quoted
 
 _TEXTS = (
     "",
@@ -174,7 +175,3 @@ class RandomSchema:
         if self._chance.random() < 0.15:
             return "null"
         return str(sql.Literal(self._chance.choice(_VALUES[kind])).as_string())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode, free_port
+from auditlake.lsn import Lsn
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger
 
@@ -57,3 +58,11 @@ def oid_of(conn: psycopg.Connection[Any], table: str) -> int:
     row = conn.execute("select %s::regclass::oid::bigint", (f"public.{table}",)).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def wal_end(dsn: str) -> Lsn:
+    """Return the insert position of the server's log."""
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])

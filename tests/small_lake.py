@@ -23,7 +23,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
 from auditlake.lake.gaps import GAPS_SCHEMA
-from auditlake.lake.history import HistoryTable, create_history, open_history, set_columns
+from auditlake.lake.history import HistoryTable, create_history, set_columns
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,
@@ -40,6 +40,7 @@ from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.read_lake import history_of
 from tests.s3_server import chosen_lake
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
@@ -93,8 +94,7 @@ def add_columns(table: HistoryTable, *columns: Column) -> None:
 
 def files_of(lake: Lake, name: TableName) -> Files:
     """Return the current files of a history."""
-    table = open_history(lake, name)
-    assert table is not None
+    table = history_of(lake, name)
     files = find_files(table)
     assert files is not None
     return files

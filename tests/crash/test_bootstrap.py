@@ -7,10 +7,10 @@ import pytest
 
 from auditlake.failpoints import After
 from auditlake.lake.histories import list_histories
-from auditlake.lake.positions import read_positions
 from tests import oracle
 from tests.capture_once import capture
 from tests.crash.killed import finished, killed_at
+from tests.read_lake import positions_of
 from tests.s3_server import chosen_lake
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
@@ -49,8 +49,7 @@ def test_a_killed_bootstrap_continues_with_the_same_slot(database: str, tmp_path
         moments.append(oracle.take_moment(database, TABLES))
         writers.await_transactions(20)
     moments.append(oracle.take_moment(database, TABLES))
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     assert positions.acknowledged >= start, "changes begin where the killed run created the slot"
     capture(database, lake)
 

@@ -9,11 +9,11 @@ import pytest
 
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.crash.killed import killed_at
+from tests.read_lake import positions_of
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, pytest.mark.crash]
@@ -83,6 +83,5 @@ def test_a_killed_capture_continues_and_every_change_is_there_once(database: str
 
 def _check_acknowledged(dsn: str, lake: Lake) -> None:
     """Check that the slot is not ahead of the lake."""
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     assert oracle.confirmed_flush(dsn) <= positions.acknowledged

@@ -31,6 +31,7 @@ from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.crash.killed import killed_at
 from tests.damage import summed
+from tests.read_lake import positions_of
 from tests.running import await_true
 from tests.s3_server import on_disk
 from tests.server import execute
@@ -81,8 +82,7 @@ def _rows(lake: Lake, table: str, lsn: Lsn) -> Counter[tuple[str | None, ...]]:
 
 
 def _keys(lake: Lake) -> list[int]:
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     return sorted(int(row[0] or 0) for row in _rows(lake, "t", positions.watermark).elements())
 
 
@@ -103,8 +103,7 @@ def test_backups_beside_follow_and_maintain_answer_as_the_lake(database: str, tm
     assert command.run_here(["capture", "--until-current", *settings]).code == 0
     for backup in backups:
         copy = _restored(folder, tmp_path / f"restored-{backup.number}", backup.number)
-        positions = read_positions(copy)
-        assert positions is not None
+        positions = positions_of(copy)
         assert positions.watermark == backup.watermark
         held = [each for each in oracle.transactions(lake) if each["lsn"] <= backup.watermark]
         assert [each for each in oracle.transactions(copy) if each["lsn"] <= backup.watermark] == held

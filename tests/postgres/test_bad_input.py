@@ -4,7 +4,6 @@
 run in this process (a start costs a second), one per exit code also in a separate process.
 """
 
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from tests.s3_server import chosen_store, copy_folder, versions
 from tests.server import Server, chosen_version, execute
 from tests.small_lake import write_small_lake
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("bare_environment")]
 
 SECRET = "pass-word-of-nobody"
 USAGE, CONFIG, UNREACHABLE, WRONG_SOURCE, LAKE, NOT_ANSWERABLE = 2, 3, 4, 5, 6, 7
@@ -72,14 +71,6 @@ def lake(site: Site) -> Site:
     """The site after its bootstrap."""
     make_lake(site.dsn, site.lake)
     return site
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings come from flags alone."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AUDITLAKE_") and name != "AUDITLAKE_JARS"]:
-        monkeypatch.delenv(name)
 
 
 def refused(site: Site, code: int, words: Sequence[str], arguments: Sequence[str], source: str | None = None) -> str:

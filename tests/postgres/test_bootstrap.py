@@ -25,7 +25,7 @@ from tests.running import await_true
 from tests.s3_server import chosen_lake, on_disk
 from tests.server import execute, install_trigger
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("bare_environment")]
 
 _PASSWORD = "of-nobody"
 _WAITING = "select from pg_locks where not granted and locktype in ('relation', 'transactionid')"
@@ -65,14 +65,6 @@ class Site:
         )
         assert done.code == 0, done.stderr
         assert oracle.assert_log(self.lake, [moment]) == [len(tables)]
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings come from flags alone."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AUDITLAKE_") and name != "AUDITLAKE_JARS"]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

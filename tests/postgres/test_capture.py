@@ -17,7 +17,6 @@ from auditlake.delta.table import open_table
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.source.connection import connect
@@ -25,6 +24,7 @@ from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
+from tests.read_lake import positions_of
 from tests.writers import LEDGER, SCHEMA, Writers
 
 pytestmark = pytest.mark.pg
@@ -57,13 +57,6 @@ def capture(dsn: str, lake: Lake) -> WalEnd:
         end = wal_end(conn)
     open_capture(CaptureSource(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
     return end
-
-
-def positions_of(lake: Lake) -> Positions:
-    """Return the positions of the lake."""
-    found = read_positions(lake)
-    assert found is not None
-    return found
 
 
 def shown(row: dict[str, Any]) -> tuple[object, ...]:

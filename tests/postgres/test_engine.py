@@ -8,13 +8,13 @@ import pytest
 from auditlake.engine import Engine
 from auditlake.errors import Unsupported
 from auditlake.follow import Applier
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.spark.on_demand import SparkOnDemand
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.read_lake import positions_of
 from tests.server import execute
 
 pytestmark = pytest.mark.pg
@@ -45,8 +45,7 @@ def test_what_needs_spark_parks_its_table_before_its_commit(database: str, tmp_p
     assert oracle.assert_histories_at(lake, [after]) == [1]
     assert "applied 2 changes to public.other in DuckDB" in said
 
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     with pytest.raises(Unsupported, match="need Spark"):
         applier.require_reached(Lsn(positions.watermark + 1))
     done = command.run_here(["apply", "--until-current", "--engine", "duckdb", "--lake", lake.root])

@@ -12,12 +12,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.source.connection import connect, connect_replication
 from auditlake.source.slot import alter_failover, read_slot
 from tests import command
 from tests.capture_lake import make_lake
+from tests.read_lake import positions_of
 from tests.running import Running, await_true, inserted
 from tests.s3_server import copy_folder
 from tests.server import Server, execute
@@ -60,8 +60,7 @@ def copied(lake: Lake, name: str) -> Lake:
 
 def acknowledged(lake: Lake) -> Lsn:
     """Return the acknowledged position of a lake."""
-    found = read_positions(lake)
-    assert found is not None
+    found = positions_of(lake)
     return found.acknowledged
 
 

@@ -12,11 +12,11 @@ from psycopg.conninfo import make_conninfo
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
 from auditlake.source.connection import connect
 from auditlake.source.heartbeat import PREFIX, Heartbeat
 from tests import oracle
 from tests.capture_lake import make_lake
+from tests.read_lake import positions_of
 from tests.running import await_true
 
 pytestmark = pytest.mark.pg
@@ -32,8 +32,7 @@ end $$
 
 def current_us(lake: Lake) -> int:
     """Return the time up to which the lake is current."""
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     return positions.current_us
 
 

@@ -10,12 +10,12 @@ import pytest
 import auditlake
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.source.connection import connect
 from auditlake.source.server import are_visible
 from tests import command
 from tests.capture_lake import make_lake
+from tests.read_lake import positions_of
 from tests.running import await_true
 from tests.server import Server, chosen_version, execute
 
@@ -39,8 +39,7 @@ def _count(dsn: str, query: str) -> int:
 
 
 def _watermark(lake: Lake) -> Lsn:
-    positions = read_positions(lake)
-    assert positions is not None
+    positions = positions_of(lake)
     return positions.watermark
 
 

@@ -12,7 +12,6 @@ from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, require_manifest
-from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.source.connection import connect
@@ -21,17 +20,12 @@ from auditlake.status import read_status
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.read_lake import positions_of
 
 pytestmark = pytest.mark.pg
 
 OFFSET = 3 * LSN_OFFSET_UNIT
 _MODES: tuple[StreamingMode, ...] = ("off", "on", "parallel")
-
-
-def _positions(lake: Lake) -> Positions:
-    found = read_positions(lake)
-    assert found is not None
-    return found
 
 
 def _capture(dsn: str, lake: Lake, mode: StreamingMode) -> None:
@@ -63,12 +57,12 @@ def test_everything_is_shifted_and_nothing_else_differs(database: str, tmp_path:
         moved = ({**row, **{key: row[key] + OFFSET for key in ("lsn", "end_lsn") if key in row}} for row in here)
         both = [[{k: v for k, v in row.items() if k != "time_mono"} for row in side] for side in (moved, there)]
         assert both[0] == both[1]
-    assert ends["shifted"] == _positions(shifted).acknowledged - OFFSET
-    assert _positions(shifted).watermark == _positions(plain).watermark + OFFSET
+    assert ends["shifted"] == positions_of(shifted).acknowledged - OFFSET
+    assert positions_of(shifted).watermark == positions_of(plain).watermark + OFFSET
     found = read_status(shifted, database)
     assert found.source is not None
     assert found.source.slot is not None
-    assert found.source.slot.confirmed_flush_lsn == _positions(shifted).acknowledged
+    assert found.source.slot.confirmed_flush_lsn == positions_of(shifted).acknowledged
     assert found.refusal is None
 
 
@@ -83,10 +77,10 @@ def test_what_the_slot_sends_again_is_compared(database: str, tmp_path: Path) ->
         before = oracle.changes(lake)
         conn.execute("select pg_drop_replication_slot('auditlake')")
         conn.execute("select pg_copy_logical_replication_slot('kept', 'auditlake')")
-        manifest, end = require_manifest(lake), _positions(lake).acknowledged
+        manifest, end = require_manifest(lake), positions_of(lake).acknowledged
         with connect(database, OFFSET) as control:
             (again,) = read_resent(control, "auditlake", "auditlake", end)
-            assert again.lsn == _positions(lake).watermark
+            assert again.lsn == positions_of(lake).watermark
             check_resent(control, lake, manifest, end)
         with connect(database) as unshifted, pytest.raises(WrongSource, match="would send other"):
             check_resent(unshifted, lake, manifest, end)

@@ -16,6 +16,7 @@ from auditlake.snapshot import new_tables
 from auditlake.snapshot.bootstrap import Target
 from auditlake.source.connection import connect
 from tests import command, oracle
+from tests.read_lake import history_of
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
 from tests.server import execute
@@ -90,8 +91,7 @@ def test_an_empty_database_is_a_valid_start(site: Site) -> None:
         await_true(lambda: any(row["new"] == ["11"] for row in oracle.changes(site.lake)))
         await_true(lambda: open_history(site.lake, TableName("s", "b")) is not None)
         await_true(lambda: any("plain: replica identity" in line for line in site.said))
-    history = open_history(site.lake, TableName("public", "a"))
-    assert history is not None
+    history = history_of(site.lake, TableName("public", "a"))
     rows = [row["lsn"] for row in oracle.changes(site.lake) if row["table"] == "a"]
     assert history.horizon < min(rows)
     assert sum("public.plain is not followed: table public.plain" in line for line in site.said) == 1

@@ -8,11 +8,11 @@ import pytest
 
 import auditlake
 from auditlake.failpoints import After
-from auditlake.lake.positions import read_positions
 from auditlake.store.place import Remote
 from tests import command
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
+from tests.read_lake import positions_of
 from tests.s3_server import SECRET
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def test_capture_is_killed_and_every_question_is_answered(database: str, remote_
 
 
 def _require_manifest_without_secret(lake: "Lake") -> None:
-    positions = read_positions(lake)
-    assert positions is not None
+    positions_of(lake)
     assert SECRET not in lake.manifest.read_text()
 
 

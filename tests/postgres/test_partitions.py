@@ -22,7 +22,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true
-from tests.server import execute, install_trigger
+from tests.server import execute, install_trigger, wal_end
 
 pytestmark = pytest.mark.pg
 
@@ -110,13 +110,6 @@ def _lake(dsn: str, root: Path) -> Lake:
     return lake
 
 
-def _end(dsn: str) -> Lsn:
-    with psycopg.connect(dsn) as conn:
-        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-    assert row is not None
-    return Lsn.parse(row[0])
-
-
 def _await(lake: Lake, number: int) -> None:
     await_true(lambda: any(row["table"] == "u" and row["new"] == [str(number)] for row in oracle.changes(lake)))
 
@@ -126,13 +119,13 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
     """It is known up to the previous commit; other tables continue, and a restart keeps it parked."""
     statements, problem = SILENT[kind]
     lake = _lake(database, tmp_path / "lake")
-    low = _end(database)
+    low = wal_end(database)
     execute(database, *statements, "insert into u values (1)")
     assert f"public.t: {problem}; it is parked" in _capture(database, lake)
     known = read_known(lake)
     (parked,) = known.parked.values()
     assert (parked.table, parked.reason) == (_T, problem)
-    assert parked.lsn < low < parked.until <= _end(database)
+    assert parked.lsn < low < parked.until <= wal_end(database)
     _await(lake, 1)
     table = known.tables[_T]
     known.timeline(table).require((parked.lsn, AtLsn(parked.lsn)))
@@ -155,7 +148,7 @@ def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: st
         (table,) = [each for each in read_tables(conn) if each.name == _T]
         record_partitions(conn, lake, {_T: table.relation.oid})
     execute(database, *SILENT["attached"][0])
-    low = _end(database)
+    low = wal_end(database)
     execute(database, "insert into u values (1)")
     _capture(database, lake)
     second = read_known(lake).parked[_T]
@@ -186,7 +179,7 @@ def test_a_running_capture_parks_the_table_before_later_commits(database: str, t
             blocker.execute("lock table t_a in access exclusive mode")
             execute(database, "insert into u values (3)")
             _await(lake, 3)
-        low = _end(database)
+        low = wal_end(database)
         execute(database, "drop table t_b", "insert into u values (4)")
         _await(lake, 4)
         (parked,) = read_known(lake).parked.values()
@@ -208,7 +201,7 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
 
     monkeypatch.setattr(partition_watch, "read_since", slow)
     monkeypatch.setattr(partition_watch, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
-    watch, low = PartitionWatch(lake, print), _end(database)
+    watch, low = PartitionWatch(lake, print), wal_end(database)
     with connect(database) as conn:
         watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
         execute(database, "truncate t_a")
@@ -217,7 +210,7 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
             clock_s[0] += 1
         assert looked_at_s == [0, 30, 60]
         assert watch.pending
-        watch.check(conn, HeldPartition(_end(database), 0))
+        watch.check(conn, HeldPartition(wal_end(database), 0))
     assert not watch.pending
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
 
@@ -320,7 +313,7 @@ def test_a_partition_that_logs_another_key_parks_the_table(database: str, tmp_pa
     partition, statements = _BY_ANOTHER_KEY[kind]
     lake = _lake_of_roots(database, tmp_path / "lake")
     execute(database, *statements)
-    low = _end(database)
+    low = wal_end(database)
     _capture(database, lake)
     execute(database, "update r set id = 20 where id = 1", "delete from r where id = 2")
     for again in ([], [f"alter table {partition} replica identity default"], [f"analyze {partition}"]):
@@ -354,7 +347,7 @@ def test_a_truncated_partition_of_a_table_that_is_dropped_is_not_answered(databa
     install_trigger(database)
     _capture(database, lake)
     execute(database, "truncate t_a")
-    between = Lsn(_end(database) - 1)
+    between = Lsn(wal_end(database) - 1)
     execute(database, "drop table t", "insert into u values (1)")
     _capture(database, lake)
     known = read_known(lake)

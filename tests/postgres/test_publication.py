@@ -25,7 +25,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true, inserted
-from tests.server import chosen_version, execute
+from tests.server import chosen_version, execute, wal_end
 
 pytestmark = pytest.mark.pg
 
@@ -39,14 +39,6 @@ def lake(database: str, tmp_path: Path) -> Lake:
     lake = make_lake(database, tmp_path / "lake")
     assert command.capture_here(database, lake).code == 0
     return lake
-
-
-def wal_end(dsn: str) -> Lsn:
-    """Return the insert position of the server's log."""
-    with psycopg.connect(dsn) as conn:
-        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-    assert row is not None
-    return Lsn.parse(row[0])
 
 
 PUBLICATIONS = (

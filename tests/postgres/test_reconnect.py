@@ -24,6 +24,7 @@ from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.proxy import Proxy
+from tests.read_lake import positions_of
 from tests.running import Running, await_true
 from tests.server import Server, execute
 
@@ -221,8 +222,7 @@ def test_a_slot_lost_while_capture_runs_is_final(database: str, lake: Lake) -> N
                     conn.execute(KILL)
         failure = running.await_failure()
     assert isinstance(failure, WrongSource)
-    found = read_positions(lake)
-    assert found is not None
+    found = positions_of(lake)
     assert f"slot auditlake is gone: changes from {found.acknowledged} on are missing" in failure.message
 
 

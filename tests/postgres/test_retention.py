@@ -10,7 +10,7 @@ import auditlake
 from auditlake.delta.sql import read_newest, select
 from auditlake.erasure.retention import expire
 from auditlake.lake.expiries import expired_upto
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import TableName
@@ -18,6 +18,7 @@ from auditlake.settings.retention_rules import Kept
 from tests import command
 from tests.capture_lake import make_lake
 from tests.expiry import AT_ONCE
+from tests.read_lake import history_of
 from tests.running import await_true
 
 pytestmark = pytest.mark.pg
@@ -32,9 +33,7 @@ def _wal_end(conn: psycopg.Connection) -> Lsn:
 
 
 def _table(lake: Lake) -> HistoryTable:
-    table = open_history(lake, TableName("public", "t"))
-    assert table is not None
-    return table
+    return history_of(lake, TableName("public", "t"))
 
 
 def _changes_left(lake: Lake) -> int:

@@ -20,6 +20,7 @@ from tests import command
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.interleaved import end_walsender
+from tests.read_lake import positions_of
 from tests.running import Running, inserted
 from tests.s3_server import copy_lake
 from tests.server import Server, chosen_version, execute
@@ -63,8 +64,7 @@ class Site:
     @property
     def end(self) -> Lsn:
         """Return the lake's position."""
-        found = read_positions(self.lake)
-        assert found is not None
+        found = positions_of(self.lake)
         return found.acknowledged
 
     def read(self, query: str) -> str:

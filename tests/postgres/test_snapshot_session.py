@@ -38,6 +38,7 @@ from auditlake.source.snapshot_session import SnapshotHolder
 from tests import command
 from tests.capture_lake import make_lake
 from tests.full_disk import file_size_limit
+from tests.read_lake import history_of
 from tests.running import await_true
 from tests.s3_server import chosen_lake
 from tests.server import Server, chosen_version, execute
@@ -319,8 +320,7 @@ def test_a_copy_gives_way_to_a_migration(database: str, tmp_path: Path) -> None:
         re.search(r"public.t was not copied: .* waited for a lock on public.t, and the copy gave", one) for one in said
     )
     assert (copied.name.table, copied.rows) == ("t", 1500)
-    table = open_history(lake, TableName("public", "t"))
-    assert table is not None
+    table = history_of(lake, TableName("public", "t"))
     assert [column.name for column in table.columns] == ["id", "v", "w"]
 
 

@@ -16,6 +16,13 @@ from tests.server import Server
 MakeSite = Callable[[], Site]
 
 
+@pytest.fixture(scope="module", params=[16, 18])
+def of_version(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of each version of the demo's."""
+    with Server(request.param) as running:
+        yield running
+
+
 @pytest.fixture(scope="module", params=["disk", "s3"])
 def make_site(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory

@@ -22,12 +22,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from auditlake.failpoints import After
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.store.place import Remote
 from tests import command
 from tests.capture_once import capture
+from tests.read_lake import history_of
 from tests.s3_server import SECRET
 from tests.server import free_port
 from tests.small_lake import ORDERS, write_small_lake
@@ -141,14 +141,12 @@ def test_jobs_run_on_a_standalone_cluster(master: str, tmp_path: Path) -> None:
     lake = write_small_lake(tmp_path / "lake")
     _write_manifest(lake)
     _Cluster(master, 2).submit("apply.py", lake.root)
-    table = open_history(lake, ORDERS)
-    assert table is not None
+    table = history_of(lake, ORDERS)
     assert table.position == 0x300
     query = "select id, note from public.orders order by id"
     assert _Cluster(master).submit("sql.py", lake.root, query)[0].splitlines() == ["id,note", "1,c", "4,new"]
     _Cluster(master).submit("maintain.py", lake.root)
-    again = open_history(lake, ORDERS)
-    assert again is not None
+    again = history_of(lake, ORDERS)
     assert (again.position, again.horizon) == (table.position, table.horizon)
 
 

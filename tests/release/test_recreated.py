@@ -130,13 +130,6 @@ _NAMES = {"names": ("t", "a", "b", "o", "o_old", "x", "d", "e"), "keys": ("one",
 _REFUSED = {("names", True): 0.0, ("names", False): 0.2, ("keys", True): 0.3, ("keys", False): 0.4}
 
 
-@pytest.fixture(scope="module", params=[16, 18])
-def of_version(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of each version."""
-    with Server(request.param) as running:
-        yield running
-
-
 @dataclass(frozen=True)
 class _Seen:
     """The tables of PostgreSQL after a step: OID and rows by name."""

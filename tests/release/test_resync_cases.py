@@ -11,6 +11,7 @@ from auditlake.lake.history_files import data_files, is_open
 from auditlake.relation import TableName
 from auditlake.temporal.moments import read_known
 from tests import oracle
+from tests.read_lake import history_of
 from tests.spark.resync.site import TABLES, Site, site
 
 __all__ = ["site"]
@@ -60,8 +61,7 @@ def test_a_damaged_history_is_repaired(site: Site) -> None:
     """A file of open versions is missing: resync restores its rows, and the gap begins before the file was lost."""
     site.run("update other set v = 'new' where id = 1", "insert into other values (4), (5)")
     site.catch_up()
-    table = open_history(site.lake, TableName("public", "other"))
-    assert table is not None
+    table = history_of(site.lake, TableName("public", "other"))
     files = [file for file in data_files(table) if is_open(file)]
     begins = [bounds[0] for file in files if (bounds := file.bounds("_from_lsn"))]
     begin, lost = max(begins), files[begins.index(max(begins))]

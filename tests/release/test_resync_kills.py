@@ -6,13 +6,13 @@ import pytest
 
 from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
-from auditlake.lake.history import open_history
 from auditlake.lake.history_files import data_files, is_open
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK, finished, killed_at
+from tests.read_lake import history_of
 from tests.server import Server, execute
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
@@ -128,8 +128,7 @@ def _damage(lake: Lake, kind: str) -> None:
     from auditlake.delta.log_writer import put_commit, removed  # noqa: PLC0415 - the same
     from auditlake.lake.history import write_rows  # noqa: PLC0415 - the same
 
-    table = open_history(lake, TableName("public", "one"))
-    assert table is not None
+    table = history_of(lake, TableName("public", "one"))
     file = max((file for file in data_files(table) if is_open(file)), key=lambda file: file.rows)
     path = Path(str(table.path)) / "_part=open" / file.name
     if kind == "missing file":

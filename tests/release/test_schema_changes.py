@@ -1,6 +1,5 @@
 """Every change in docs/schema-changes.md has the effects listed there, on the oldest and newest supported server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -97,13 +96,6 @@ def test_every_line_of_the_page_is_tested_and_every_test_has_a_line() -> None:
         "nothing",
         "new table",
     }
-
-
-@pytest.fixture(scope="module", params=[16, 18])
-def of_version(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of each version."""
-    with Server(request.param) as running:
-        yield running
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])

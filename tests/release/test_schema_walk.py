@@ -55,13 +55,6 @@ _RIGHT_KILLED = 15  # half of the least of 20 runs
 _KILLED_STEPS, _LIVES_S, _COPIED_EVERY = 40, (0.8, 3.0), 8
 
 
-@pytest.fixture(scope="module", params=[16, 18])
-def of_version(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of each version."""
-    with Server(request.param) as running:
-        yield running
-
-
 @contextmanager
 def _followed(dsn: str, folder: Path) -> Iterator[Lake]:
     """Run `follow` for the duration of a context, then once more up to the end of the log."""

@@ -13,7 +13,7 @@ import pytest
 import auditlake
 from auditlake.lake.layout import Lake
 from auditlake.mcp_server import AnswerLimits, Tools
-from auditlake.sql_names import spark_identifier
+from auditlake.sql_names import spark_identifier, standard_identifier
 from tests import oracle
 from tests.command import Done, capture_here, run_here
 from tests.page import Page
@@ -84,10 +84,6 @@ _IN_LARGE = ("rowid", "file", "k0", "n", "_raw", "_part", "a:is:b", 'quo"te')
 """The names by which the large table is filtered: each question reads all of it."""
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 @dataclass(frozen=True)
 class Site:
     """A lake with the tables `small` and `large`, before and after their last changes."""
@@ -108,7 +104,7 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """A lake of which one update is applied, and another one captured."""
     name, root = server.create_database(), tmp_path_factory.mktemp("names") / "lake"
     dsn, settings = server.dsn(name), ["--source", server.dsn(name), "--lake", str(root)]
-    columns = ", ".join(f"{_identifier(each)} text" for each in _NAMES)
+    columns = ", ".join(f"{standard_identifier(each)} text" for each in _NAMES)
     values = ", ".join(f"'{n}-' || i % 100" for n in range(len(_NAMES)))
     for table, rows in (("small", 9), ("large", _LARGE)):
         execute(dsn, f"create table {table} (id int primary key, {columns})")
@@ -116,7 +112,7 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     assert run_here(["bootstrap", *settings]).code == 0
     before = oracle.take_moment(dsn, ["small", "large"])
     for key, marker in ((1, "applied"), (2, "pending")):
-        cells = ", ".join(f"{_identifier(each)} = '{marker}'" for each in _NAMES)
+        cells = ", ".join(f"{standard_identifier(each)} = '{marker}'" for each in _NAMES)
         execute(dsn, *(f"update {table} set {cells} where id = {key}" for table in ("small", "large")))
         if marker == "applied":
             assert run_here(["follow", "--until-current", *settings]).code == 0

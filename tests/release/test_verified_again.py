@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable
 from auditlake.relation import TableName
 from tests import command
 from tests.damage import file_of, rewrite
+from tests.read_lake import history_of
 from tests.running import Running
 from tests.spark.resync.site import Site, site
 
@@ -50,8 +51,7 @@ def test_a_cut_history_is_verified_damaged_and_repaired(site: Site, damage: Call
     )
     site.catch_up()
     _check(site, code=0, word=" equal ")
-    table = open_history(site.lake, TableName("public", "other"))
-    assert table is not None
+    table = history_of(site.lake, TableName("public", "other"))
     damage(table)
     _check(site, code=6, word="other")
     site.resync("other")

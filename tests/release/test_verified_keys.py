@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from tests import command
 from tests.damage import file_of, rewrite
+from tests.read_lake import history_of
 from tests.running import Running
 from tests.s3_server import chosen_lake
 from tests.server import execute, install_trigger
@@ -82,8 +82,7 @@ def changed_keys(
 def test_an_overlap_is_found_beside_changed_keys(database: str, tmp_path: Path) -> None:
     """Nothing is written after the changes; two versions of one key in the era before them are found."""
     lake = changed_keys(database, tmp_path, list(_CHANGES.keys() - _OF_RELEASE), with_trigger=False, busy=False)
-    table = open_history(lake, TableName("public", "rewritten"))
-    assert table is not None
+    table = history_of(lake, TableName("public", "rewritten"))
     month = next(folder.name.removeprefix("_part=") for folder in table.path.glob("_part=2*"))
     rewrite(table, file_of(table, 7, month), _twice)
     line: list[str | Path] = ["verify", "--no-source", "--table", "rewritten", "--lake", lake.root]

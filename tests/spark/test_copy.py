@@ -25,6 +25,7 @@ from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.worker_pool import LocalWorkers, SparkWorkers
 from auditlake.spark.on_demand import SparkOnDemand
 from tests import oracle
+from tests.read_lake import history_of
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
 from tests.writers import SCHEMA, TABLES, Writers
@@ -104,8 +105,7 @@ def _add_during_follow(database: str, lake: Lake) -> None:
 
 
 def _position(lake: Lake, name: str) -> int:
-    history = open_history(lake, TableName("public", name))
-    assert history is not None
+    history = history_of(lake, TableName("public", name))
     return history.position
 
 
@@ -138,8 +138,7 @@ def _as_exported(database: str) -> _State:
 
 
 def _copied(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
-    history = open_history(lake, TableName("public", name))
-    assert history is not None
+    history = history_of(lake, TableName("public", name))
     listed = ", ".join(f'"{column.name}"' for column in history.columns)
     query = QueryBuilder().register("t", open_table(history.path)).execute(f"select {listed} from t")
     return Counter(tuple(row.values()) for row in pa.table(query.read_all()).to_pylist())

@@ -21,7 +21,7 @@ from auditlake.delta.log_writer import put_commit
 from auditlake.delta.sql import open_duckdb as connect_embedded
 from auditlake.erasure.retention import expire
 from auditlake.lake.duckdb_rows import rows_of
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -35,6 +35,7 @@ from auditlake.verify import source_side as source
 from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.expiry import AT_ONCE
+from tests.read_lake import history_of
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
 from tests.server import Server, execute, install_trigger
@@ -286,9 +287,7 @@ def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path, b
 
 
 def _history(site: Site, name: str) -> HistoryTable:
-    table = open_history(site.lake, TableName("public", name))
-    assert table is not None
-    return table
+    return history_of(site.lake, TableName("public", name))
 
 
 def _garble(path: Path) -> None:

@@ -47,6 +47,7 @@ from auditlake.source.server import wal_end
 from auditlake.spark import log_store
 from tests import oracle, shape_oracle
 from tests.capture_lake import make_lake
+from tests.read_lake import positions_of
 from tests.replay import history_rows
 from tests.server import install_trigger
 from tests.torture import checks, work
@@ -182,8 +183,7 @@ class CaptureScenario:
         entries: dict[Path, str | None] = {}
 
         def commit() -> None:
-            now = read_positions(self.lake)
-            assert now is not None
+            now = positions_of(self.lake)
             version = now.delta_version + 1
             kept = {CHANGES_APP: now.watermark, ACKNOWLEDGED_APP: now.acknowledged, CURRENT_APP: now.current_us}
             put_commit(self.lake.changes, version, "WRITE", moved(kept))

@@ -22,7 +22,7 @@ from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.sql import open_duckdb
 from auditlake.delta.table import open_table
 from auditlake.lake.duckdb_rows import rows_of
-from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
+from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history
 from auditlake.lake.history_files import find_files, part_of
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
@@ -34,6 +34,7 @@ from auditlake.sql_names import standard_identifier
 from auditlake.store.objects import options
 from auditlake.store.place import Place
 from tests import model
+from tests.read_lake import history_of
 from tests.s3_server import chosen_lake, copy_lake
 
 NAME = TableName("public", "it's odd")
@@ -145,9 +146,7 @@ def texts(key: Any, values: model.Values) -> list[str | None]:
 
 def the_history(lake: Lake) -> HistoryTable:
     """Open the current version of the history table."""
-    table = open_history(lake, NAME)
-    assert table is not None
-    return table
+    return history_of(lake, NAME)
 
 
 def tail_of(lake: Lake, upto: int) -> Tail:

@@ -13,7 +13,6 @@ from auditlake.errors import LakeConflict, NotAnswerable, SourceUnready, WrongSo
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.parking import read_parked
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.resync.hold import hold_tables
 from auditlake.resync.renewal import find_renewal
@@ -21,6 +20,7 @@ from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
 from tests import oracle
+from tests.read_lake import positions_of
 from tests.server import install_trigger
 from tests.spark.resync.site import TABLES, Site, site
 
@@ -105,8 +105,7 @@ def test_an_idle_source_gets_no_offset(site: Site) -> None:
     """A killed run has held the tables up to the end of the log, and the source has written nothing since."""
     site.catch_up()
     site.run("select pg_drop_replication_slot('resync')")
-    positions = read_positions(site.lake)
-    assert positions is not None
+    positions = positions_of(site.lake)
     with connect(site.dsn) as control:
         end = wal_end(control).lsn
         hold_tables(site.lake, list_histories(site.lake), positions, end, problem="slot resync is gone")

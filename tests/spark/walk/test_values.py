@@ -26,17 +26,19 @@ from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.delta.table import open_table
 from auditlake.errors import ConfigError
-from auditlake.lake.history import open_history, type_of
+from auditlake.lake.history import type_of
 from auditlake.lake.layout import Lake
 from auditlake.query.spark_engine import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
+from auditlake.sql_names import standard_identifier
 from auditlake.store.objects import endpoint_options
 from auditlake.values.exact_text import exact_texts, held_in
 from auditlake.values.padding import has_padded_elements, is_padded
 from auditlake.values.types import BUILT_IN
+from tests.read_lake import history_of
 from tests.s3_server import chosen_lake, on_disk
 from tests.server import Server
 from tests.spark.walk.corpus import CORPUS, DOES_NOT_FIT, HOSTILE, TYPES, draw_rows
@@ -88,7 +90,7 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
         _change_moods(conn)
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         apply_pending(lambda: spark, lake)
-        conn.execute(f"update public.names set {_set_names()} where {_quoted(_KEY)} = 2".encode())
+        conn.execute(f"update public.names set {_set_names()} where {standard_identifier(_KEY)} = 2".encode())
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         query = "select * from public.v for system_time all where id >= 0 order by id"
         found = run_sql(spark, lake, query).toArrow()
@@ -96,8 +98,7 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
         texts = conn.execute(f"select array[{_TEXTS}] from public.v order by id").fetchall()
         types = conn.execute(_TYPES_OF_V).fetchall()
     server.drop_database(name)
-    history = open_history(lake, TableName("public", "v"))
-    assert history is not None
+    history = history_of(lake, TableName("public", "v"))
     return Versions(
         lake,
         history.columns[1:],
@@ -117,10 +118,10 @@ select t.typname::text from pg_catalog.pg_attribute a join pg_catalog.pg_type t 
 
 def _create(conn: "psycopg.Connection[Any]") -> None:
     typed = ", ".join(f"{column} {type_name}" for type_name, column in _COLUMNS.items())
-    named = ", ".join(f"{_quoted(name)} date" for name in _NAMES)
+    named = ", ".join(f"{standard_identifier(name)} date" for name in _NAMES)
     days = ", ".join(["'infinity'"] * len(_NAMES))
     conn.execute(f"{TYPES}; create table public.v (id int primary key, {typed})".encode())
-    conn.execute(f"create table public.names ({_quoted(_KEY)} int primary key, {named})".encode())
+    conn.execute(f"create table public.names ({standard_identifier(_KEY)} int primary key, {named})".encode())
     conn.execute(f"insert into public.names values (1, {days})".encode())
     conn.execute("create type public.feeling as enum ('happy')")
     conn.execute("create table public.feelings (id int primary key, mood public.feeling)")
@@ -263,12 +264,8 @@ _NAMES = [
 ]
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _set_names() -> str:
-    return ", ".join(f"{_quoted(name)} = date '2026-11-21' + {n}" for n, name in enumerate(_NAMES))
+    return ", ".join(f"{standard_identifier(name)} = date '2026-11-21' + {n}" for n, name in enumerate(_NAMES))
 
 
 def test_columns_may_have_any_name(versions: Versions, spark: "SparkSession") -> None:

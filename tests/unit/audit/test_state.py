@@ -16,11 +16,11 @@ from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit
 from auditlake.delta.table import open_table
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.read_lake import history_of
 from tests.small_lake import CUSTOMERS, T0, T0_US, add_columns, version, write_history, write_log, write_small_lake
 
 _NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -201,8 +201,7 @@ def _mark(lake: Lake, add: Any, row: int) -> None:
 def test_a_column_that_no_file_has_is_null(tmp_path: Path) -> None:
     """It was added, and no row was written since; other files may have it."""
     lake = write_small_lake(tmp_path / "lake")
-    table = open_history(lake, CUSTOMERS)
-    assert table is not None
+    table = history_of(lake, CUSTOMERS)
     before = _state(Reader(lake, _NOW), "customers", 0x180)
     add_columns(table, Column("added", 1700, -1, key=False, since=Lsn(0x180)))
     assert _state(Reader(lake, _NOW), "customers", 0x180) == [(*row, None) for row in before]

@@ -14,6 +14,7 @@ from auditlake.delta.log_reader import live_files
 from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, TableName
+from tests.read_lake import history_of
 
 NAME = TableName("public", "orders")
 
@@ -27,8 +28,7 @@ def test_a_checkpoint_keeps_positions_and_recent_entries(tmp_path: Path) -> None
         properties = CommitProperties(app_transactions=marks)
         table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
         table.update_incremental()
-    before = open_history(lake, NAME)
-    assert before is not None
+    before = history_of(lake, NAME)
     log = before.path / "_delta_log"
     of_kept = log / f"{0:020}.crc"
     of_kept.touch()

@@ -10,7 +10,6 @@ import auditlake
 from auditlake.erasure.matching import Contexts
 from auditlake.failpoints import After
 from auditlake.feed import feed
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from tests.command import Done, run_here
 from tests.erasure_lake import (
@@ -30,6 +29,7 @@ from tests.erasure_lake import (
     without,
     write_lake,
 )
+from tests.read_lake import history_of
 
 _REASON = ("--reason", "request 7")
 
@@ -221,8 +221,7 @@ def test_a_lake_goes_on_after_an_erasure(lake: Lake) -> None:
     assert _forget(lake, *OF_ONE).code == 0
     append_change(lake, 0x700, {"op": "insert", "relation": 1, "new": ["5", "Neu", *[None] * 4]})
     apply(lake)
-    table = open_history(lake, PEOPLE)
-    assert table is not None
+    table = history_of(lake, PEOPLE)
     assert table.position == 0x700
     assert states(lake) == without(before, columns_gone)
     now = auditlake.Lake(lake.root).as_of().table("people").texts()

@@ -9,7 +9,6 @@ import pytest
 
 from auditlake.erasure.holding import require_not_held
 from auditlake.errors import ConfigError
-from auditlake.lake.history import open_history
 from auditlake.lake.holds import ADDED, RELEASED, HoldEvent, holds_in_force, in_force, matches
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
@@ -18,6 +17,7 @@ from auditlake.lake.stage_lock import hold as held_lock
 from auditlake.relation import TableName
 from tests.command import Done, run_here
 from tests.ledger_lake import compared, found, sealed
+from tests.read_lake import history_of
 from tests.s3_server import overwrite
 from tests.small_lake import CUSTOMERS, ORDERS, write_lake_with_manifest
 
@@ -40,8 +40,7 @@ def _listed(lake: Lake) -> list[dict[str, object]]:
 
 def _held(lake: Lake, name: TableName, tokens: Sequence[str] | None = None) -> str | None:
     """Return what refuses to remove rows of a table; None if nothing does."""
-    table = open_history(lake, name)
-    assert table is not None
+    table = history_of(lake, name)
     try:
         require_not_held(lake, table, tokens)
     except ConfigError as exc:

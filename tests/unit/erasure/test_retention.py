@@ -26,7 +26,7 @@ from auditlake.failpoints import After
 from auditlake.follow import Applier
 from auditlake.lake.compaction import fence
 from auditlake.lake.expiries import ExpiredTable, read_runs
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
@@ -37,6 +37,7 @@ from auditlake.store.files import remove_files
 from auditlake.store.place import Place
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where, without
+from tests.read_lake import history_of
 from tests.s3_server import copy_lake, on_disk, overwrite
 from tests.small_lake import ORDERS, T0_US, files_of, write_lake_with_manifest
 
@@ -72,9 +73,7 @@ def _expire(lake: Lake) -> list[str]:
 
 
 def _table(lake: Lake) -> HistoryTable:
-    table = open_history(lake, ORDERS)
-    assert table is not None
-    return table
+    return history_of(lake, ORDERS)
 
 
 def _state(lake: Lake, lsn: int) -> list[dict[str, Any]]:

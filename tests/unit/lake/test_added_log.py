@@ -9,13 +9,14 @@ from deltalake import CommitProperties, Transaction
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.errors import LakeConflict, LakeUnusable
-from auditlake.lake.history import create_history, open_history
+from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot, write_catalog_snapshot
 from auditlake.schema.missing_values import Added, CatalogSnapshot, Existing, Question, read_added
+from tests.read_lake import history_of
 from tests.s3_server import chosen_lake, overwrite
 from tests.small_lake import add_columns
 
@@ -71,12 +72,10 @@ def test_a_question_is_asked_until_it_is_answered(lake: Lake) -> None:
 
 def test_a_column_in_the_history_is_not_asked(lake: Lake) -> None:
     """A column of the history needs no answer; its field has the LSN since which it exists."""
-    table = open_history(lake, _NAME)
-    assert table is not None
+    table = history_of(lake, _NAME)
     added = Column("c", 1114, -1, key=False, stored_as="~63", since=Lsn(120))
     add_columns(table, added)
-    found = open_history(lake, _NAME)
-    assert found is not None
+    found = history_of(lake, _NAME)
     assert found.columns == (_ID, added)
     _register(CaptureLog(lake, _Source()), 130, _ID, _C)
     with pytest.raises(LakeConflict, match=r'another process changes the columns of public\."T"'):

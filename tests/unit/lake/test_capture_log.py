@@ -11,12 +11,12 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.layout import CHANGES_APP, Lake
-from auditlake.lake.positions import read_positions
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.pgoutput.batch_layout import DdlReport, Described
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.read_lake import positions_of
 from tests.s3_server import chosen_lake
 
 
@@ -55,8 +55,7 @@ def test_positions_are_in_the_commit(lake: Lake) -> None:
     log = CaptureLog(lake)
     assert (log.watermark, log.acknowledged) == (99, 100)
     log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
-    found = read_positions(lake)
-    assert found is not None
+    found = positions_of(lake)
     assert (found.watermark, found.acknowledged, found.current_us) == (110, 115, 5)
 
 
@@ -145,6 +144,5 @@ def test_the_position_returns_only_over_an_empty_range(lake: Lake) -> None:
     assert CaptureLog(lake).held_to == 151
     with pytest.raises(InvariantBroken, match="cannot return to"):
         CaptureLog(lake).return_to(Lsn(150))
-    found = read_positions(lake)
-    assert found is not None
+    found = positions_of(lake)
     assert found.acknowledged == 200

@@ -23,13 +23,14 @@ from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
 from auditlake.lake import compaction, history, maintenance
 from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
-from auditlake.lake.history import HistoryTable, create_history, history_schema, open_history
+from auditlake.lake.history import HistoryTable, create_history, history_schema
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.files import parquet
+from tests.read_lake import history_of
 from tests.s3_server import chosen_lake
 from tests.small_lake import add_columns, files_of
 
@@ -47,9 +48,7 @@ def rows(columns: tuple[Column, ...], *given: dict[str, Any]) -> pa.Table:
 
 def the_table(lake: Lake) -> HistoryTable:
     """Open the current version of the history."""
-    table = open_history(lake, NAME)
-    assert table is not None
-    return table
+    return history_of(lake, NAME)
 
 
 def the_files(lake: Lake) -> Files:

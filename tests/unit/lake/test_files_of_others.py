@@ -12,10 +12,11 @@ import pytest
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.delta.sql import open_duckdb
 from auditlake.lake.duckdb_rows import rows_of
-from auditlake.lake.history import HistoryTable, adopt_rows, create_history, history_schema, open_history
+from auditlake.lake.history import HistoryTable, adopt_rows, create_history, history_schema
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, TableName
+from tests.read_lake import history_of
 
 _NAME = TableName("public", "t")
 _COLUMNS = (
@@ -72,9 +73,7 @@ def _rows(values: Sequence[tuple[bytes, float, float]]) -> pa.Table:
 
 
 def _history(lake: Lake) -> HistoryTable:
-    table = open_history(lake, _NAME)
-    assert table is not None
-    return table
+    return history_of(lake, _NAME)
 
 
 def _count(lake: Lake, condition: str) -> int:

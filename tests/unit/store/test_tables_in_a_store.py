@@ -42,6 +42,7 @@ from auditlake.store.files import remove_folder
 from auditlake.store.place import Remote
 from auditlake.temporal import moments
 from tests.faulty_store import FaultyStore
+from tests.read_lake import history_of
 from tests.small_lake import T0, write_lake_with_manifest
 
 _NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
@@ -114,8 +115,7 @@ def test_a_table_is_looked_at_if_its_later_name_is_asked_for(lake: Lake, looked_
     columns = (Column("id", 20, -1, key=True, attnum=1),)
     log.relations.record(Relation(16_386, later, ReplicaIdentity.DEFAULT, columns), Lsn(300))
     log.relations.flush()
-    table = open_history(lake, _C)
-    assert table is not None
+    table = history_of(lake, _C)
     set_columns(table, columns, [(Lsn(300), later)])
     _move(lake, _C, 3, {HISTORY_APP: 400, RESYNC_APP: 400})
     known = prepare_sql(lake, "select * from invoices").known
@@ -162,8 +162,7 @@ def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
 
 def _fill(lake: Lake, name: TableName, number: int) -> None:
     """Commit one row as version 2 of a history."""
-    table = open_history(lake, name)
-    assert table is not None
+    table = history_of(lake, name)
     rows = pa.Table.from_pylist([{"id": number, "_from_lsn": 100, "_op": "snapshot"}], history_schema(table.columns))
     put_commit(table.path, 2, "WRITE", [write_rows(table, OPEN_PART, rows), *moved({HISTORY_APP: 200})])
 

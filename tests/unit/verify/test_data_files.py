@@ -8,11 +8,12 @@ import pytest
 
 from auditlake.delta.data_files import check_files
 from auditlake.errors import LakeUnusable, NotAnswerable
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet, relative_name
 from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
 from tests.damage import flipped
+from tests.read_lake import history_of
 from tests.s3_server import forget, overwrite
 from tests.small_lake import ORDERS, write_small_lake
 
@@ -20,9 +21,7 @@ from tests.small_lake import ORDERS, write_small_lake
 @pytest.fixture
 def orders(tmp_path: Path) -> HistoryTable:
     """A history of two files."""
-    table = open_history(write_small_lake(tmp_path / "lake"), ORDERS)
-    assert table is not None
-    return table
+    return history_of(write_small_lake(tmp_path / "lake"), ORDERS)
 
 
 def _kinds(table: HistoryTable) -> list[str]:
