@@ -1,19 +1,22 @@
 """Remove the rows of an append-only table up to a value of an integer column, beside the process that appends. No JVM.
 
 A file whose rows all go is removed unread. Any other is written again without these rows; since neighbouring commits
-share a file, that is one file in most runs. The commit is of the kind that the writer of the table goes
-on after (`delta.erasing`), and changes no data for streaming readers. Readers that opened an older version can read it
-until the files are deleted, as those that a compaction has replaced.
+share a file, that is one file in most runs. The commit is of the kind that the writer of the table goes on after
+(`delta.erasing`), and changes no data for streaming readers. Readers that opened an older version can read its files
+for `checkpoints.KEPT_FOR_S`; then a later run deletes them, or the writer.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from auditlake.delta.checkpoints import KEPT_FOR_S
 from auditlake.delta.data_files import DataFile, write_batches
 from auditlake.delta.erasing import put_erasure
+from auditlake.delta.expired_files import expired_files
 from auditlake.delta.log_reader import file_path, list_newest
 from auditlake.delta.log_writer import Action, moved, removed
 from auditlake.delta.row_groups import read_kept
@@ -72,6 +75,8 @@ def find_expired(table: TableFiles, column: str, upto: int) -> ExpiredRows:
 def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
     """Remove the rows up to a value, and set the application transaction `app` to it, in one commit.
 
+    Files that no version has had for long are deleted then.
+
     Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(place), "Run this again."):
@@ -80,5 +85,7 @@ def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
         reach(After.EXPIRY_WRITTEN)
         if put_erasure(place, version + 1, actions) is not None:
             reach(After.EXPIRED)
+            # A writer that was suspended with a file this old planned an earlier version, and has to write it again.
+            remove_files(expired_files(place, time.time() - KEPT_FOR_S))
             return
         remove_files([place / str(action["add"]["path"]) for action in actions if "add" in action])

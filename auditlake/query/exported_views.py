@@ -32,7 +32,7 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
-from auditlake.temporal.moments import Known, first_left, read_known, resolve, snapshot_times
+from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
 from auditlake.values.padding import has_padded_elements, is_padded
 
@@ -284,14 +284,17 @@ _PARAMETER = "_at_time"
 class Clock:
     """Source of the moments of a lake: path of `transactions`, watermark, currency, and snapshots.
 
-    Times are microseconds since 1970; `snapshots` are pairs of time and LSN. Before `since_us`, commits have expired.
+    Times are microseconds since 1970; `snapshots` are pairs of time and LSN. The first transaction is at `first_us`;
+    earlier ones may have `expired`. If it expires, too, after this was generated, no transaction is found up to its
+    time, which is refused then.
     """
 
     transactions: Place
     watermark: Lsn
     current_us: int
     snapshots: Sequence[tuple[int, Lsn]]
-    since_us: int | None = None
+    first_us: int | None = None
+    expired: bool = False
 
 
 def lsn_at(name: str, clock: Clock) -> Sequence[str]:
@@ -305,12 +308,18 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
         f" where {engine.name('lsn')} <= {clock.watermark:d} and {engine.name('time_mono')} <= {_PARAMETER}"
     )
     snapshots = [f"case when {micros} >= {taken_us} then {lsn:d} end" for taken_us, lsn in clock.snapshots]
-    found = f"greatest({', '.join([f'({last})', 'cast(null as bigint)', *snapshots])})"
+    gone = functions.fail.format(engine.literal("the transactions of this time have expired"))
+    early_gone = gone if clock.expired else "cast(null as bigint)"
+    commit = (
+        early_gone
+        if clock.first_us is None
+        else f"case when {micros} >= {clock.first_us} then coalesce(({last}), {gone}) else {early_gone} end"
+    )
+    found = f"greatest({', '.join([commit, 'cast(null as bigint)', *snapshots])})"
     early = functions.fail.format(engine.literal("this lake begins later"))
     late = functions.fail.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
     # One case expression: with two, the engine would scan the transactions twice.
-    expired = "" if clock.since_us is None else f"when {micros} < {clock.since_us} then {early} "
-    expression = f"case when {micros} > {clock.current_us} then {late}\n {expired}else coalesce({found}, {early}) end"
+    expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
     parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
     return (
         f"create schema if not exists {engine.name(LSN_AT[0])}",
@@ -372,9 +381,9 @@ def merged_at(known: Known, when: When) -> Lsn:
 def clock(known: Known) -> Clock:
     """Return what a lake knows of times."""
     snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
-    positions, first = known.positions, first_left(known)
-    since_us = None if first is None else first[1]
-    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots, since_us)
+    positions, first_us = known.positions, first_transaction_us(known)
+    expired = bool(known.expired_transactions)
+    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots, first_us, expired)
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,23 +402,21 @@ def _check_expired(known: Known, when: AtTime) -> None:
 
     Raises NotAnswerable.
     """
-    first = first_left(known)
-    if first is not None and when.time_us < first[1]:
+    first_us = first_transaction_us(known) if known.expired_transactions else None
+    if first_us is not None and when.time_us < first_us:
         raise NotAnswerable(
             f"asked for {when}, the transactions up to {known.expired_transactions} have expired: [retention] does not "
             "keep them longer, and earlier times are not known without them",
-            f"Ask for {format_us(first[1])} or later, or for an LSN.",
+            f"Ask for {format_us(first_us)} or later, or for an LSN.",
         )
 
 
-def first_left(known: Known) -> tuple[Lsn, int] | None:
-    """Return LSN and time of the first transaction if earlier ones have expired; None if none has."""
+def first_transaction_us(known: Known) -> int | None:
+    """Return the time of the first transaction that has not expired; None if there is none."""
     transactions = known.open_transactions()
-    if transactions is None or not known.expired_transactions:
-        return None
-    sql = "select min(lsn) as lsn, epoch_us(min(time_mono)) as time_us from t"
-    (row,) = select(sql, t=transactions).to_pylist()
-    return Lsn(row["lsn"]), row["time_us"]
+    sql = f"select epoch_us(min(time_mono)) as time_us from t where lsn <= {known.positions.watermark:d}"
+    first_us: int | None = None if transactions is None else select(sql, t=transactions)["time_us"][0].as_py()
+    return first_us
 
 
 def _check_clock(known: Known, when: AtTime) -> None:

@@ -33,10 +33,9 @@ from auditlake.relation import TableName
 from auditlake.serve.timeline import CommitIndex
 from auditlake.settings.retention_rules import Kept, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
-from auditlake.store.files import remove_files
+from auditlake.store.files import list_written, remove_files
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
-from tests.s3_server import on_disk
 from tests.small_lake import CUSTOMER_COLUMNS, T0_US, write_lake_with_manifest
 
 _KEPT = Kept(changes=parse_period("1 day"))
@@ -212,6 +211,20 @@ def test_a_file_of_which_everything_expired_is_removed_unread(lake: Lake) -> Non
     assert read_newest(lake.changes) == after
 
 
+def test_old_files_are_deleted_beside_capture(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that no version has had for long; a process that appends meanwhile loses nothing."""
+    capture = AppendLog(lake.changes, CHANGES_SCHEMA)
+    _pass_in(capture, 9)
+    monkeypatch.setattr(expired_rows, "KEPT_FOR_S", -60.0)
+    _expire(lake)
+    live = read_newest(lake.changes)
+    assert live is not None
+    written = {name for name, _ in list_written(lake.changes) if name.endswith(".parquet")}
+    assert {name for name in written if not name.startswith("_delta_log/")} == {file.name for file in live.files}
+    _pass_in(capture, 10)
+    assert (_lsns(lake), _horizon(lake)) == (_ALL[1:], 0x180)
+
+
 def test_a_hold_keeps_all_changes(lake: Lake, tmp_path: Path) -> None:
     """Also of other tables: their changes are in the same files."""
     _pass(lake, 9)
@@ -262,7 +275,6 @@ def test_a_setting_that_means_nothing_is_refused(lake: Lake, tmp_path: Path, tex
 
 @pytest.mark.crash
 @pytest.mark.parametrize("place", [After.EXPIRY_RECORDED, After.EXPIRY_WRITTEN, After.EXPIRED])
-@on_disk("the process is killed on this machine")
 def test_a_killed_run_is_repeated(lake: Lake, tmp_path: Path, place: After) -> None:
     """Before the commit nothing has expired, afterwards everything; the next run ends with the same."""
     _pass(lake, 9)

@@ -10,16 +10,33 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from auditlake.delta.append_table import AppendLog
+from auditlake.engine import Engine
+from auditlake.erasure.retention import expire
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.follow import Applier
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.query.exported_views import ENGINES, Choice, Reach, live_views, parametrised, view_script, views_at
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
+from auditlake.query.exported_views import (
+    ENGINES,
+    Choice,
+    Reach,
+    clock,
+    live_views,
+    lsn_at,
+    parametrised,
+    view_script,
+    views_at,
+)
 from auditlake.relation import Column, TableName
+from auditlake.settings.retention_rules import Kept, parse_period
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
 from tests.s3_server import on_disk
-from tests.small_lake import T0, write_small_lake
+from tests.small_lake import T0, T0_US, write_lake_with_manifest, write_small_lake
 
 LIVE = Choice(None, open_end=False, parametrised=False)
 PARAMETRISED = Choice(None, open_end=False, parametrised=True)
@@ -107,6 +124,33 @@ def test_a_function_of_a_time_resolves_it_as_when_does(reader: "duckdb.DuckDBPyC
     for seconds, words in ((-1, "begins later"), (101, "knew every commit up to")):
         with pytest.raises(duckdb.InvalidInputException, match=words):
             reader.execute("select auditlake.lsn_at(?::timestamptz)", [T0 + timedelta(seconds=seconds)])
+
+
+@on_disk("DuckDB needs another extension")
+def test_a_function_of_a_time_refuses_what_has_expired(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
+    """Transactions that expired after it was made, or before; later times mean what they meant."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    make_moments(reader, lake)
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + 86_400_000_000 + 12_000_000})
+    day = parse_period("1 day")
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
+    expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    for again in (False, True):
+        if again:
+            make_moments(reader, lake)
+        for seconds in (6, 9):
+            with pytest.raises(duckdb.InvalidInputException, match="the transactions of this time have expired"):
+                reader.execute("select auditlake.lsn_at(?::timestamptz)", [T0 + timedelta(seconds=seconds)])
+        for seconds, lsn in ((10, 0x250), (29, 0x250), (30, 0x300)):
+            time = T0 + timedelta(seconds=seconds)
+            assert reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall() == [(lsn,)]
+
+
+def make_moments(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """Create the function anew."""
+    reader.execute("drop schema if exists auditlake cascade")
+    for statement in lsn_at("duckdb", clock(read_known(lake))):
+        reader.execute(statement)
 
 
 def test_an_added_column_is_null_before_it_existed() -> None:
