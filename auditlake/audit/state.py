@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from auditlake.audit.filters import column_named, filter_on, may_not_fit, ordered, signed, sort_column
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.overlay import overlaid
+from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb
 from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
@@ -169,13 +169,21 @@ def versions_query(
 
     Raises Unsupported.
     """
-    _files(table)
-    if upto > table.position and reader.changes is not None:
-        _check_key(reader, table, upto)
-    overlay = overlaid(reader, table, upto)
+    overlay = versions_upto(reader, table, upto)
     types = _types(overlay.table)
     shown = [*(_cell(column, types.get(column.stored)) for column in columns), *STORED_PERIOD]
     return f"select {', '.join(shown)} from ({overlay.sql(connection)})"
+
+
+def versions_upto(reader: Reader, table: HistoryTable, upto: Lsn) -> Overlay:
+    """Return all versions up to an LSN.
+
+    Raises Unsupported.
+    """
+    _files(table)
+    if upto > table.position and reader.changes is not None:
+        _check_key(reader, table, upto)
+    return overlaid(reader, table, upto)
 
 
 def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:

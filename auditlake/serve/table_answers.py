@@ -10,9 +10,10 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from auditlake.audit.changes import Values, changes_of
+from auditlake.audit.changes import Values
 from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
-from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.row_key import Key
 from auditlake.audit.versions import CommitMark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.history import HistoryTable, type_of
@@ -23,7 +24,6 @@ from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, failure
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
-from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import Conversion
@@ -245,16 +245,6 @@ class Search:
         wheres = self.where[name]
         return text is not None and any(w.text in text if w.operation.name == "has" else w.text == text for w in wheres)
 
-    def in_changes(self) -> str:
-        """Return a condition that every change with a matching value fulfils."""
-        parts = []
-        for op, value in {(each.operation.name, each.text) for wheres in self.where.values() for each in wheres}:
-            text = standard_literal(value)
-            for side in ('"new"', '"old"'):
-                whole = f"strpos(array_to_string({side}, chr(31)), {text}) > 0"
-                parts.append(whole if op == "has" else f"array_has({side}, {text})")
-        return " or ".join(parts) or "false"
-
 
 def find_rows(resources: Resources, asked: OfFind) -> models.FindsJson:
     """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
@@ -318,32 +308,30 @@ _Matched = tuple[Version, Sequence[Version]]
 
 
 def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> Iterator[_Matched]:
-    """Yield rows with a matching version, with own names; of those in the history at most `limit`."""
-    reader, table, conditions = state.reader, state.table, list(_conditions(state, search))
+    """Yield rows with a matching version, with own names, at most `limit`."""
+    conditions, groups = list(_conditions(state, search)), dict[Key, list[Version]]()
     with resources.cursor() as cursor:
-        rows = [] if table.key else list(state.versions(cursor, conditions, limit))
-        keys = dict.fromkeys(state.keys(cursor, conditions, limit) if table.key else ())
-    if table.key and len(keys) < limit:
-        keys |= dict.fromkeys(_keys_in_tail(state, search))
+        rows = [] if state.table.key else list(state.versions(cursor, conditions, limit))
+        keys = state.keys(cursor, conditions, limit) if state.table.key else []
+    for version in versions_of(state.reader, state.table, keys, state.lsn) if keys else ():
+        groups.setdefault(version.key, []).append(version)
     yield from (each for row in rows if (each := _matched(search, [_version(row, state.lsn)])))
-    yield from (each for key in keys if (each := _matched(search, versions_of(reader, table, [key], state.lsn))))
+    yield from (each for key in keys if (each := _matched(search, groups.get(key, ()))))
 
 
 def _conditions(state: TableState, search: Search) -> Iterator[Condition]:
-    """Yield the conditions one of which a version of the history matches."""
-    stored = {column.stored for column in state.table.columns}
+    """Yield the conditions one of which a version matches."""
+    stored = {column.stored for column in state.overlay.table.columns}
     for wheres in search.where.values():
         yield from (where.sql() for where in wheres if where.column.stored in stored)
-    for name, since in _showing_missing(state, search):
-        merged = any(c.name == name and (c.since or 0) <= state.table.position for c in state.table.columns)
-        yield (f"_to_lsn < {since:d}" if merged else "true"), []
+    yield from ((f"_to_lsn < {since:d}", []) for since in _showing_missing(state, search))
 
 
-def _showing_missing(state: TableState, search: Search) -> Iterator[tuple[str, int]]:
-    """Yield each column, with the LSN at which it was added, whose missing value matches: no older row stores it."""
+def _showing_missing(state: TableState, search: Search) -> Iterator[int]:
+    """Yield the LSN at which each column was added whose missing value matches: no version that ended before has it."""
     for name, later in state.reader.later(state.table.name).items():
         if name in search.where and search.matches_text(name, later.missing):
-            yield name, later.since
+            yield later.since
 
 
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:
@@ -352,17 +340,6 @@ def _version(row: dict[str, Any], lsn: Lsn) -> Version:
     begin = CommitMark(Lsn(row["_from_lsn"]), 0, "", None)
     values = {name: value for name, value in row.items() if name not in {"_from_lsn", "_to_lsn"}}
     return Version((), values, begin, None if end is None or end > lsn else CommitMark(Lsn(end), 0, "", None))
-
-
-def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]]:
-    reader, table = state.reader, state.table
-    names = tuple(column.name for column in table.key)
-    conditions = [search.in_changes(), *(f"lsn < {since:d}" for _, since in _showing_missing(state, search))]
-    span = Span(table.position, state.lsn)
-    for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({' or '.join(conditions)})"):
-        if search.matches(change.after or {}) or search.matches(change.before or {}):
-            yield change.key_after(names)
-            yield change.key_before(names)
 
 
 def _matched(search: Search, versions: Sequence[Version]) -> _Matched | None:

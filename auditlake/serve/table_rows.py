@@ -8,6 +8,7 @@ table that is asked for again are in memory (`held_tables`).
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ from auditlake.audit.filters import (
 )
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import StateRequest, columns_of, state_query, versions_query
+from auditlake.audit.overlay import Overlay
+from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
@@ -127,18 +129,26 @@ class TableState:
         """The key's columns at the moment."""
         return tuple(column for column in self.columns if column.key)
 
+    @cached_property
+    def overlay(self) -> Overlay:
+        """All versions up to the LSN, with those of changes that are not applied."""
+        return versions_upto(self.reader, self.table, self.lsn)
+
     def versions(
         self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int
     ) -> Iterator[dict[str, Any]]:
-        """Yield versions up to the LSN, and to the table's position, that meet one of the conditions; ended ones first.
+        """Yield versions that meet one of the conditions, those that ended first.
 
         A version is its texts by the own name of every column that the history has, and its period.
         """
-        columns = self.table.columns
-        matching, values = self._matching(cursor, conditions)
-        sql = f"select * {matching} order by _to_lsn is null or _to_lsn > {self.lsn:d}, _to_lsn desc limit {limit:d}"
+        some, values = _any_of(conditions)
+        sql = (
+            f"select * {self._begun(cursor)} and ({some})"
+            f" order by _to_lsn is null or _to_lsn > {self.lsn:d}, _to_lsn desc limit {limit:d}"
+        )
         for batch in cursor.execute(sql, values).to_arrow_reader():
-            physical = [(column, pa.chunked_array([texts_of(column, batch)])) for column in columns]
+            columns = self.overlay.table.columns
+            physical = [(each, pa.chunked_array([texts_of(each, batch)])) for each in columns]
             begins = pa.chunked_array([batch.column("_from_lsn")])
             texts = texts_by_own_name(self.reader, self.table, begins, physical)
             period = batch.select(["_from_lsn", "_to_lsn"]).to_pylist()
@@ -148,17 +158,16 @@ class TableState:
 
     def keys(self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int) -> list[tuple[str, ...]]:
         """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
-        parts = [types_over_time(self.table, column) for column in self.table.key]
+        parts = [types_over_time(self.overlay.table, column) for column in self.table.key]
         typed = [column for part in parts for column in part]
         cells = [f"h.{quoted(column)}" for column in typed]
         cells += [raw_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
-        matching, values = self._matching(cursor, conditions)
-        every, _ = self._matching(cursor, [("true", [])])
+        every, (some, values) = self._begun(cursor), _any_of(conditions)
         listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
         same = " and ".join(f"{cell} is not distinct from m.k{n}" for n, cell in enumerate(cells))
         names = ", ".join(f"m.k{n}" for n in range(len(cells)))
         sql = (
-            f"with m as (select distinct {listed} {matching})"
+            f"with m as (select distinct {listed} {every} and ({some}))"
             f" select {names} from m join (select h.* {every}) h on {same} group by {names}"
             f" order by bool_or(h._to_lsn is null or h._to_lsn > {self.lsn:d}), max(h._from_lsn) desc"
             f" limit {limit * prod(map(len, parts)):d}"
@@ -172,18 +181,21 @@ class TableState:
         key = [pc.coalesce(*(texts[column.stored] for column in part)).to_pylist() for part in parts]
         return list(dict.fromkeys(zip(*key, strict=True)))[:limit]
 
-    def _matching(self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
-        """Return FROM and WHERE, with its values, of the versions that meet one of the conditions, alias h."""
-        inner = versions_query(cursor, self.reader, self.table, self.table.columns, self.table.position)
-        some = " or ".join(text for text, _ in conditions) or "false"
-        sql = f"from ({inner}) h where _from_lsn <= {min(self.lsn, self.table.position):d} and ({some})"
-        return sql, [value for _, values in conditions for value in values]
+    def _begun(self, cursor: "DuckDBPyConnection") -> str:
+        """Return FROM and WHERE of the versions that began up to the LSN, alias h."""
+        return f"from ({self.overlay.sql(cursor)}) h where _from_lsn <= {self.lsn:d}"
 
     @property
     def held_rows(self) -> HeldRows:
         """The rows of the history in this state."""
         table = self.reader.known.tables[self.table.name]
         return HeldRows.of_state(table, self.lsn, self.columns, Order(None, False, self.key).sql())
+
+
+def _any_of(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+    """Return SQL of one of these conditions, with its values."""
+    some = " or ".join(text for text, _ in conditions) or "false"
+    return some, [value for _, values in conditions for value in values]
 
 
 class OpenState:

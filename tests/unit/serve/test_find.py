@@ -1,14 +1,17 @@
 """Find lists every row with a matching version, however many versions one row has, and says if there are more."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
-from auditlake.relation import Column, TableName
+from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.page import Page, write_lake
-from tests.small_lake import T0_US, version, write_history
+from tests.small_lake import T0, T0_US, version, write_history, write_log
 
 _HOT, _OTHERS = 260, 30
 
@@ -60,3 +63,25 @@ def test_rows_are_found_as_of_a_moment(page: Page) -> None:
     answer = page.json("find", table="hot", value="x", limit=100, at="0/120")
     assert {each["state"] for each in answer["found"]} == {"exists"}
     assert len(answer["found"]) == 1 + _OTHERS + 5
+
+
+def test_rows_of_a_table_without_a_key_are_found_in_the_tail(tmp_path: Path) -> None:
+    """One that a change inserted, and one that another change deleted."""
+    lake, name, columns = (
+        write_lake(tmp_path / "lake"),
+        TableName("public", "bag"),
+        (Column("note", 25, -1, key=False),),
+    )
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, name, columns, [{"note": "held"} | version(0x100, None, "snapshot", None)], positions)
+    relations = RelationsLog(lake)
+    number = relations.register(Relation(9, name, ReplicaIdentity.FULL, columns), Lsn(0x500))
+    relations.flush()
+    common = {"lsn": 0x500, "xid": 90, "time": T0, "schema": "public", "table": "bag", "relation": number}
+    changes = [{"ordinal": 0, "op": "delete", "old": ["held"]}, {"ordinal": 1, "op": "insert", "new": ["sent"]}]
+    log = [{"lsn": 0x500, "end_lsn": 0x508, "xid": 90, "time": T0, "time_mono": T0, "tables": [str(name)]}]
+    write_log(lake, log, [common | each for each in changes], acknowledged_lsn=0x508, current_us=T0_US + 200_000_000)
+    page = Page(lake)
+    for value, state in (("sent", "exists"), ("held", "deleted")):
+        found = page.json("find", table="bag", value=value, limit=9)["found"]
+        assert [(each["values"], each["state"]) for each in found] == [([value], state)]
