@@ -174,9 +174,12 @@ class InChanges:
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows are concerned, messages with a value included."""
-        messages = rows.select(["lsn", "op", "content"]).to_pylist() if self.contexts.lsns else ()
-        in_message = [each["op"] == "message" and self._message(each) != each["content"] for each in messages]
-        found: np.ndarray = self.of_row(rows) | np.array(in_message or [False] * rows.num_rows, bool)
+        found = self.of_row(rows)
+        is_message = pc.fill_null(pc.equal(rows["op"], "message"), fill_value=False).to_numpy()
+        places = np.flatnonzero(is_message & bool(self.contexts.lsns))
+        messages = rows.select(["lsn", "content"]).take(pa.array(places)).to_pylist()
+        for place, row in zip(places, messages, strict=True):
+            found[place] |= self._message(row) != row["content"]
         return found
 
     def _message(self, row: Mapping[str, Any]) -> bytes | None:
