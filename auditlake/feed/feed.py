@@ -203,7 +203,7 @@ class Feed(Iterator[ChangedTransaction]):
         if self._start.follow:
             self._changes.refresh()
             self._last = Lsn(self._changes.position)
-            self._require_changes()
+        self._require_changes()
         if self._last <= self._planned_to:
             return False
         self._selected.refresh()
@@ -214,6 +214,7 @@ class Feed(Iterator[ChangedTransaction]):
         except FileNotFoundError:  # a reader that slept for hours; the rows are in other files now
             self._transactions.list_again()
             rows, upto = self._next_rows(limit)
+        self._require_changes()  # rows of transactions that expired meanwhile are not among them
         moved = upto > self._planned_to
         self._pending.extend(rows)
         self._planned_to = upto
@@ -222,9 +223,9 @@ class Feed(Iterator[ChangedTransaction]):
         return moved
 
     def _require_changes(self) -> None:
-        """Require the changes after what was planned, which a slow feed may have had no time to read."""
-        after = self._planned_to
-        require_kept("changes", self._changes.expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
+        """Require changes and transactions after what was planned, which a slow feed may have had no time to read."""
+        after, expired = self._planned_to, max(self._changes.expired, self._transactions.expired)
+        require_kept("changes", expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
 
     def _limit(self) -> Lsn:
         return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)

@@ -1,4 +1,4 @@
-"""Retention beside follow: versions and changes expire while others are committed to the same tables."""
+"""Retention beside follow: versions, changes and transactions expire while others are committed to the same tables."""
 
 import signal
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_versions_and_changes_expire_while_follow_commits(database: str, tmp_pat
 
     Nothing keeps a change but that it is not applied yet.
     """
-    kept, said = Kept((("public.t", AT_ONCE),), AT_ONCE), list[str]()
+    kept, said = Kept((("public.t", AT_ONCE),), AT_ONCE, AT_ONCE), list[str]()
     states: dict[Lsn, dict[int, int]] = {}
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, v int)")

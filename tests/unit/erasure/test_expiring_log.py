@@ -155,6 +155,18 @@ def test_a_cursor_behind_the_horizon_is_refused(lake: Lake) -> None:
     late.close()
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_feed_does_not_pass_over_transactions_that_expire_after_it_was_opened(lake: Lake, *, follow: bool) -> None:
+    """It has read nothing yet, so it lacks their rows, although its files of the changes are there."""
+    _apply(lake)
+    late = auditlake.changes(lake.root, since="beginning", follow=follow)
+    _pass(lake, 12)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    with pytest.raises(NotAnswerable, match="have expired"), late:
+        next(late)
+
+
 def test_no_change_that_is_not_applied_expires(lake: Lake, tmp_path: Path) -> None:
     """They wait for the table that is behind, which is named; once it is folded, they go."""
     states = _states(lake)
