@@ -118,10 +118,7 @@ def _digest_place(value: object) -> Path | DigestDatabase:
 
 
 def _witness_url(value: str | None) -> str | None:
-    """Require the URL of a witness, without credentials, which messages would show.
-
-    Raises ValueError.
-    """
+    """Require the URL of a witness, without credentials, which messages would show; raises ValueError."""
     if value is None:
         return None
     parts = urlsplit(value)
@@ -351,10 +348,7 @@ class Settings(BaseModel):
 
     @property
     def masking(self) -> Masking:
-        """The rules of masking, and their secret: that of the environment, else of the file.
-
-        Raises ConfigError.
-        """
+        """The rules of masking, and their secret: that of the environment, else of the file; raises ConfigError."""
         rules = self.mask.columns
         needed = any(rule.form is MaskForm.HASH for _, rule in rules)
         return Masking(rules, self.mask.strict, _read_secret(self.mask.secret) if needed else None)
@@ -365,10 +359,7 @@ class Settings(BaseModel):
         return UTC if self.tz == "UTC" else ZoneInfo(self.tz)
 
     def source_required(self) -> str:
-        """Return the connection string.
-
-        Raises ConfigError if none is set.
-        """
+        """Return the connection string; raises ConfigError if none is set."""
         if self.source is None:
             raise ConfigError(
                 "no source is set",

@@ -476,10 +476,7 @@ def _fold_before(
 
 
 def _merge_in(run: _OnSpark, tail: Tail) -> None:
-    """Merge a tail with Spark.
-
-    Raises LakeConflict, CannotFold.
-    """
+    """Merge a tail with Spark; raises LakeConflict, CannotFold."""
 
     def write(tail: Tail) -> None:
         folded = fold_tail(run.session, tail)

@@ -314,7 +314,7 @@ def _is_committed(table: HistoryTable, commit_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class _Source:
     """All rows that the history has for the tail's keys afterwards; by `condition`, rows `s` replace rows `t`.
 
     If `contradiction` is set, the fold contradicts the history, and the source must not be written. `is_small`: the
@@ -327,7 +327,7 @@ class Source:
     is_small: bool
 
 
-def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> Source:
+def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> _Source:
     """Stage the source: the rows of a fold, and the open versions at the table version that it was folded on."""
     rows, columns, history = folded.rows, folded.columns, read_version(spark, str(table.path), table.delta_version)
     staged = rows.localCheckpoint()
@@ -344,10 +344,10 @@ def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> So
     contradicts = contradiction(edge_keys[KIND], met.select(keys.source(KIND)).toArrow()[KIND])
     # Otherwise every task of the join writes a file of its own.
     source = versions.unionByName(met).drop(KIND).coalesce(1 + edge_keys.num_rows // _ROWS_IN_A_FILE)
-    return Source(source, condition, contradicts, staged.count() <= BROADCAST_ROWS)
+    return _Source(source, condition, contradicts, staged.count() <= BROADCAST_ROWS)
 
 
-def write_source(source: Source, path: str) -> None:
+def write_source(source: _Source, path: str) -> None:
     """Write the source in one commit; the caller sets the application transaction and adds the position check."""
     # Otherwise Delta stages the source once more, before its transaction begins: then the position check would miss a
     # process that moves the table in between.

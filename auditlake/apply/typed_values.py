@@ -37,8 +37,8 @@ def value(column: Column, text: Expression) -> Expression:
     held = type_of(column)
     typed = _typed(held, text, column.name)
     if held.kind is Conversion.DECIMAL:  # a text that fits but cannot be cast still fails
-        return F.coalesce(text.try_cast(held.delta), F.when(fits(held, text), typed))
-    return F.when(fits(held, text), typed) if held.may_not_fit else typed
+        return F.coalesce(text.try_cast(held.delta), F.when(_fits(held, text), typed))
+    return F.when(_fits(held, text), typed) if held.may_not_fit else typed
 
 
 def raw(column: Column, text: Expression) -> Expression:
@@ -46,7 +46,7 @@ def raw(column: Column, text: Expression) -> Expression:
     held = type_of(column)
     if not held.may_not_fit:
         return F.lit(None).cast("string")
-    return F.when(~fits(held, text), text)
+    return F.when(~_fits(held, text), text)
 
 
 def raw_of(column: Column, raw_map_: Expression) -> Expression:
@@ -71,7 +71,7 @@ def delimited(text: Expression) -> Expression:
     return F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("n"))
 
 
-def fits(held: ColumnType, text: Expression) -> Expression:
+def _fits(held: ColumnType, text: Expression) -> Expression:
     """Return whether the type can represent this value; NULL for NULL."""
     match held.kind:
         case Conversion.DECIMAL:
@@ -131,7 +131,7 @@ def _array_fits(held: ColumnType, text: Expression) -> Expression:
     element = held.element
     if element is None or not element.may_not_fit:
         return flat
-    return flat & F.forall(_elements(text), lambda each: each.isNull() | fits(element, each))
+    return flat & F.forall(_elements(text), lambda each: each.isNull() | _fits(element, each))
 
 
 def _elements(text: Expression) -> Expression:

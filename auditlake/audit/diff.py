@@ -329,10 +329,7 @@ class MultisetDiff(_TwoMoments):
 
 
 def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTable:
-    """Return the table with its key at both moments.
-
-    Raises NotAnswerable if the key changed in between.
-    """
+    """Return the table with its key at both moments; raises NotAnswerable if the key changed in between."""
     before, after = (reader.keyed_at(table, lsn) for lsn in (span.after, span.upto))
     if {column.name for column in before.key} != {column.name for column in after.key}:  # own names: of one column
         raise NotAnswerable(

@@ -272,10 +272,7 @@ class Reader:
         return str(first) if isinstance(when, AtLsn) and when.lsn < first else None
 
     def check(self, table: HistoryTable, lsn: Lsn, when: str | None = None) -> None:
-        """Check that the state of `table` at `lsn` is known.
-
-        Raises NotAnswerable.
-        """
+        """Check that the state of `table` at `lsn` is known; raises NotAnswerable."""
         moment = None if when is None else parse_when(when, self.now)
         self.known.timeline(table).require((lsn, moment))
         self.check_followed(table, lsn)

@@ -59,10 +59,7 @@ class LogQuestion:
         return cls(**{**given, "limit": given["limit"] or None})
 
     def wanted(self, reader: Reader, span: Span) -> TransactionFilters:
-        """Return the filters for the transactions of a span.
-
-        Raises BadUsage.
-        """
+        """Return the filters for the transactions of a span; raises BadUsage."""
         if self.table is None:
             if self.keys or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
@@ -98,10 +95,7 @@ def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> No
 
 
 def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
-    """Return the transactions, newest first.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the transactions, newest first; raises BadUsage, NotAnswerable."""
     span = reader.with_transactions(reader.span(question.since, question.until))
     return find(reader, span, question.wanted(reader, span), question.limit)
 
@@ -232,10 +226,7 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
 
 
 def blame_in(life: Life, question: RowQuestion) -> Blamed:
-    """Return the same for a row whose history has been read, from its beginning on.
-
-    Raises NotAnswerable.
-    """
+    """Return the same for a row whose history has been read, from its beginning on; raises NotAnswerable."""
     if not life.events:
         return Blamed([], life.table, life.span.upto)
     reader = life.reader
@@ -294,10 +285,7 @@ def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) 
 def deleted_of(
     reader: Reader, name: str, since: str | None, until: str | None
 ) -> tuple[HistoryTable, list[DeletedRow]]:
-    """Return the deleted rows of a table, newest deletion first.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the deleted rows of a table, newest deletion first; raises BadUsage, NotAnswerable."""
     span = reader.span(since, until)
     table = reader.keyed_at(reader.table(name, span.upto), span.upto)
     reader.check(table, span.upto, until)
@@ -308,10 +296,7 @@ def deleted_of(
 
 
 def table_of_both(reader: Reader, name: str, first: Lsn, last: Lsn) -> HistoryTable:
-    """Return the table that has a name at both of two LSNs.
-
-    Raises BadUsage, NotAnswerable if these are two tables.
-    """
+    """Return the table that has a name at both of two LSNs; raises BadUsage, NotAnswerable if these are two tables."""
     table = reader.table(name, last)
     if reader.table(name, first) is not table:
         raise NotAnswerable(
@@ -334,10 +319,7 @@ class DiffQuestion:
     reverse: bool
 
     def diffs(self, reader: Reader) -> list[Compared]:
-        """Compare the tables.
-
-        Raises BadUsage, and NotAnswerable if a table is not known at both moments.
-        """
+        """Compare the tables; raises BadUsage, and NotAnswerable if a table is not known at both moments."""
         moment_b, names = self._second(reader)
         a, b = reader.moment(self.moment_a), reader.moment(moment_b)
         last = max(a, b)

@@ -118,10 +118,7 @@ def _log_of(folder: Folder, pin: Pin, last: Backup | None) -> int | None:
 
 
 def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:
-    """Copy what a reader of the pinned version needs.
-
-    Raises LakeUnusable if the log does not have it.
-    """
+    """Copy what a reader of the pinned version needs; raises LakeUnusable if the log does not have it."""
     log: Place = lake.root / pin.name / "_delta_log"
     target: Place = logs.root / pin.name / "_delta_log"
     usable = sorted((number for number in pin.listing.checkpoints if number <= pin.version), reverse=True)

@@ -104,10 +104,7 @@ class Folder:
         return [number for number in self.numbers() if self.manifest(number).exists()]
 
     def read(self, number: int) -> Backup:
-        """Read a complete backup.
-
-        Raises LakeUnusable.
-        """
+        """Read a complete backup; raises LakeUnusable."""
         place = self.manifest(number)
         try:
             content = json.loads(place.read_bytes())
@@ -135,10 +132,7 @@ class Folder:
         return file
 
     def live(self, backup: Backup, table: str) -> list[Add]:
-        """List the `add` actions of a table's version in a backup.
-
-        Raises LakeUnusable.
-        """
+        """List the `add` actions of a table's version in a backup; raises LakeUnusable."""
         stored = backup.tables[table]
         log = self.logs(stored.log).root / table
         try:

@@ -24,7 +24,7 @@ I5. A batch is written once queries see its transactions, and after the catalog 
     commit before that, under synchronous replication long before: its change of a table would be noticed only after it.
     A transaction that changes tables and no published row is not in a batch, so this does not hold for it.
 
-A thread (`Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
+A thread (`_Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
 none is running, continues to receive, and collects the result: the LSN before which everything is durable, or the
 exception. So a slow write delays neither reading the stream nor status updates, and at most two buffers are in memory:
 one being written, one being filled. After the first job only this thread uses the decoder and the log. The stream
@@ -88,7 +88,7 @@ _IDLE_COMMIT_S = 10.0
 _TARGET_COMMIT_S = 1.0
 
 
-class Writer:
+class _Writer:
     """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
     def __init__(self, log: CaptureLog, record_ddl: RecordDdl, prove_ddl: Prove) -> None:
@@ -208,7 +208,7 @@ class Capture:
         self._shapes = opened.shapes
         self._heartbeat = Heartbeat(source.heartbeat_s)
         prove_ddl = DdlProof(source.conninfo, claim.timeouts.silence_s, report)
-        self._writer = Writer(self._log, self._shapes.recorder, prove_ddl)
+        self._writer = _Writer(self._log, self._shapes.recorder, prove_ddl)
         self._frames = FrameBuffer()
         self._in_parts = _NO_XIDS
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""

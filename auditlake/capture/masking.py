@@ -142,10 +142,7 @@ def check_rules(conn: psycopg.Connection[Row], rules: Masking, relations: Iterab
 
 
 def check_fit(conn: psycopg.Connection[Row], rules: Masking, relations: Iterable[Relation]) -> None:
-    """Require that the rules fit the columns of these tables.
-
-    Raises ConfigError.
-    """
+    """Require that the rules fit the columns of these tables; raises ConfigError."""
     found = list(relations)
     not_null = {(oid, name) for oid, name in fetch(conn, _NOT_NULL, [relation.oid for relation in found])}
     problems = [

@@ -109,10 +109,7 @@ def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str)
 
 
 def require_primary(conn: psycopg.Connection[Row]) -> None:
-    """Require a server that accepts writes.
-
-    Raises SourceAway: a standby may become the primary at any moment.
-    """
+    """Require a server that accepts writes; raises SourceAway: a standby may become the primary at any moment."""
     if identify(conn).in_recovery:
         raise SourceAway(
             "the source is a standby in recovery, need the primary",
@@ -238,10 +235,7 @@ def _check_kind(name: str, slot: SlotState) -> None:
 
 
 def check_database(name: str, slot: SlotState, database: str) -> None:
-    """Check that a slot decodes this database.
-
-    Raises WrongSource.
-    """
+    """Check that a slot decodes this database; raises WrongSource."""
     if slot.database != database:
         raise WrongSource(f"slot {name} is of database {slot.database}, need one of {database}", _OTHER_SLOT)
 

@@ -178,17 +178,11 @@ class AppendLog:
         self._commit(rows, positions, requires)
 
     def put_back(self, app: str, version: int) -> None:
-        """Set a position back, in a commit of its own.
-
-        Raises as `append`.
-        """
+        """Set a position back, in a commit of its own; raises as `append`."""
         self._commit(None, {app: version})
 
     def discard_above(self, column: str, limit: int) -> None:
-        """Delete the rows whose value in an integer column is above a limit.
-
-        Raises as `append`.
-        """
+        """Delete the rows whose value in an integer column is above a limit; raises as `append`."""
 
         def without() -> list[Action] | None:
             files = [add for add in live_files(self._path, self._version) if _may_exceed(add, column, limit)]

@@ -41,10 +41,7 @@ def _checksum(name: str, content: bytes) -> int:
 
 
 def parsed_entry(place: Place, content: bytes) -> list[Mapping[str, Any]]:
-    """Return the actions of an entry.
-
-    Raises LakeUnusable if it is damaged.
-    """
+    """Return the actions of an entry; raises LakeUnusable if it is damaged."""
     require_intact(place, content)
     try:
         actions = [json.loads(line) for line in content.decode().split("\n") if line]
@@ -56,10 +53,7 @@ def parsed_entry(place: Place, content: bytes) -> list[Mapping[str, Any]]:
 
 
 def require_intact(place: Place, content: bytes) -> None:
-    """Require that an entry has content, and that it matches its checksum, if it has one.
-
-    Raises LakeUnusable.
-    """
+    """Require that an entry has content, and that it matches its checksum, if it has one; raises LakeUnusable."""
     if not content:
         raise lost(place, "is empty")
     found = _CHECKSUM.search(content)

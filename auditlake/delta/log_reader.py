@@ -113,10 +113,7 @@ class Replay:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The columns, in Delta's JSON.
-
-        Raises KeyError if the log has no metadata.
-        """
+        """The columns, in Delta's JSON; raises KeyError if the log has no metadata."""
         return cast("Mapping[str, Any]", json.loads(self.metadata["schemaString"]))
 
     @property
@@ -297,10 +294,7 @@ def read_actions(table: Place, entries: Mapping[int, str | None]) -> list[Mappin
 
 
 def list_all(log: Place) -> Listing:
-    """List a whole log.
-
-    Raises FileNotFoundError if there is none on a disk.
-    """
+    """List a whole log; raises FileNotFoundError if there is none on a disk."""
     return _list_since(log, 0)
 
 

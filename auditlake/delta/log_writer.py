@@ -70,10 +70,7 @@ class Creation:
 
 
 def create_table(path: Place, creation: Creation) -> None:
-    """Write the commit that creates the table.
-
-    Raises FileExistsError if the table exists.
-    """
+    """Write the commit that creates the table; raises FileExistsError if the table exists."""
     make_folder(path / "_delta_log")
     put_commit(path, 0, "CREATE TABLE", _creation_actions(creation))
 
@@ -98,10 +95,7 @@ def put_commit(path: Place, version: int, operation: str, actions: Iterable[Acti
 
 
 def _withdraw_late(path: Place, version: int) -> None:
-    """Take an entry back that is not in effect, because another commit had its version.
-
-    Raises FileExistsError then.
-    """
+    """Take an entry back that is not in effect, because another commit had its version; raises FileExistsError then."""
     log = path / "_delta_log"
     late = FileExistsError(errno.EEXIST, "Another commit had this version", str(_entry(log, version)))
     if version == 0:  # the entries of a table are deleted after its second checkpoint
@@ -129,10 +123,7 @@ def _entry(log: Place, version: int) -> Place:
 
 
 def require_plain(path: Place, table: "DeltaTable") -> None:
-    """Require that the table has no table feature, so that `put_commit` may append to it.
-
-    Raises LakeUnusable.
-    """
+    """Require that the table has no table feature, so that `put_commit` may append to it; raises LakeUnusable."""
     version = table.protocol().min_writer_version
     if version > _PLAIN_WRITER_VERSION:
         raise LakeUnusable(

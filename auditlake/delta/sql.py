@@ -336,7 +336,7 @@ def _unmarked(
     if VIRTUAL_COLUMNS.intersection(name.casefold() for name in added):
         kept = [register(connection, _kept(place, file)) for file in marked]
         return [f"(from {name} union all by name {no_rows(added)})" for name in kept]
-    gone = register(connection, deleted_rows(place, marked))
+    gone = register(connection, _deleted_rows(place, marked))
     rows = stored_rows(connection, place, marked, "*, file_index, file_row_number", added, unscanned=unscanned)
     return [f"{rows} f anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"]
 
@@ -346,7 +346,7 @@ def _kept(place: Place, file: DataFile) -> pa.Table:
     return pa.Table.from_batches(read_kept(path, file.deleted_positions(place)), pq.read_schema(parquet(path)))
 
 
-def deleted_rows(place: Place, files: Sequence[DataFile]) -> pa.Table:
+def _deleted_rows(place: Place, files: Sequence[DataFile]) -> pa.Table:
     """Return the rows that deletion vectors mark: `file`, the place of a file in `files`, and `row`, from 0."""
     vectors = read_each(place, lambda file: file.deleted_positions(place), files)
     positions = [np.fromiter(vector, np.int64) for vector in vectors]

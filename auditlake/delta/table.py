@@ -18,10 +18,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import, and questions do no
 
 
 def open_table(place: Place) -> "DeltaTable":
-    """Open the current version.
-
-    Raises as deltalake.
-    """
+    """Open the current version; raises as deltalake."""
     return open_version(place, None)
 
 
@@ -32,10 +29,7 @@ def place_of_table(table: "DeltaTable") -> Place:
 
 
 def open_version(place: Place, version: int | None) -> "DeltaTable":
-    """Open a version.
-
-    Raises as deltalake, and LakeUnusable if an entry is empty.
-    """
+    """Open a version; raises as deltalake, and LakeUnusable if an entry is empty."""
     from deltalake import DeltaTable  # noqa: PLC0415 - see above
 
     if (folder := local_path(place)) is not None:

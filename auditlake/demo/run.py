@@ -84,7 +84,7 @@ def duckdb_rows(lake: Lake, question: str, when: str) -> list[Row]:
     return list(python_rows(*rows.batches()))
 
 
-def compare(expected: list[Row], actual: list[Row]) -> str | None:
+def _compare(expected: list[Row], actual: list[Row]) -> str | None:
     """Describe the difference between the lake's answer and PostgreSQL's; None if there is none."""
     if len(expected) != len(actual):
         return f"{len(actual)} rows, PostgreSQL had {len(expected)}"
@@ -275,7 +275,7 @@ class _Demo:
         answers = {"DuckDB": duckdb_rows(self._lake, question, when)}
         if "Spark" in _ENGINES:
             answers["Spark"] = spark_rows(self._spark(), self._lake, question, when)
-        differences = {engine: compare(moment.answers[question], rows) for engine, rows in answers.items()}
+        differences = {engine: _compare(moment.answers[question], rows) for engine, rows in answers.items()}
         wrong = {engine: difference for engine, difference in differences.items() if difference is not None}
         for engine, difference in wrong.items():
             self._report(f"WRONG {question} {name} (as of {when}) in {engine}: {difference}")

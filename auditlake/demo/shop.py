@@ -142,10 +142,7 @@ class Shop:
             self._conn.execute("delete from order_lines where order_id = %s", (order_id,))
 
     def close(self) -> None:
-        """Stop the transactions.
-
-        Raises the exception that ended them early, if any.
-        """
+        """Stop the transactions; raises the exception that ended them early, if any."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -101,10 +101,7 @@ def resume(lake: Lake, *, delete_versions: bool = False) -> list[Erasure]:
 
 
 def require_finished(lake: Lake) -> None:
-    """Require that no erasure is unfinished.
-
-    Raises ConfigError.
-    """
+    """Require that no erasure is unfinished; raises ConfigError."""
     if found := unfinished(lake):
         raise ConfigError(
             f"an erasure is unfinished: {found[0].what}, begun by {found[0].by}: {found[0].reason}",

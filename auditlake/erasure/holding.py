@@ -81,10 +81,7 @@ def release_hold(lake: Lake, name: str, reason: str, by: str) -> None:
 
 
 def require_reason(reason: str) -> None:
-    """Require a reason.
-
-    Raises BadUsage.
-    """
+    """Require a reason; raises BadUsage."""
     if not reason.strip():
         raise BadUsage("the reason is missing", "Give --reason TEXT; it is recorded.")
 

@@ -244,10 +244,7 @@ class _Run:
 
 
 def _commit(expiry: Expiry) -> None:
-    """Remove the versions and move the horizon.
-
-    Raises FileExistsError if another process committed first.
-    """
+    """Remove the versions and move the horizon; raises FileExistsError if another process committed first."""
     table = expiry.table
     actions = [*(removed(file.add) for file in expiry.whole), *marked(expiry.files, expiry.places)]
     reach(After.EXPIRY_WRITTEN)

@@ -218,10 +218,7 @@ class _Found:
         return [version for version in self.versions if version.end is None]
 
     def require_applied(self, table: HistoryTable) -> None:
-        """Require that the history has all changes of the row.
-
-        Raises NotAnswerable.
-        """
+        """Require that the history has all changes of the row; raises NotAnswerable."""
         if any(change.lsn > table.position for change in self.changes):
             raise NotAnswerable(
                 f"changes of this row of {table.label} are not applied yet, its position is {table.position}",
@@ -229,10 +226,7 @@ class _Found:
             )
 
     def require_ended_at_source(self, table: HistoryTable, columns: Sequence[str]) -> None:
-        """Require that PostgreSQL does not have any more what is to be erased.
-
-        Raises NotAnswerable.
-        """
+        """Require that PostgreSQL does not have any more what is to be erased; raises NotAnswerable."""
         if self.open and not columns:
             raise NotAnswerable(
                 f"PostgreSQL still has the row of {table.label}, so it would come back",

@@ -147,10 +147,7 @@ class StreamedChanges:
     _decode: Callable[[pa.Table], Iterator[tuple[Lsn, Change]]] = field(repr=False)
 
     def __iter__(self) -> Iterator[Change]:
-        """Yield the changes in order.
-
-        Raises NotAnswerable if some are missing.
-        """
+        """Yield the changes in order; raises NotAnswerable if some are missing."""
         count, last = 0, -1
         for rows in self._in_order():
             first, end = rows["ordinal"][0].as_py(), rows["ordinal"][-1].as_py()
@@ -187,10 +184,7 @@ class StreamedChanges:
 
 
 def _check_complete(transaction: Transaction, found: int) -> None:
-    """Check that every change that capture recorded is in the lake.
-
-    Raises NotAnswerable.
-    """
+    """Check that every change that capture recorded is in the lake; raises NotAnswerable."""
     if found != transaction.count:
         counted = (
             f"{transaction.count} changes, and {found} of them are" if transaction.is_whole else "changes that are not"

@@ -45,10 +45,7 @@ class Group:
     last: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Read the row group.
-
-        Raises FileNotFoundError if the writer has replaced the file and deleted it.
-        """
+        """Read the row group; raises FileNotFoundError if the writer has replaced the file and deleted it."""
         with pq.ParquetFile(parquet(self.file), pre_buffer=False) as file:
             return file.read_row_group(self.number, columns=list(columns), use_threads=False)
 

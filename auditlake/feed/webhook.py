@@ -72,10 +72,7 @@ class Receiver:
 
     @classmethod
     def parse(cls, url: str, secret: str | None) -> "Receiver":
-        """Parse a URL and a secret: any text, or base64 after `whsec_`.
-
-        Raises ConfigError.
-        """
+        """Parse a URL and a secret: any text, or base64 after `whsec_`; raises ConfigError."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -312,10 +309,7 @@ def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follo
 
 
 def _save(state: Path, cursor: str) -> None:
-    """Write the cursor, unless the file has it.
-
-    Raises ConfigError.
-    """
+    """Write the cursor, unless the file has it; raises ConfigError."""
     if read_cursor(state) == cursor:
         return
     try:

@@ -91,10 +91,7 @@ class ReturnedRow:
 
 
 def read_erasures(lake: Lake) -> list[Erasure]:
-    """Read all erasures, in their order.
-
-    Raises LakeUnusable if a record cannot be read.
-    """
+    """Read all erasures, in their order; raises LakeUnusable if a record cannot be read."""
     return read_each(lake.root, lambda place: _erasure(lake, place), numbered_records(lake.erasures))
 
 
@@ -112,18 +109,12 @@ def _erasure(lake: Lake, place: Place) -> Erasure:
 
 
 def unfinished(lake: Lake) -> list[Erasure]:
-    """Read the erasures that were killed, or are under way.
-
-    Raises LakeUnusable if a record cannot be read.
-    """
+    """Read the erasures that were killed, or are under way; raises LakeUnusable if a record cannot be read."""
     return [each for each in read_erasures(lake) if each.done_us is None]
 
 
 def record_returned(lake: Lake, rows: Sequence[ReturnedRow]) -> None:
-    """Replace the record of the rows that a search found.
-
-    Raises LakeUnusable.
-    """
+    """Replace the record of the rows that a search found; raises LakeUnusable."""
     write_record(lake, lake.returned_rows, [asdict(each) for each in rows])
 
 
@@ -168,10 +159,7 @@ def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
 
 
 def record_end(lake: Lake, erasure: Erasure) -> None:
-    """Record that nothing is left to do of an erasure.
-
-    Raises LakeUnusable.
-    """
+    """Record that nothing is left to do of an erasure; raises LakeUnusable."""
     content = {"number": erasure.number, "time_us": time.time_ns() // 1000}
     try:
         with suppress(FileExistsError):

@@ -61,10 +61,7 @@ def record_run(lake: Lake, run: ExpiryRun) -> None:
 
 
 def read_runs(lake: Lake) -> list[ExpiryRun]:
-    """Read the records of all runs, in their order.
-
-    Raises LakeUnusable if one cannot be read.
-    """
+    """Read the records of all runs, in their order; raises LakeUnusable if one cannot be read."""
     return read_each(lake.root, _read, numbered_records(lake.expiries))
 
 

@@ -85,10 +85,7 @@ class Lake:
 
     @classmethod
     def at(cls, location: str | Path) -> "Lake":
-        """Name a lake as a user does: a path, or the URL of a folder in an object store.
-
-        Raises BadUsage.
-        """
+        """Name a lake as a user does: a path, or the URL of a folder in an object store; raises BadUsage."""
         from auditlake.config import lake_place  # noqa: PLC0415 - only where no settings were read
 
         try:

@@ -213,10 +213,7 @@ def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
 
 
 def read_records(lake: Lake) -> list[Parked]:
-    """Read all records, in force or not.
-
-    Raises LakeUnusable if one cannot be read.
-    """
+    """Read all records, in force or not; raises LakeUnusable if one cannot be read."""
     places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
     return [record for record, _ in read_each(lake.root, _read, places) if record is not None]
 
@@ -269,10 +266,7 @@ def _ended(record: Parked, end: Parked | None) -> Parked:
 
 
 def check_reached(parked: Iterable[Parked], target: Lsn) -> None:
-    """Require that no table is parked before a target.
-
-    Raises Unsupported, which names the tables that are.
-    """
+    """Require that no table is parked before a target; raises Unsupported, which names the tables that are."""
     if behind := [record for record in parked if not record.ended and record.lsn + 1 < target]:
         remedies = dict.fromkeys(record.remedy for record in behind)
         raise Unsupported(f"all other tables have reached {target}; " + "; ".join(map(str, behind)), " ".join(remedies))

@@ -121,10 +121,7 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
 def replace_file(
     place: Place, content: object, *, durable: bool, before_rename: Callable[[], None] = lambda: None
 ) -> None:
-    """Replace the file at `place` by `content`, in an existing folder.
-
-    Raises OSError.
-    """
+    """Replace the file at `place` by `content`, in an existing folder; raises OSError."""
     files.replace_file(place, json.dumps(content, indent=2) + "\n", durable=durable, before_rename=before_rename)
 
 
@@ -146,10 +143,7 @@ class CaptureState:
 
 
 def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
-    """Record the state of capture from now on.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Record the state of capture from now on; raises LakeUnusable if the folder cannot be written."""
     before = read_capture_state(lake)
     _write_status(lake, replace(before or CaptureState(None, ""), state=state, since=_now(), problem=problem))
 

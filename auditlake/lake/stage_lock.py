@@ -161,10 +161,7 @@ class FileLock:
     """A locked file of a lake on a disk."""
 
     def __init__(self, path: Path, holder: Mapping[str, Any]) -> None:
-        """Lock the file, which is created if it is absent.
-
-        Raises Taken, OSError.
-        """
+        """Lock the file, which is created if it is absent; raises Taken, OSError."""
         self._path = path
         self._descriptor = _locked(path)
         try:

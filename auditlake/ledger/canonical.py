@@ -98,10 +98,7 @@ class NotCanonical(ValueError):
 
 
 def text_of(fields: Iterable[Value]) -> str:
-    """Return fields in their canonical form.
-
-    Raises NotCanonical.
-    """
+    """Return fields in their canonical form; raises NotCanonical."""
     return "".join(map(_field, fields))
 
 
@@ -149,10 +146,7 @@ def page_of(hashes: Sequence[bytes]) -> bytes:
 
 
 def list_texts(texts: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return the field of a list for each row of columns of texts, as `text_of` does.
-
-    Raises NotCanonical.
-    """
+    """Return the field of a list for each row of columns of texts, as `text_of` does; raises NotCanonical."""
     if any(pc.any(pc.match_substring(each, _NUL)).as_py() for each in texts):
         raise NotCanonical("a value has the byte 0")
     begin, end = pa.array([f"{len(texts)}{_LIST}"] * rows), pa.array([_LIST_END] * rows)

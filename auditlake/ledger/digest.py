@@ -65,10 +65,7 @@ def read_key(path: Path | None) -> SigningKey:
 
 
 def read_public_key(text: str) -> PublicKey:
-    """Read a public key, given as its text or as the file that has it.
-
-    Raises BadUsage.
-    """
+    """Read a public key, given as its text or as the file that has it; raises BadUsage."""
     if "+" in text:
         return PublicKey.parse(text)
     try:
@@ -81,10 +78,7 @@ def read_public_key(text: str) -> PublicKey:
 
 
 def last_block(lake: Lake) -> Block:
-    """Return the last block.
-
-    Raises NotAnswerable if nothing was ever sealed.
-    """
+    """Return the last block; raises NotAnswerable if nothing was ever sealed."""
     block = read_last_block(lake)
     if block is None:
         raise NotAnswerable("nothing in this lake is sealed", "auditlake digest seals it, if no --sealed is given.")

@@ -128,7 +128,7 @@ class Sealer:
         place = whereabouts(self.lake, self.lake.ledger_blocks)
         is_same = self.last is not None and self.last.place == place
         prepared = _read_prepared(self.lake, number)
-        upto = prepared.upto if prepared else cut(self.lake, after)
+        upto = prepared.upto if prepared else _cut(self.lake, after)
         small = [entry for entry in small_entries(self.lake) if entry.identity not in self._sealed]
         copies = self._new_copies()
         if is_same and upto == after and not small and not copies:
@@ -295,7 +295,7 @@ def commits_in(after: Bound, upto: Bound) -> str:
     return f"lsn > {after.commit:d} and lsn <= {upto.commit:d}"
 
 
-def cut(lake: Lake, after: Bound) -> Bound:
+def _cut(lake: Lake, after: Bound) -> Bound:
     """Return where the block after `after` ends: at the watermark, or when it is large enough."""
     positions = read_positions(lake)
     if positions is None or positions.watermark <= after.commit:

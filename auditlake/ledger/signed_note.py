@@ -69,10 +69,7 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> "PublicKey":
-        """Parse a public key as `str` formats it.
-
-        Raises BadUsage.
-        """
+        """Parse a public key as `str` formats it; raises BadUsage."""
         parts = text.strip().split("+", 2)
         content = _decoded(parts[-1])
         if len(parts) != len(("name", "id", "key")) or content is None or len(content) != 1 + HASH_BYTES:
@@ -111,10 +108,7 @@ class SigningKey:
 
     @classmethod
     def generate(cls, name: str) -> "SigningKey":
-        """Make a new key.
-
-        Raises BadUsage if it cannot have this name.
-        """
+        """Make a new key; raises BadUsage if it cannot have this name."""
         if not _NAME.fullmatch(name):
             raise BadUsage(f"a key cannot be named {name!r}, need a name without spaces and +", "Give another --name.")
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())

@@ -67,10 +67,7 @@ class LakeFactsReader:
         self._transactions: LogTail | None = None
 
     def read(self) -> LakeFacts:
-        """Read the facts.
-
-        Raises LakeUnusable.
-        """
+        """Read the facts; raises LakeUnusable."""
         manifest, positions = require_manifest(self._lake), read_positions(self._lake)
         tables, parked = read_saved(self._lake, histories_of(self._lake))
         counts = Counter(_state(parked.get(table.name)) for table in tables)
@@ -117,10 +114,7 @@ class SlotFactsReader:
         self._shrinking = Shrinking()
 
     def read(self) -> SlotFacts:
-        """Read the facts.
-
-        Raises SourceUnreachable, LakeUnusable.
-        """
+        """Read the facts; raises SourceUnreachable, LakeUnusable."""
         manifest = require_manifest(self._lake)
         if self._conn is None:
             self._conn = connect(self._conninfo, manifest.lsn_offset)

@@ -118,10 +118,7 @@ class Checked(NamedTuple):
 
 
 def check_comparisons(tree: exp.Expr, tables: Mapping[str, Columns]) -> Checked:
-    """Check every comparison of a query over these tables, by name in lower case.
-
-    Raises NotAnswerable.
-    """
+    """Check every comparison of a query over these tables, by name in lower case; raises NotAnswerable."""
     walk = _Walk(tables)
     return Checked(walk.query(tree, {}, None), frozenset(walk.computed))
 

@@ -47,12 +47,12 @@ def _candidates(text: str, rest: str, owner: str | None, tables: Tables) -> Iter
     if text.lstrip().startswith("\\"):
         yield from _of_meta(text, tables)
     elif owner is not None:
-        yield from (quoted(name.table) for name in _all(tables) if name.schema == owner)
+        yield from (_quoted(name.table) for name in _all(tables) if name.schema == owner)
         for name in _called(owner, f"{text} {rest}", tables):
-            yield from map(quoted, [*tables[name], *STORED_PERIOD])
+            yield from map(_quoted, [*tables[name], *STORED_PERIOD])
     else:
         yield from (
-            quoted(column) for name in _named(f"{text} {rest}", tables) for column in [*tables[name], *STORED_PERIOD]
+            _quoted(column) for name in _named(f"{text} {rest}", tables) for column in [*tables[name], *STORED_PERIOD]
         )
         yield from _table_names(tables)
         yield from KEYWORDS
@@ -72,8 +72,8 @@ def _all(tables: Tables) -> list[TableName]:
 
 
 def _table_names(tables: Tables) -> Iterator[str]:
-    yield from (quoted(name.table) for name in tables)
-    yield from (f"{quoted(name.schema)}.{quoted(name.table)}" for name in _all(tables))
+    yield from (_quoted(name.table) for name in tables)
+    yield from (f"{_quoted(name.schema)}.{_quoted(name.table)}" for name in _all(tables))
 
 
 def _named(text: str, tables: Tables) -> list[TableName]:
@@ -91,6 +91,6 @@ def _called(owner: str, text: str, tables: Tables) -> list[TableName]:
     return found
 
 
-def quoted(name: str) -> str:
+def _quoted(name: str) -> str:
     """Quote a name for Spark SQL if it needs quotes."""
     return name if _PLAIN.fullmatch(name) else spark_identifier(name)

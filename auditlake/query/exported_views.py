@@ -8,7 +8,7 @@
 V1. Views read histories only, never the tail in `changes`. So live views show each table at its own position, and the
     others are limited to LSNs up to which the table's history alone is exact (`reaches`). Such an answer is exact and
     never changes, whatever is applied later; another LSN raises an error. Renamed and dropped columns, and new names of
-    tables, need not be applied: no row in the history depends on them (`reshaped`).
+    tables, need not be applied: no row in the history depends on them (`_reshaped`).
 V2. `lsn_at` reads `transactions` up to the watermark at generation time, and raises an error for later times. So its
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
@@ -337,7 +337,7 @@ def _tails(known: Known) -> list[Tail]:
     return find_tails(known.lake, log, after, upto, Schemas(known.versions, known.answers))
 
 
-def reshaped(known: Known) -> Known:
+def _reshaped(known: Known) -> Known:
     """Return what is known, each table as it is now if only columns or names changed since its position.
 
     Not if a column was added: its values in existing rows are in no history yet. Nor if the table is parked.
@@ -397,11 +397,8 @@ class Choice:
 
 
 def view_script(lake: Lake, engine: str, choice: Choice) -> str:
-    """Return the script that creates the views in one of `ENGINES`.
-
-    Raises BadUsage, NotAnswerable.
-    """
-    known = reshaped(read_known(lake))
+    """Return the script that creates the views in one of `ENGINES`; raises BadUsage, NotAnswerable."""
+    known = _reshaped(read_known(lake))
     tables = list(known.tables.values())
     if choice.as_of is not None and choice.parametrised:
         raise BadUsage("--as-of and --parametrised exclude each other", "Give one of them, or neither.")

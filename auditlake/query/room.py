@@ -24,10 +24,7 @@ _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Translate one statement in the block.
-
-    Raises TooLong.
-    """
+    """Translate one statement in the block; raises TooLong."""
     token = _left.set([_CHARACTERS])
     try:
         yield
@@ -36,10 +33,7 @@ def limited() -> Iterator[None]:
 
 
 def take(text: str) -> None:
-    """Take the room of an expression.
-
-    Raises TooLong.
-    """
+    """Take the room of an expression; raises TooLong."""
     left = _left.get()
     if left is None:
         return
@@ -49,9 +43,6 @@ def take(text: str) -> None:
 
 
 def require_plannable(text: str) -> None:
-    """Check the length of a whole statement.
-
-    Raises TooLong.
-    """
+    """Check the length of a whole statement; raises TooLong."""
     if len(text) > _LONGEST:
         raise TooLong

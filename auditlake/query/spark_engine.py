@@ -7,7 +7,7 @@ views stay, too: a DataFrame is analysed there whenever it is used. Their names 
 `register_tables` implement `auditlake.read` and `auditlake.register`.
 
 **Metadata of columns.** Spark keeps it if a query selects, renames or joins a column, and drops it if an expression
-computes a new value. `mark` marks two kinds of columns: those that show an LSN, and those that may be NULL for a value
+computes a new value. `_mark` marks two kinds of columns: those that show an LSN, and those that may be NULL for a value
 that exists. The schema of a result then shows which of its columns come unchanged from a table of the lake.
 
 **Rows.** `batches` yields Arrow batches in order, one partition at a time: no process holds the whole result. Spark
@@ -147,10 +147,7 @@ def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
 
 
 def _check_held(spark: SparkSession, query: PreparedQuery) -> None:
-    """Check that columns which a statement computes with are not NULL for a value that exists.
-
-    Raises NotAnswerable.
-    """
+    """Check that columns which a statement computes with are not NULL for a value that exists; raises NotAnswerable."""
     for (name, selection), computed in query.held_back.items():
         table, raw = query.known.tables[name], with_raw(selection)
         assert not isinstance(raw, Log)  # noqa: S101 - the same kind of selection as before
@@ -166,11 +163,11 @@ def _check_held(spark: SparkSession, query: PreparedQuery) -> None:
 def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection: Selection | Log) -> DataFrame:
     known = query.known
     if isinstance(selection, Log):
-        return mark(read_log(spark, known, table, selection.lsn), table, (), LSNS_OF_LOGS)
+        return _mark(read_log(spark, known, table, selection.lsn), table, (), LSNS_OF_LOGS)
     history = known.tables[table]
     lsns = LSNS if isinstance(selection, Versions) else ()
     rows, columns = _values(spark, history, selection, query.tails)
-    return mark(rows, table, columns, lsns)
+    return _mark(rows, table, columns, lsns)
 
 
 def _values(
@@ -195,7 +192,7 @@ def footnotes(spark: SparkSession, query: PreparedQuery, rows: DataFrame, nulls:
             yield inexact_note(origin.column)
 
 
-def _is_outside(spark: SparkSession, query: PreparedQuery, origin: "Origin", chosen: Selection) -> bool:
+def _is_outside(spark: SparkSession, query: PreparedQuery, origin: "_Origin", chosen: Selection) -> bool:
     """Return whether some row of a selection has a value of a column that its type cannot represent."""
     table, raw = query.known.tables[origin.table], with_raw(chosen)
     stored = {shown: name for name, shown in query.tails.columns_shown(table, chosen)[1].items()}
@@ -274,14 +271,14 @@ def _parts(name: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class _Origin:
     """A stored column of a table whose type cannot hold every value of its PostgreSQL type."""
 
     table: TableName
     column: str
 
 
-def mark(rows: DataFrame, table: TableName, columns: Sequence[Column], lsns: Collection[str]) -> DataFrame:
+def _mark(rows: DataFrame, table: TableName, columns: Sequence[Column], lsns: Collection[str]) -> DataFrame:
     """Add the metadata to a table's rows; `lsns` are the columns that show an LSN."""
     partial = {column.stored for column in columns if type_of(column).may_not_fit}
     return rows.to(StructType([_marked(field, table, partial, lsns) for field in rows.schema.fields]))
@@ -301,12 +298,12 @@ def shows_lsn(field: StructField) -> bool:
     return bool(field.metadata.get(_LSN))
 
 
-def origin_of(field: StructField) -> Origin | None:
+def origin_of(field: StructField) -> _Origin | None:
     """Return the origin of a result's column, if it may be NULL for a value that exists."""
     metadata = field.metadata
     if _COLUMN not in metadata:
         return None
-    return Origin(TableName(metadata[_SCHEMA], metadata[_TABLE]), metadata[_COLUMN])
+    return _Origin(TableName(metadata[_SCHEMA], metadata[_TABLE]), metadata[_COLUMN])
 
 
 def batches(rows: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -278,10 +278,7 @@ class SpooledTransaction:
         self.add(kept)
 
     def spill(self) -> None:
-        """Move the messages in memory to the file.
-
-        Raises LakeUnusable if it cannot be written.
-        """
+        """Move the messages in memory to the file; raises LakeUnusable if it cannot be written."""
         in_memory = [piece for piece in self._pieces if piece.segment is not None]
         del self._pieces[len(self._pieces) - len(in_memory) :]
         self.memory_bytes = 0

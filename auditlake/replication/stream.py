@@ -422,10 +422,7 @@ _LSNS_IN = {ord("B"): (1,), ord("C"): (2, 10), ord("c"): (6, 14)}
 
 
 def _shift(data: npt.NDArray[np.uint8], starts: Ints, lsn_offset: int) -> None:
-    """Add an offset to the LSNs of frames, in place.
-
-    Raises DecodeError for a frame that is too short for its LSNs.
-    """
+    """Add an offset to the LSNs of frames, in place; raises DecodeError for a frame that is too short for its LSNs."""
     _add_to(data, starts - _LSN_BEFORE_FRAME, lsn_offset)
     tags = data[starts]
     for tag, places in _LSNS_IN.items():

@@ -138,10 +138,7 @@ def _backwards(reader: Reader, span: Span, wanted: TransactionFilters, limit: in
 
 
 def transaction(resources: Resources, asked: OfTransaction) -> models.TransactionDetailJson:
-    """Return a transaction with all its changes, in order.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return a transaction with all its changes, in order; raises BadUsage, NotAnswerable."""
     reader = resources.reader(asked.transaction if asked.at is None else asked.at)
     found, _ = find_transaction(reader, asked.transaction)
     total = found.inserts + found.updates + found.deletes + found.truncates
@@ -267,10 +264,7 @@ def named_key(table: HistoryTable, values: list[str]) -> tuple[str, ...]:
 
 
 def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
-    """Return the life of a row up to a moment.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the life of a row up to a moment; raises BadUsage, NotAnswerable."""
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
     table = reader.table(asked.table, lsn)
@@ -309,10 +303,7 @@ class _Column:
 
     @classmethod
     def of(cls, reader: Reader, table: HistoryTable, name: str, lsn: Lsn) -> "_Column":
-        """Find a column by the name that it has at `lsn`, or had.
-
-        Raises BadUsage if there is none.
-        """
+        """Find a column by the name that it has at `lsn`, or had; raises BadUsage if there is none."""
         names = reader.own_names(table)
         stored = reader.physical_columns(table, name, lsn)
         return cls(reader, table, frozenset(names.get(each, each) for each in stored))

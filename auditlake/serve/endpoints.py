@@ -74,10 +74,7 @@ def endpoints(status: Answer) -> tuple[Endpoint, ...]:
 
 
 def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401 - one of the models
-    """Read the parameters of a request.
-
-    Raises BadUsage, which does not repeat the values.
-    """
+    """Read the parameters of a request; raises BadUsage, which does not repeat the values."""
     given: dict[str, object] = {}
     for name in query:
         field = model.model_fields.get(name)
@@ -89,10 +86,7 @@ def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401
 
 
 def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 - one of the models
-    """Read a JSON request.
-
-    Raises BadUsage, which does not repeat the values.
-    """
+    """Read a JSON request; raises BadUsage, which does not repeat the values."""
     try:
         given = decode(body)
     except ValueError:
@@ -103,10 +97,7 @@ def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 -
 
 
 def validated(model: type[models.Model], given: Mapping[str, object]) -> Any:  # noqa: ANN401 - one of the models
-    """Return a model with these values.
-
-    Raises BadUsage, which does not repeat them.
-    """
+    """Return a model with these values; raises BadUsage, which does not repeat them."""
     try:
         return model(**given)
     except ValidationError as exc:

@@ -30,7 +30,7 @@ PATHS = ("/row", "/transaction", "/compare")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class _Head:
     """The head of the file; `facts` are names and values in order."""
 
     name: str
@@ -41,7 +41,7 @@ class Evidence:
 
 def evidence(
     lake: Lake, path: str, query: list[tuple[str, str]], at: models.MomentJson, target: ProofTarget | str
-) -> Evidence:
+) -> _Head:
     """Describe the answer of a page; `target` is what is proved, or why nothing is.
 
     Raises LakeUnusable.
@@ -59,7 +59,7 @@ def evidence(
         facts["Proof"] = reason
     style = (files("auditlake.serve") / "static" / "app.css").read_text("utf-8")
     name = f"{path.strip('/')}-{at.lsn.replace('/', '-')}-{now:%Y%m%dT%H%M%SZ}.html"
-    return Evidence(name, facts, Markup(style), proof)  # noqa: S704 - our own file
+    return _Head(name, facts, Markup(style), proof)  # noqa: S704 - our own file
 
 
 def _proof(lake: Lake, target: ProofTarget | str) -> tuple[str, str | None]:

@@ -41,10 +41,7 @@ class Download:
 
 
 def export(resources: Resources, asked: OfExport) -> Download:
-    """Return the rows as a file.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the rows as a file; raises BadUsage, NotAnswerable."""
     state, at = state_of(resources, asked.table, asked.at)
     where = parse_filters(asked.where, state.by_name)
     selection = RowSelection(where, parse_order(asked.sort, state.by_name, state.key))

@@ -61,10 +61,7 @@ def _matches(pattern: str, name: TableName) -> bool:
 
 
 def parse_grant(patterns: Iterable[object], user: str) -> Grant:
-    """Check the patterns of a user.
-
-    Raises ConfigError.
-    """
+    """Check the patterns of a user; raises ConfigError."""
     given = tuple(patterns)
     for each in given:
         schema, _, table = (each if isinstance(each, str) else "").removeprefix(_NOT).partition(".")

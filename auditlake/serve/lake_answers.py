@@ -46,10 +46,7 @@ class At(models.Model):
 
 
 def moment(resources: Resources, reader: Reader, at: str | None) -> tuple[Lsn, models.MomentJson]:
-    """Resolve a moment.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Resolve a moment; raises BadUsage, NotAnswerable."""
     lsn = reader.moment(at)
     return lsn, moment_at(resources, reader, lsn, is_now=at is None or at.strip().lower() == "now")
 

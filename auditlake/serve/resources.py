@@ -250,17 +250,11 @@ class Resources:
         return self._latest.timeline if whole is None else self._shown(whole).timeline
 
     def shown(self, known: Known) -> Known:
-        """Return a state of the lake with the tables that the grant shows.
-
-        Raises Hidden if there is none.
-        """
+        """Return a state of the lake with the tables that the grant shows; raises Hidden if there is none."""
         return known if self.grant.is_whole else _limited(known, self.grant)
 
     def limited(self, state: LakeState) -> LakeState:
-        """Return a state for a statement with the tables that the grant shows.
-
-        Raises Hidden.
-        """
+        """Return a state for a statement with the tables that the grant shows; raises Hidden."""
         if self.grant.is_whole:
             return state
         return replace(state, known=state.known.limited_to(self.reader().known.tables, self.grant.takes))
@@ -344,10 +338,7 @@ def _reported(ended: "Future[None]") -> None:
 
 
 def as_lsn(text: str) -> Lsn:
-    """Parse an LSN of a URL.
-
-    Raises NotAnswerable.
-    """
+    """Parse an LSN of a URL; raises NotAnswerable."""
     try:
         return Lsn.parse(text)
     except ValueError as exc:

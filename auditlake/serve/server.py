@@ -309,10 +309,7 @@ class Listen:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse ADDRESS:PORT, or PORT alone.
-
-    Raises ConfigError.
-    """
+    """Parse ADDRESS:PORT, or PORT alone; raises ConfigError."""
     address, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:  # noqa: PLR2004 - 16 bits
         raise ConfigError(f"--listen is {text!r}, need ADDRESS:PORT", "For example 127.0.0.1:8640, or [::1]:8640.")
@@ -377,10 +374,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(listen: Listen) -> socket.socket:
-    """Bind the address.
-
-    Raises ConfigError.
-    """
+    """Bind the address; raises ConfigError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(listen.address, listen.port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)

@@ -48,10 +48,7 @@ class Period:
 
 
 def parse_period(text: str) -> Period:
-    """Parse a period.
-
-    Raises ValueError.
-    """
+    """Parse a period; raises ValueError."""
     words = " ".join(text.split())
     if words == FOREVER:
         return Period()
@@ -78,10 +75,7 @@ class Kept:
     transactions: Period = Period()
 
     def require_transactions(self) -> None:
-        """Require that they are.
-
-        Raises ValueError.
-        """
+        """Require that they are; raises ValueError."""
         needing = [("changes", self.changes), *((f"versions {name!r}", period) for name, period in self.versions)]
         for name, period in needing:
             is_needed = period != Period() or name == "changes"

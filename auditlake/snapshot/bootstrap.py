@@ -143,10 +143,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
 
 
 def _check_masks(control: psycopg.Connection[Row], target: Target, plan: Plan, *, ours: bool) -> None:
-    """Require that the rules of the settings fit the lake, and the tables to copy.
-
-    Raises ConfigError.
-    """
+    """Require that the rules of the settings fit the lake, and the tables to copy; raises ConfigError."""
     known = {history.oid for history in list_histories(target.lake)} if ours else set()
     new = [table.relation for table in plan.chosen if table.relation.oid not in known]
     if is_changed(target.lake, target.masking):

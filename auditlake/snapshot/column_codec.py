@@ -69,10 +69,7 @@ class SelectList:
         return [c for c in self.columns if _type(c).kind in _TIMES] if self.guarded else []
 
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], pa.Array]:
-        """Convert a batch of the query to the typed columns and `_raw`, masked.
-
-        Raises OutOfRange, unless guarded.
-        """
+        """Convert a batch of the query to the typed columns and `_raw`, masked; raises OutOfRange, unless guarded."""
         arrays, raw = [], dict[str, pa.Array]()
         for column, array in zip(self.columns, batch.columns, strict=False):
             stored = storage_of(array)

@@ -179,10 +179,7 @@ class RangeReader:
 
     @contextmanager
     def rows(self, query: str) -> Iterator[Iterable[pa.RecordBatch]]:
-        """Run a query and yield its batches.
-
-        Raises ReadFailed.
-        """
+        """Run a query and yield its batches; raises ReadFailed."""
         try:
             conn = self._conn = self._conn or self._connect()
             with conn.cursor() as cursor:

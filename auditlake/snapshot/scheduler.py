@@ -95,16 +95,10 @@ class Destination(Protocol):
         """Return the columns of a table under the names in which they are written."""
 
     def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
-        """Prepare the folder before the first range of a table is copied.
-
-        Raises LakeUnusable.
-        """
+        """Prepare the folder before the first range of a table is copied; raises LakeUnusable."""
 
     def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
-        """Take all files of a table, whose locks and snapshot were held until now.
-
-        Raises LakeUnusable.
-        """
+        """Take all files of a table, whose locks and snapshot were held until now; raises LakeUnusable."""
 
 
 class _Job:
@@ -286,10 +280,7 @@ def begin_table(
 
 
 def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotMark) -> None:
-    """Add the files to the table, and set position and horizon to the snapshot LSN.
-
-    Raises LakeUnusable.
-    """
+    """Add the files to the table, and set position and horizon to the snapshot LSN; raises LakeUnusable."""
     reach(After.FILES_COPIED)
     path, name = place_of_table(table), table.metadata().name
     added = [

@@ -340,10 +340,7 @@ def _answer(pgconn: PGconn, command: bytes) -> list[str] | None:
 
 
 def _require_pinned(values: Sequence[str]) -> None:
-    """Check the values that a session shows for the pinned settings.
-
-    Raises SourceUnready.
-    """
+    """Check the values that a session shows for the pinned settings; raises SourceUnready."""
     for (name, wanted), value in zip(_COMPARED.items(), values, strict=True):
         if value.replace(" ", "") != wanted:
             raise SourceUnready(f"the session's setting {name} is {value!r}, need {wanted!r}", DIRECT)

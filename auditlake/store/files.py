@@ -103,10 +103,7 @@ def replace_file(
 
 
 def read_versioned(place: Place) -> tuple[bytes, str | None]:
-    """Read a file, and its version in an object store, which `replace_version` takes.
-
-    Raises FileNotFoundError.
-    """
+    """Read a file, and its version in an object store, which `replace_version` takes; raises FileNotFoundError."""
     if isinstance(place, Remote):
         got = objects.get(place.bucket, place.key)
         return got.content, got.etag

@@ -298,7 +298,7 @@ def arrow_type(held: ColumnType) -> pa.DataType:
 def typed_values(texts: pa.Array, held: ColumnType) -> pa.Array:
     """Return the typed values; NULL for NULL, and for a value that the type cannot represent."""
     if held.may_not_fit:
-        texts = pc.if_else(fits(texts, held), texts, pa.scalar(None, pa.string()))
+        texts = pc.if_else(_fits(texts, held), texts, pa.scalar(None, pa.string()))
     match held.kind:
         case Conversion.TEXT:
             return texts
@@ -316,7 +316,7 @@ def outside(texts: pa.Array, held: ColumnType) -> pa.Array:
     """Return the texts of the values that the type cannot represent, else NULL."""
     if not held.may_not_fit:
         return pa.nulls(len(texts), pa.string())
-    return pc.if_else(fits(texts, held), pa.scalar(None, pa.string()), texts)
+    return pc.if_else(_fits(texts, held), pa.scalar(None, pa.string()), texts)
 
 
 def raw_map(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -328,7 +328,7 @@ def raw_map(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
     return pa.array(entries, _RAW_MAP)
 
 
-def fits(texts: pa.Array, held: ColumnType) -> pa.Array:
+def _fits(texts: pa.Array, held: ColumnType) -> pa.Array:
     """Return whether the type can represent these values; NULL for NULL."""
     match held.kind:
         case Conversion.DECIMAL:
@@ -363,7 +363,7 @@ def _array_fits(text: str, held: ColumnType) -> bool:
     parts, element = elements(text), held.element
     if parts is None or element is None:
         return False
-    return not element.may_not_fit or pc.all(fits(pa.array(parts, pa.string()), element)).as_py() is not False
+    return not element.may_not_fit or pc.all(_fits(pa.array(parts, pa.string()), element)).as_py() is not False
 
 
 def _arrays(texts: pa.Array, held: ColumnType) -> pa.Array:

@@ -117,10 +117,7 @@ def exact_session(spark: SparkSession, table: HistoryTable) -> SparkSession:
 
 
 def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> VerifiedState:
-    """Plan the state of a table as of `lsn`.
-
-    Raises NotAnswerable or Unsupported if it is not exactly known.
-    """
+    """Plan the state of a table as of `lsn`; raises NotAnswerable or Unsupported if it is not exactly known."""
     chosen = State(select_state(known, table, lsn, AtLsn(lsn)).lsn, raw=True)
     tails = find_reading_tails(known, [(table, chosen)])
     columns, names = tails.columns_shown(table, chosen)

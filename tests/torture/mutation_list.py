@@ -55,7 +55,7 @@ def _by_both(name: str, tables: str, *edits: tuple[str, str, str]) -> tuple[Muta
 
 
 _CAPTURE = "capture.capture:Capture"
-_WRITER = "capture.capture:Writer"
+_WRITER = "capture.capture:_Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
 _DDL = "capture.shape_watch:DdlRecorder"

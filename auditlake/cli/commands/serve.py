@@ -97,10 +97,7 @@ def serve(  # noqa: PLR0913 - the options of a command
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token, None if there is none.
-
-    Raises ConfigError if the file cannot be read, or is empty.
-    """
+    """Return the token, None if there is none; raises ConfigError if the file cannot be read, or is empty."""
     if file is None:
         return os.environ.get(_TOKEN) or None
     try:
@@ -113,10 +110,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def _users(file: Path) -> dict[str, PageUser]:
-    """Read the users of a file.
-
-    Raises ConfigError, which shows none of its content: it may have tokens.
-    """
+    """Read the users of a file; raises ConfigError, which shows none of its content: it may have tokens."""
     from auditlake.serve.grants import parse_users
 
     try:

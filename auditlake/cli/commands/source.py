@@ -154,10 +154,7 @@ def _report_returned(settings: Settings) -> None:
 
 
 def _report_installed(installed: Installed) -> None:
-    """Report what was installed.
-
-    Raises SourceUnready if tables were skipped.
-    """
+    """Report what was installed; raises SourceUnready if tables were skipped."""
     already = f", {len(installed.already)} had it already" if installed.already else ""
     say(f"installed on {len(installed.new)} tables{already}; drop schema auditlake cascade removes it")
     for name, reason in installed.skipped.items():

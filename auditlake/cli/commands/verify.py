@@ -108,10 +108,7 @@ def _show(lines: Iterable[str], summary: str, failure: AuditlakeError | None) ->
 
 
 def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, given: Mapping[str, Any]) -> None:
-    """Compare the lake with digests.
-
-    Raises LakeUnusable if it differs.
-    """
+    """Compare the lake with digests; raises LakeUnusable if it differs."""
     from auditlake.ledger.digest import read_public_key
     from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
     from auditlake.ledger.signed_note import open_note

@@ -73,10 +73,7 @@ _ESCAPED = re.compile(r"""\\|''|\"\"""")
 
 
 def check_settings(spark: Mapping[str, str]) -> None:
-    """Check that the settings leave the meaning of Spark SQL as it is here.
-
-    Raises NotEmbedded.
-    """
+    """Check that the settings leave the meaning of Spark SQL as it is here; raises NotEmbedded."""
     for name in spark:
         if name.startswith(_OTHER_MEANING) and not name.startswith(_HOW_ONLY):
             raise NotEmbedded(f"the setting {name}")
@@ -139,10 +136,7 @@ def _fields(
 
 
 def check_unmasked(log: TableName, masks: Sequence[str]) -> None:
-    """Check that a log of the lake has no values of masked columns.
-
-    Raises BadUsage.
-    """
+    """Check that a log of the lake has no values of masked columns; raises BadUsage."""
     if masks and log.table == "changes":
         raise BadUsage(f"{log} has the values of masked columns", "Ask the tables themselves.")
 
@@ -299,10 +293,7 @@ class Embedded:
         self._root: DuckDBPyConnection | None = None
 
     def answer(self, state: LakeState, query: PreparedQuery) -> EmbeddedRows:
-        """Run a statement.
-
-        Raises NotEmbedded if only Spark can answer it, BadUsage if it reads a masked column.
-        """
+        """Run a statement; raises NotEmbedded if only Spark can answer it, BadUsage if it reads a masked column."""
         check_settings(self._settings)
         if (described := _described(query)) is not None:
             return described
@@ -373,10 +364,7 @@ class Embedded:
 
 
 def _check_held(connection: "DuckDBPyConnection", rows: str, computed: Sequence[ComparedColumn]) -> None:
-    """Check that columns which a statement computes with are not NULL for a value that exists.
-
-    Raises NotAnswerable.
-    """
+    """Check that columns which a statement computes with are not NULL for a value that exists; raises NotAnswerable."""
     held = [f"_raw[{standard_literal(each.origin.stored)}] is not null" for each in computed if each.origin]
     if not held:
         return

@@ -45,10 +45,7 @@ _ON_TEXT = {"+": "pg_add", "-": "pg_subtract", "*": "pg_multiply", "/": "pg_divi
 
 
 def operate(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate `left op right`.
-
-    Raises Refused.
-    """
+    """Translate `left op right`; raises Refused."""
     left, right = _typed(op, left, right, node)
     one, other = left.type.name, right.type.name
     if one in NUMBERS and other in NUMBERS:
@@ -159,10 +156,7 @@ def _difference(left: Cell, right: Cell) -> Cell:
 
 
 def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate `||` of texts, of which one may be of another type, or of arrays.
-
-    Raises Refused.
-    """
+    """Translate `||` of texts, of which one may be of another type, or of arrays; raises Refused."""
     if left.type.element is not None or right.type.element is not None:
         return _appended(left, right, node)
     if not any(cell.type == UNKNOWN or cell.type.name in TEXTS for cell in (left, right)):
@@ -188,10 +182,7 @@ def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 
 def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate a comparison, also IS [NOT] DISTINCT FROM.
-
-    Raises Refused.
-    """
+    """Translate a comparison, also IS [NOT] DISTINCT FROM; raises Refused."""
     left, right = _settled(left, right.type, node), _settled(right, left.type, node)
     one, other = as_decimal(left.type), as_decimal(right.type)
     if one is not None and other is not None and (left.type.is_decimal or right.type.is_decimal):
@@ -223,10 +214,7 @@ def _settled(cell: Cell, beside: Type, node: exp.Expr) -> Cell:
 
 
 def place_of_label(cell: Cell, node: exp.Expr) -> str:
-    """Return a label's place in the order of its enum.
-
-    Raises Refused.
-    """
+    """Return a label's place in the order of its enum; raises Refused."""
     if not cell.type.is_ordered:
         raise Refused(node, f"an order of {cell.type.shown}, whose new labels are not the last", "Sort by the ::text.")
     listed = ", ".join(map(standard_literal, cell.type.labels))
@@ -256,10 +244,7 @@ def _wider(one: Type | None, other: Type | None) -> Type | None:
 
 
 def sort_key(cell: Cell, node: exp.Expr) -> str:
-    """Return what sorts as the value does.
-
-    Raises Refused.
-    """
+    """Return what sorts as the value does; raises Refused."""
     if cell.type == UNKNOWN:
         return coerced(cell, TEXT, node).sql
     if cell.type == NUMERIC:
@@ -299,10 +284,7 @@ def unmixed(groups: str) -> str:
 
 
 def negated(cell: Cell, node: exp.Expr) -> Cell:
-    """Translate a sign.
-
-    Raises Refused.
-    """
+    """Translate a sign; raises Refused."""
     if cell.type == NUMERIC:
         return Cell(f"pg_negate({cell.sql})", NUMERIC)
     if cell.type.name in NUMBERS or cell.type == INTERVAL:

@@ -309,10 +309,7 @@ def _column(values: pa.Array, cell: Cell) -> pa.Array:
 
 
 def _require_years(times: pa.Array) -> None:
-    """Check that no time is before the year 1, which PostgreSQL writes in another way.
-
-    Raises BadUsage.
-    """
+    """Check that no time is before the year 1, which PostgreSQL writes in another way; raises BadUsage."""
     first = pc.min(times)
     if first.is_valid and first.cast(pa.timestamp("us")).value < _YEAR_1_US:
         raise BadUsage(f"the statement fails on a row: {NO_YEAR}")

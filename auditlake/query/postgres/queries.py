@@ -27,10 +27,7 @@ Catalog = Callable[[exp.Table], Opened | None]
 
 
 def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
-    """Translate a query.
-
-    Raises Refused, TooLong.
-    """
+    """Translate a query; raises Refused, TooLong."""
     with limited():
         found = _Names(catalog, now, {}, [0]).query(tree, None)
     require_plannable(found.sql)
@@ -284,10 +281,7 @@ def _names_itself(cte: exp.Expr, name: str) -> bool:
 
 
 def _check_recursion(body: exp.Expr, name: str) -> None:
-    """Check that a recursive query names itself once, not in EXCEPT, and in no outer join.
-
-    Raises Refused.
-    """
+    """Check that a recursive query names itself once, not in EXCEPT, and in no outer join; raises Refused."""
     named = [
         each
         for each in body.find_all(exp.Table)
@@ -361,10 +355,7 @@ def _constant(node: exp.Expr) -> str | None:
 
 
 def _column_at(place: str, columns: Sequence[Cell], node: exp.Expr) -> int:
-    """Return the index of the column at a place.
-
-    Raises Refused.
-    """
+    """Return the index of the column at a place; raises Refused."""
     number = int(place) if place.isdecimal() else 0
     if not 1 <= number <= len(columns):
         raise Refused(node, f"position {place} is not in the select list", wrong=True)

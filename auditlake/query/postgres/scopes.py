@@ -84,10 +84,7 @@ class Scope:
         return self.names.now
 
     def column(self, node: exp.Column) -> Cell:
-        """Find the column that a name means.
-
-        Raises Refused.
-        """
+        """Find the column that a name means; raises Refused."""
         for scope in self._outward():
             found = scope.find(node)
             if len(found) > 1:
@@ -186,10 +183,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def usable(cell: Cell, node: exp.Expr) -> Cell:
-    """Return a column that a statement may read.
-
-    Raises Refused.
-    """
+    """Return a column that a statement may read; raises Refused."""
     if cell.masked:
         hint = "Ask without it: name the columns that you need in place of *."
         raise Refused(node, f"column {cell.name} is masked", hint, wrong=True)
@@ -199,10 +193,7 @@ def usable(cell: Cell, node: exp.Expr) -> Cell:
 
 
 def renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:
-    """Give columns the names of an alias, which may name the first of them only.
-
-    Raises Refused.
-    """
+    """Give columns the names of an alias, which may name the first of them only; raises Refused."""
     only(alias, "this", "columns")
     given = alias.args.get("columns") or []
     if len(given) > len(columns):
