@@ -99,7 +99,7 @@ class LakeUnusable(AuditlakeError):
 
 
 class TableUnreadable(LakeUnusable):
-    """A table cannot be read, and the failure does not say which of its files is damaged."""
+    """A table cannot be read, and the failure does not name the damaged file."""
 
 
 class LakeConflict(AuditlakeError):

@@ -1,6 +1,6 @@
 """Exceptions of the JVM, as Py4J and PySpark raise them: their trace with all causes, its classes, and its end.
 
-Told by the names of their classes, so that no process imports Spark for it. Messages may quote rows; classes do not.
+They are recognized by their classes' names, without an import of Spark. Messages may quote rows; classes do not.
 
 Authority: py4j.protocol, Py4JJavaError; pyspark.errors.exceptions.captured, CapturedException
 """

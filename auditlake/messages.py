@@ -28,7 +28,7 @@ _LOCK = threading.Lock()
 
 
 class Event(StrEnum):
-    """What a message is about; docs/monitoring.md lists these names, which stay the same from release to release."""
+    """Event of a message; docs/monitoring.md lists these names, which stay the same from release to release."""
 
     MESSAGE = "message"
     CAPTURE_STARTED = "capture_started"
@@ -187,7 +187,7 @@ class FailureReports:
             self._report_line(Notice(Event.ATTEMPT_FAILED, line))
 
     def forget(self) -> None:
-        """Forget what was reported, because a try succeeded."""
+        """Forget the reports, because a try succeeded."""
         self._reported.clear()
 
 

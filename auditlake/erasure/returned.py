@@ -44,7 +44,7 @@ class Returned:
 
     @property
     def what(self) -> str:
-        """Return what has come back, in words without the key."""
+        """Return a sentence about the row, without its key."""
         when = format_us(self.erasure.time_us)
         return f"{self.erasure.name} has a row again, since {self.lsn}, with a key that was erased at {when}"
 
@@ -82,7 +82,7 @@ def report_returned(lake: Lake, now: datetime, report: Callable[[str], None], *,
 
 
 def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:
-    """Find what has come back of a table; all erasures have the same columns in `where`."""
+    """Find the erased rows of a table that have come back; all erasures have the same columns in `where`."""
     name, where = erasures[0].name, erasures[0].where
     table = (reader.known.as_read or {}).get(name)
     if table is None:  # it was copied again under another name
@@ -105,7 +105,7 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
 
 
 def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
-    """Yield the key of each row of which a version began after an LSN, with the first one in a file."""
+    """Yield the keys of rows with a version that began after an LSN, each with the first such version in a file."""
     shown = ", ".join(standard_identifier(column.stored) for column in table.key)
     sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
     for file in _each_file(read_newest(table.path), "_from_lsn", since):

@@ -108,7 +108,7 @@ class RowKind(StrEnum):
 
 
 class Executor(StrEnum):
-    """What runs the SQL of a fold."""
+    """Engine that runs the SQL of a fold."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"

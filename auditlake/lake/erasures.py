@@ -67,12 +67,12 @@ class Erasure:
         return TableName(self.schema, self.table)
 
     def meets(self, first: int, last: int) -> bool:
-        """Return whether a state in [`first`, `last`] had what is erased."""
+        """Return whether a state in [`first`, `last`] had the erased values."""
         return self.from_lsn <= last and first < self.to_lsn
 
     @property
     def what(self) -> str:
-        """Return what is removed, in words."""
+        """Return a description of the removed values."""
         row = f"the rows with one {', '.join(self.where)}" if self.where else "one row"
         return f"{', '.join(self.columns)} of {row} of {self.name}" if self.columns else f"{row} of {self.name}"
 

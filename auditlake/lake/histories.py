@@ -113,7 +113,7 @@ class Histories:
             self._written.update(names)
 
     def save(self) -> None:
-        """Save the tables for other processes, if enough of them differ from what is saved.
+        """Save the tables for other processes, if enough of them differ from the saved ones.
 
         Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
         """

@@ -57,7 +57,7 @@ def matches(pattern: str, table: TableName) -> bool:
 
 
 def read_events(lake: Lake) -> list[HoldEvent]:
-    """Read what was ever held and released, in that order; raises LakeUnusable if a record cannot be read."""
+    """Read all additions and releases of holds, in order; raises LakeUnusable if a record cannot be read."""
     return read_each(lake.root, _read, numbered_records(lake.holds))
 
 

@@ -77,7 +77,7 @@ class Lake:
 
     root: Path
     session: Session = field(init=False, compare=False, repr=False)
-    """What this process keeps of the lake, from here on."""
+    """Cache of this process for the lake, from here on."""
 
     def __post_init__(self) -> None:
         place: Place = self.root
@@ -122,7 +122,7 @@ class Lake:
         return self.root / "masks"
 
     def masks_of(self, oid: int) -> Path:
-        """Return the file that records what is masked in the table with this OID."""
+        """Return the file that records the masks of the table with this OID."""
         return self.masks / f"{oid}.json"
 
     @property

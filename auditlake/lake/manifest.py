@@ -145,7 +145,7 @@ def read_earlier_sources(lake: Lake) -> tuple[EarlierSource, ...]:
 
 
 def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
-    """Record that the lake continues with another source, after what it has up to `upto` of the one before.
+    """Record that the lake continues with another source, after the changes up to `upto` of the one before.
 
     Raises LakeUnusable if lake.json cannot be read or written.
     """

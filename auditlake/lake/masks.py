@@ -86,7 +86,7 @@ def _table(content: Mapping[str, Any]) -> _Table:
 
 @dataclass(frozen=True, slots=True)
 class TableMasks:
-    """What replaces the values of a relation's columns, by name; `problems` say why it cannot be followed."""
+    """Masks of a relation's columns, by name; `problems` are the reasons why it cannot be followed."""
 
     columns: Mapping[str, ColumnMask] = field(default_factory=dict)
     problems: tuple[str, ...] = ()

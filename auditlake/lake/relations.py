@@ -194,7 +194,7 @@ def _entries(rows: pa.Table) -> list[int]:
 
 @dataclass(slots=True)
 class _LastRead:
-    """What a session has read last: the rows of the table, which rarely change, and the versions made of them."""
+    """Cache of a session: the rows of the table, which rarely change, and the versions made of them."""
 
     found: tuple[pa.Table, RelationVersions] | None = None
 

@@ -85,7 +85,7 @@ OF_COPIES = frozenset({Kind.ROW, Kind.ENDED})
 
 
 class Identity(NamedTuple):
-    """What distinguishes an entry from others; of a row of a copy, only with its values."""
+    """Identity of an entry; of a row of a copy, only with its values."""
 
     kind: Kind
     lsn: int | None

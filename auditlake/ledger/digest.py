@@ -51,7 +51,7 @@ def new_key(path: Path, name: str) -> SigningKey:
 def read_key(path: Path | None) -> SigningKey:
     """Read the signing key from a file, else from the environment.
 
-    Raises ConfigError if there is none, BadUsage if what is there is not a key.
+    Raises ConfigError if there is none, BadUsage if it is not a key.
     """
     if path is None:
         if encoded := os.environ.get(KEY_VARIABLE):
@@ -113,7 +113,7 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class KeptDigest:
-    """Where a digest is kept, and whether it was not there before."""
+    """The place of a digest, and whether it was new there."""
 
     where: str
     is_new: bool
@@ -145,7 +145,7 @@ def sign(lake: Lake, settings: DigestSettings | None, key: SigningKey, block: Bl
 
 
 def keep(lake: Lake, settings: DigestSettings, block: Block) -> KeptDigest:
-    """Sign the tree after a block, and keep the digest as the settings say.
+    """Sign the tree after a block, and store the digest as the settings require.
 
     Raises ConfigError, BadUsage, LakeUnusable.
     """

@@ -17,7 +17,7 @@ def proof_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
 
 
 def proof_json_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
-    """Yield the mismatches, then what is proved, one JSON object per line."""
+    """Yield the mismatches, then the proof, one JSON object per line."""
     yield from (
         json.dumps({"event": "mismatch", **_fields(each, keys=keys)}, ensure_ascii=False) for each in proof.mismatches
     )

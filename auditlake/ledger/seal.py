@@ -157,7 +157,7 @@ class Sealer:
 
 
 def _incarnation(key: bytes) -> str:
-    """Return the last part of an origin, from the key of its first block, about which it tells nothing."""
+    """Return the last part of an origin, from the key of its first block, which it does not reveal."""
     return sha256(b"auditlake incarnation" + key).hexdigest()[:32]
 
 

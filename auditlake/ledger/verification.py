@@ -80,7 +80,7 @@ _RESTORE = "Restore the lake from a copy that these digests prove, and find out 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDigest:
-    """A digest whose signature was verified, and where it was read."""
+    """A digest whose signature was verified, and its place."""
 
     origin: str
     checkpoint: Checkpoint
@@ -107,7 +107,7 @@ class Mismatch:
         return (-1 if self.lsn is None else self.lsn, -1 if self.ordinal is None else self.ordinal, self.table)
 
     def place(self, *, keys: bool = True) -> str:
-        """Return where it is, in words."""
+        """Return its place in words."""
         parts = [self.table]
         parts += [f"commit {self.lsn}"] if self.lsn is not None else []
         parts += [f"change {self.ordinal}"] if self.ordinal is not None else []
@@ -300,7 +300,7 @@ class _Rows:
         self.notes = [f"the rows of {name} are not compared: files of it are damaged" for name in sorted(damaged)]
 
     def mismatches(self) -> Iterator[Mismatch]:
-        """Yield what is not as it was sealed."""
+        """Yield the differences from the sealed rows."""
         for part in _parts(self._blocks):
             yield from self._streamed(part)
         yield from self._expired()
@@ -355,7 +355,7 @@ class _Rows:
                 yield Mismatch(f"{row['found']} {what}", name or place.name, Lsn(row["lsn"]), ordinal, file=file)
 
     def _destroyed(self) -> Iterator[Mismatch]:
-        """Yield the entries whose secrets were destroyed, although no erasure says so: their rows could be anything."""
+        """Yield the entries whose secrets were destroyed, although no erasure records it: any row would fit."""
         without_key = ", ".join(f"{block.number:d}" for block in self._blocks if block.key is None)
         if not without_key:
             return

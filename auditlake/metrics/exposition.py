@@ -158,7 +158,7 @@ def exposed(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 
 class Measurements(Collector):
-    """Our metrics, made anew for each scrape."""
+    """Our metrics, computed for each scrape."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

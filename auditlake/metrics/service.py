@@ -37,7 +37,7 @@ _US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Where to send datagrams, and how often at least."""
+    """Address of datagrams, and the longest interval between two."""
 
     address: str
     interval_s: float

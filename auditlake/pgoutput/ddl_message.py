@@ -42,7 +42,7 @@ _COLUMN_MEMBERS = 7
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a message is sealed with: the xid of its transaction, the hash of its content, and the seal itself."""
+    """Seal of a message: the xid of its transaction, the hash of its content, and the seal itself."""
 
     xid: int
     digest: bytes

@@ -110,7 +110,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ShapeDifference:
-    """What differs between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
+    """Differences between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
 
     `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
     may have had another name or schema.
@@ -180,7 +180,7 @@ def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
     if any(column.attnum is None for column in (*before.columns, *now.columns)):
-        # A renamed column cannot be told from a dropped and an added one.
+        # A rename cannot be distinguished from a drop and an addition.
         if [(c.name, c.type) for c in before.columns] != [(c.name, c.type) for c in now.columns]:
             yield "its columns were changed"
         is_key_same = True

@@ -1,4 +1,4 @@
-"""What functions do with a column whose text is not its value: read the text, return it, compare it, or order it. Pure.
+"""Effect of functions on a column whose text is not its value: read the text, return it, compare it, or order it. Pure.
 
 Names are those of sqlglot's nodes or, if it has none, of the functions, in lower case without underscores. A function
 that is in no set may do anything: only columns that compare as their values do may be passed to it.

@@ -331,7 +331,7 @@ class _Walk:
         return columns
 
     def source(self, node: exp.Expr, scope: _Scope) -> Columns:
-        """Add a table of FROM to a scope, with what is joined to it; return its columns."""
+        """Add a table of FROM to a scope, with the tables joined to it; return its columns."""
         alias = node.args.get("alias")
         columns = self._columns_of(node, scope)
         for pivot in node.args.get("pivots") or ():

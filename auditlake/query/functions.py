@@ -1,4 +1,4 @@
-"""Which functions a statement may call: those that compute, by list. Pure.
+"""Functions that a statement may call: those that compute, by list. Pure.
 
 Not in the list, because they do more than compute from their arguments: what calls Java (`reflect`), shows files or
 who runs the server (`input_file_name`, `current_user`), opens a file or a network (`from_protobuf`, XML and XPath), or

@@ -441,7 +441,7 @@ def closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch])
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt for Ctrl-C, of which DuckDB makes a RuntimeError."""
+    """Raise KeyboardInterrupt for Ctrl-C, which DuckDB reports as a RuntimeError."""
     try:
         yield
     except RuntimeError as exc:
