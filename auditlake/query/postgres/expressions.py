@@ -23,14 +23,12 @@ from auditlake.query.postgres.conversions import (
     interval,
     named_type,
     number,
-    padded,
 )
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
-from auditlake.query.postgres.numbers import Failed
-from auditlake.query.postgres.patterns import has_few_places, lowered, regular
+from auditlake.query.postgres.patterns import liked, read_pattern
 from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
@@ -54,14 +52,6 @@ from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
-_REPEATED = r"([*+?]|\{\d{1,2}(,\d{0,2})?\})?"
-_SAFE_PATTERN = re.compile(
-    rf"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]{_REPEATED}|\\[.$^*+?()|\[\]{{}}/d-]{_REPEATED}|\.{_REPEATED}"
-    rf"|\[\^?[A-Za-z0-9_ @.,:;=<>%/'\"!~#*+?{{}}$&-]+\]{_REPEATED}|\((?!\?)|\){_REPEATED}|\|)*\$?",
-    re.ASCII,
-)
-_ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
-"""Patterns that match one longest text: alternatives and repeated groups are tried in another order by DuckDB."""
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
@@ -462,17 +452,17 @@ class Expressions:
         word = ("not " if node.args.get("negate") else "") + ("ilike" if isinstance(node, exp.ILike) else "like")
         if _is_quantified(node.expression):
             return self._like_quantified(word, self.cell(node.this), node.expression)
-        return _liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
+        return liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
 
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
         elements = self._elements(_quantity(node))
         if elements is None:
             raise Refused(node, f"{word.upper()} {construct(node)} of an array that is not written out")
-        return _any_or_all(node, [_liked(word, left, each, "\\", node) for each in elements])
+        return _any_or_all(node, [liked(word, left, each, "\\", node) for each in elements])
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
-        text = standard_literal(_pattern(node.expression))
+        text = standard_literal(read_pattern(node.expression))
         of = self._searched(node)
         if not isinstance(node, exp.RegexpILike):
             return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
@@ -496,9 +486,7 @@ class Expressions:
             return called("substring", cells, node).named(spelled(node, "substring"))
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")
-        pattern = _pattern(start)
-        if not _ONE_WAY.fullmatch(pattern) or pattern.count("(") > 1:
-            raise Refused(start, "a regular expression that engines match differently", _PARTS)
+        pattern = read_pattern(start, finds=True)
         of, text = self._searched(node), standard_literal(pattern)
         found = f"regexp_extract({of}, {text}, {int('(' in pattern)}, 's')"
         return Cell(f"case when regexp_matches({of}, {text}, 's') then {found} end", TEXT, "substring")
@@ -673,46 +661,6 @@ class Expressions:
         way = "desc" if node.args.get("desc") else "asc"
         nulls = "first" if node.args.get("nulls_first") else "last"
         return f"{sort_key(cell, node)} {way} nulls {nulls}"
-
-
-def _liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Cell:
-    sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
-    pattern = coerced(right, TEXT, node).sql
-    if right.literal is not None and has_few_places(right.literal):
-        return Cell(f"({sql} {word} {pattern} escape {standard_literal(escape)})", BOOL)
-    if word.endswith("ilike"):
-        sql, pattern = f"lower({sql})", f"lower({pattern})"
-    expression = f"pg_like({pattern}, {standard_literal(escape)})"
-    if right.literal is not None:
-        expression = standard_literal(_regular(right.literal, escape, node, lower=word.endswith("ilike")))
-    no = "not " if word.startswith("not ") else ""
-    return Cell(f"({no}regexp_full_match({sql}, {expression}, 's'))", BOOL)
-
-
-def _regular(pattern: str, escape: str, node: exp.Expr, *, lower: bool) -> str:
-    try:
-        return regular(lowered(pattern) if lower else pattern, escape)
-    except Failed as exc:
-        raise Refused(node, str(exc), wrong=True) from None
-
-
-def _pattern(node: exp.Expr) -> str:
-    """Return a regular expression that PostgreSQL and DuckDB read alike.
-
-    Raises Refused.
-    """
-    text = str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
-    if text is None or not _SAFE_PATTERN.fullmatch(text):
-        raise Refused(node, "a regular expression that engines read differently", _PATTERNS)
-    try:
-        re.compile(text)
-    except re.error:
-        raise Refused(node, "invalid regular expression", wrong=True) from None
-    return text
-
-
-_PARTS = "Translated are patterns without |, with one pair of parentheses at most, and nothing that repeats it."
-_PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."
 
 
 def _row(node: exp.Expr) -> Sequence[exp.Expr] | None:
