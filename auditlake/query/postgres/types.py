@@ -150,19 +150,20 @@ def has_equal_texts(of: Type) -> bool:
     return of == NUMERIC or of.name in {"float4", "float8"}
 
 
-def enum_type(recorded: Sequence[str] | None, entries: Mapping[str, str]) -> Type | None:
-    """Return an enum as the lake recorded it (`pgoutput.table_shape.Shape`); None if the type of the column is none.
+def enum_type(recorded: Sequence[str] | None, labels: Mapping[str, str]) -> Type | None:
+    """Return an enum by its recorded name and labels, by OID; None if the type of the column is none.
 
     PostgreSQL compares labels by their OIDs if these are even; a label that was added later, and not as the last one,
     has an odd OID, and its place is not recorded.
 
     Authority: src/backend/utils/adt/enum.c, `enum_cmp_internal`
     """
-    oids = {int(entry.removeprefix("enum ")): text for entry, text in entries.items() if entry.startswith("enum ")}
-    if recorded is None or len(recorded) != 1 or not oids:
+    if recorded is None or len(recorded) != 1 or not labels:
         return None
-    labels = tuple(oids[oid] for oid in sorted(oids))
-    return Type(recorded[0], labels=labels, is_ordered=not any(oid % 2 for oid in oids))
+    oids = sorted(map(int, labels))
+    return Type(
+        recorded[0], labels=tuple(labels[str(oid)] for oid in oids), is_ordered=not any(oid % 2 for oid in oids)
+    )
 
 
 def type_of_column(column: Column) -> Type:
