@@ -20,7 +20,8 @@ import psycopg
 
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
-from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.errors import AuditlakeError, ConfigError, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.lake.belonging import require_together
 from auditlake.lake.erasures import Erasure, read_erasures, read_returned
 from auditlake.lake.histories import histories_of
 from auditlake.lake.history import HistoryTable
@@ -102,6 +103,8 @@ class Status:
     """The erasures that were killed, or are under way."""
     returned: tuple[tuple[Erasure, Lsn], ...] | None = ()
     """The erased rows that the last search found in the lake again, and since when; None if nothing searched."""
+    mixed: LakeUnusable | None = None
+    """Why the folders of the lake do not belong together, so that every question is refused; None if they do."""
 
     @property
     def problem(self) -> str | None:
@@ -167,7 +170,16 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         read_last_batch(lake),
         tuple(each for each in erasures if each.done_us is None),
         None if returned is None else tuple(returned),
+        None if positions is None else _why_mixed(lake, positions, saved),
     )
+
+
+def _why_mixed(lake: Lake, positions: Positions, histories: Iterable[HistoryTable]) -> LakeUnusable | None:
+    try:
+        require_together(lake, positions, histories)
+    except LakeUnusable as exc:
+        return exc
+    return None
 
 
 def _try_source(
@@ -348,12 +360,17 @@ class Verdict:
 
 def judge(status: Status) -> Verdict:
     """Return the most severe problem, or that there is none."""
-    return next(chain(_of_source(status), _of_slot(status)), None) or judge_tables(status)
+    return next(chain(_of_folders(status), _of_source(status), _of_slot(status)), None) or judge_tables(status)
 
 
 def judge_tables(status: Status) -> Verdict:
     """Return the most severe problem of the tables alone, or that there is none."""
-    return next(_of_tables(status), None) or _well(status)
+    return next(chain(_of_folders(status), _of_tables(status)), None) or _well(status)
+
+
+def _of_folders(status: Status) -> Iterator[Verdict]:
+    if status.mixed is not None:
+        yield Verdict(status.mixed.exit_code, status.mixed.message, status.mixed.hint)
 
 
 def _of_source(status: Status) -> Iterator[Verdict]:

@@ -98,6 +98,17 @@ def test_an_older_folder_is_refused(lakes: tuple[Lake, Path], name: str) -> None
 
 
 @pytest.mark.parametrize("name", _OWN)
+def test_the_status_is_not_well_then(lakes: tuple[Lake, Path], name: str) -> None:
+    """Whoever watches it learns that nothing is answered; that there is no source comes later."""
+    lake, before = lakes
+    assert run_here(["status", "--check", "--lake", lake.root]).code == 3
+    _put_back(lake.root / name, before / name)
+    done = run_here(["status", "--check", "--lake", lake.root])
+    assert done.code == 6, done.stderr
+    assert f"{lake.root / name} is older than the rest of the lake" in done.stdout
+
+
+@pytest.mark.parametrize("name", _OWN)
 def test_a_lost_last_entry_is_refused(lakes: tuple[Lake, Path], name: str) -> None:
     """As if its commit had never been."""
     lake, _ = lakes
