@@ -22,6 +22,8 @@ from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, fold
 from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, has_equal_texts, is_groupable
 from auditlake.query.room import limited, require_plannable
 
+_FEW_ROWS = 16
+"""Of VALUES: as UNION ALL they may name columns of a table before them without a join; many take long to plan so."""
 Catalog = Callable[[exp.Table], Opened | None]
 """Return what a table's name means; None if it is no table of the lake, but perhaps a query of WITH."""
 
@@ -155,9 +157,13 @@ class _Names:
         cells = [[expressions.cell(each) for each in row] for row in rows]
         kinds = [common(column, node, "VALUES") for column in zip(*cells, strict=True)]
         columns = tuple(Cell(f"o{n}", kind, f"column{n + 1}") for n, kind in enumerate(kinds))
-        texts = [", ".join(_typed(c, k, node) for c, k in zip(row, kinds, strict=True)) for row in cells]
+        texts = [[_typed(c, k, node) for c, k in zip(row, kinds, strict=True)] for row in cells]
+        if len(texts) <= _FEW_ROWS:
+            rows = (", ".join(f"{each} as o{n}" for n, each in enumerate(row)) for row in texts)
+            return Query(" union all ".join(f"select {each}" for each in rows), columns)
+        listed = ", ".join(f"({', '.join(row)})" for row in texts)
         names = ", ".join(column.sql for column in columns)
-        return Query(f"select * from (values {', '.join(f'({each})' for each in texts)}) v({names})", columns)
+        return Query(f"select * from (values {listed}) v({names})", columns)
 
     def source(self, node: exp.Expr, scope: Scope) -> str:
         """Add a table of a FROM clause to its scope, and return its text."""
