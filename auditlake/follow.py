@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from auditlake.apply.apply import Applied, FoldedBy, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
-from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.engine import Engine
@@ -28,7 +27,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_last_batch
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.relation import TableName
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
@@ -57,7 +56,7 @@ class ParkedReports:
     One that is only held until capture or a resync is done with it is reported once that takes a minute.
     """
 
-    def __init__(self, say: Report) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
         self._shown: Mapping[TableName, Parked] = {}
         self._since_s: Mapping[TableName, float] = {}
@@ -83,7 +82,7 @@ class ParkedReports:
 class Applier:
     """Apply batch after batch; keeps the LSN up to which idle tables were searched for changes."""
 
-    def __init__(self, lake: Lake, spark: SparkOnDemand, say: Report, retaining: Retaining | None = None) -> None:
+    def __init__(self, lake: Lake, spark: SparkOnDemand, say: Say, retaining: Retaining | None = None) -> None:
         """Prepare to apply; Spark starts when something is left to it. `retaining` lets versions expire."""
         self.lake = lake
         self.spark = spark
@@ -258,7 +257,7 @@ class Beside:
     retaining: Retaining | None = None
 
 
-def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Report, beside: Beside | None = None) -> None:
+def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Say, beside: Beside | None = None) -> None:
     """Capture and apply until the task's target is in `history`, or until `stop`; with `beside`, also that."""
     beside = beside or Beside()
     with ExitStack() as held, ThreadPoolExecutor(1) as pool:
@@ -301,7 +300,7 @@ def _apply_beside(
                 applier.spark.rest()
 
 
-def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: ThreadPoolExecutor, say: Report) -> None:
+def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: ThreadPoolExecutor, say: Say) -> None:
     """Apply the remaining changes, and require that the target is reached.
 
     A table that changed without row events gets a new snapshot, which is later than the target. Capture passes that,
@@ -320,7 +319,7 @@ def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: T
 
 
 @contextmanager
-def _capturing_on(task: Task, pool: ThreadPoolExecutor, say: Report) -> Iterator[Capturing]:
+def _capturing_on(task: Task, pool: ThreadPoolExecutor, say: Say) -> Iterator[Capturing]:
     """Capture during the block, beyond the target that is reached."""
     stop = threading.Event()
     running = pool.submit(run_capture, replace(task, until=None, reports_start=False), stop, say)

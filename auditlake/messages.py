@@ -24,6 +24,8 @@ from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_j
 from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible, visible_lines
 
+Say = Callable[[str], None]
+"""Function that reports a line, as `say` does."""
 _LOCK = threading.Lock()
 
 

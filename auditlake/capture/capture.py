@@ -49,7 +49,7 @@ import pyarrow.compute as pc
 from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
 from auditlake.capture.masking import read_masks
 from auditlake.capture.partition_watch import HeldPartition, PartitionWatch
-from auditlake.capture.preconditions import CaptureSource, Claim, Report, check_slot
+from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
 from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
@@ -59,7 +59,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
 from auditlake.pgoutput.ddl_message import Prove
 from auditlake.replication.stream import BufferLimits, FrameBuffer, ReplicationStream
@@ -199,7 +199,7 @@ class _Writer:
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, claim: Claim, source: CaptureSource, lake: Lake, stop: threading.Event, report: Report) -> None:
+    def __init__(self, claim: Claim, source: CaptureSource, lake: Lake, stop: threading.Event, report: Say) -> None:
         self._stop = stop
         opened = open_capture_log(claim, source, lake, report)  # closed by `run`
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
@@ -353,7 +353,7 @@ class OpenedCapture:
     reader: SlotReader | None
 
 
-def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Report) -> OpenedCapture:
+def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Say) -> OpenedCapture:
     """Open the log and the stream of a claim; on failure close the claim.
 
     Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict; ConfigError if the lake records other masks.
@@ -385,7 +385,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Re
         return OpenedCapture(control, stream, log, snapshots, partitions, shapes, reader)
 
 
-def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, report: Report) -> None:
+def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, report: Say) -> None:
     """Check, now that we hold the slot, that it is not ahead of the lake: PostgreSQL would silently start from it."""
     slot, fork = read_slot(claim.control, slot_name), claim.fork
     if fork is not None:

@@ -11,8 +11,6 @@
 The slot goes first: it makes the server retain WAL, and without its publication it could not be read again.
 """
 
-from collections.abc import Callable
-
 import psycopg
 
 from auditlake.capture.preconditions import current_manifest
@@ -21,6 +19,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
+from auditlake.messages import Say
 from auditlake.source.connection import Row, connect, fetch
 from auditlake.source.ddl_trigger import read_ddl_trigger, remove, removing_statements
 from auditlake.source.publication import drop_publication, read_membership
@@ -31,8 +30,6 @@ select slot_name::text from pg_catalog.pg_replication_slots
  where plugin = 'pgoutput' and database = pg_catalog.current_database() and slot_name <> %s and not temporary
  order by slot_name
 """
-
-Say = Callable[[str], None]
 
 
 def drop_source_objects(conninfo: str, lake: Lake, slot: str, publication: str, say: Say) -> None:

@@ -25,7 +25,6 @@ TIMELINE_HISTORY
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
@@ -39,6 +38,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
@@ -65,8 +65,6 @@ _FIELDS = 2
 """Fields of a timeline history file that are read: timeline and switch point."""
 # Older servers also send transactions without a published change, and the lake does not hold those.
 _EMPTY_SKIPPED_SINCE = 150000
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +284,7 @@ class Claimer:
     source: CaptureSource
     lake: Lake
     stop: threading.Event
-    report: Report
+    report: Say
     left: SlotReader | None
 
     @property

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import psycopg
 
-from auditlake.capture.preconditions import CaptureSource, Claimer, Report, require_primary
+from auditlake.capture.preconditions import CaptureSource, Claimer, require_primary
 from auditlake.counters import Beat, Counter, beat, begin, count
 from auditlake.errors import AuditlakeError, LakeConflict, SourceRefuses, SourceUnreachable
 from auditlake.lake.layout import Lake
@@ -32,7 +32,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.source.connection import Row, connect
@@ -93,7 +93,7 @@ def make_task(  # noqa: PLR0913, PLR0917 - the options of a user
     return Task(source, lake, end)
 
 
-def run_capture(task: Task, stop: threading.Event, report: Report, tried: threading.Event | None = None) -> None:
+def run_capture(task: Task, stop: threading.Event, report: Say, tried: threading.Event | None = None) -> None:
     """Capture until the target or `stop`; set `tried` after the first attempt to connect, successful or not.
 
     Raises SourceUnreachable if a retry cannot succeed, and with a target also if the source was never reached or is
@@ -104,7 +104,7 @@ def run_capture(task: Task, stop: threading.Event, report: Report, tried: thread
         _capture_alone(task, stop, report, tried)
 
 
-def _capture_alone(task: Task, stop: threading.Event, report: Report, tried: threading.Event) -> None:
+def _capture_alone(task: Task, stop: threading.Event, report: Say, tried: threading.Event) -> None:
     attempts = Attempts(report, functools.partial(write_state, task.lake), None if task.until is None else _PATIENCE_S)
     try:
         _capture_on(task, stop, report, attempts, tried)
@@ -114,9 +114,7 @@ def _capture_alone(task: Task, stop: threading.Event, report: Report, tried: thr
     attempts.ended()
 
 
-def _capture_on(
-    task: Task, stop: threading.Event, report: Report, attempts: "Attempts", tried: threading.Event
-) -> None:
+def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attempts", tried: threading.Event) -> None:
     reader = None
     while not stop.is_set():
         beat(Beat.CAPTURE)
@@ -144,7 +142,7 @@ def open_capture(
     source: CaptureSource,
     lake: Lake,
     stop: threading.Event,
-    report: Report = lambda _: None,
+    report: Say = lambda _: None,
     left: SlotReader | None = None,
 ) -> "Capture":
     """Acquire the slot and open a capture on it; `left` is the walsender of an earlier attempt of this process.
@@ -167,7 +165,7 @@ class RecordState(Protocol):
 class Attempts:
     """Connection attempts of one run; the source may be lost for `patience_s`, None for any time."""
 
-    def __init__(self, report: Report, record_state: RecordState, patience_s: float | None) -> None:
+    def __init__(self, report: Say, record_state: RecordState, patience_s: float | None) -> None:
         self._report = report
         self._record_state = record_state
         self._patience_s = patience_s

@@ -7,7 +7,7 @@ meanwhile is no failure.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,13 +21,11 @@ from auditlake.ledger.blocks import Block, has_ledger
 from auditlake.ledger.digest import keep
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
-from auditlake.messages import FailureReports
+from auditlake.messages import FailureReports, Say
 
 INTERVAL_S = 30.0
 _LOOK_S = 600.0
 """So often a lake is searched for new copies, relations and gaps although nothing was captured."""
-
-Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class Sealing:
     lake: Lake
     settings: DigestSettings | None
     command: str
-    report: Report
+    report: Say
     stop: threading.Event = field(default_factory=threading.Event)
     _sealer: Sealer = field(init=False)
     _watermark: Lsn | None = None
@@ -99,7 +97,7 @@ class Sealing:
 
 
 @contextmanager
-def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: Report) -> Iterator[None]:
+def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: Say) -> Iterator[None]:
     """Seal beside the block, and once more when it ends without an error."""
     if settings is None and not has_ledger(lake):
         yield

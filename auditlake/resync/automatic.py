@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from auditlake.capture.supervisor import Capturing
 from auditlake.lake.parking import Parked
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, FailureReports, Notice
+from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.relation import TableName
-from auditlake.resync.resync import Report, ResyncTarget, Starters, resync
+from auditlake.resync.resync import ResyncTarget, Starters, resync
 from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.worker_pool import Workers
 
@@ -43,7 +43,7 @@ class _Turn:
 class AutomaticResync:
     """Snapshots of one lake's parked tables; close it before the process ends."""
 
-    def __init__(self, target: ResyncTarget, start_workers: Callable[[], Workers], report: Report) -> None:
+    def __init__(self, target: ResyncTarget, start_workers: Callable[[], Workers], report: Say) -> None:
         self._target = target
         self._start_workers = start_workers
         self._report = report

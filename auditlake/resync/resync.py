@@ -55,6 +55,7 @@ from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.hold import Hold, held_tables, hold_tables, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
@@ -85,7 +86,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SLOT_TIMEOUT_S = 120.0
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def resync(
     target: ResyncTarget,
     names: Collection[TableName],
     start: Starters,
-    report: Report,
+    report: Say,
     progress: Progress | None = None,
 ) -> list[Resynced]:
     """Take a new snapshot of these tables; return the changes of each that succeeded.
@@ -160,7 +160,7 @@ def resync(
 class _Run:
     target: ResyncTarget
     control: psycopg.Connection[Row]
-    report: Report
+    report: Say
     progress: Progress
     start: Starters
 

@@ -41,6 +41,7 @@ from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.messages import Say
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.settings.mask_rules import Masking
@@ -82,11 +83,8 @@ class Target:
     masking: Masking = field(default_factory=Masking)
 
 
-Report = Callable[[str], None]
-
-
 def bootstrap(
-    target: Target, start_workers: Callable[[], Workers], report: Report, progress: Progress | None = None
+    target: Target, start_workers: Callable[[], Workers], report: Say, progress: Progress | None = None
 ) -> list[CopiedTable]:
     """Copy every chosen table that has no history yet; return the tables copied by this run, in name order.
 
@@ -109,7 +107,7 @@ def bootstrap(
     return sorted(state.copied, key=lambda table: table.name)
 
 
-def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Report, progress: Progress) -> None:
+def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Say, progress: Progress) -> None:
     """Copy the missing tables under one snapshot; record in `progress` which were copied and which failed."""
     with connect(target.conninfo, read_lsn_offset(target.lake)) as control:
         manifest = current_manifest(control, target.slot, target.publication)
@@ -196,7 +194,7 @@ class _Run:
     target: Target
     source: CaptureSource
     control: psycopg.Connection[Row]
-    report: Report
+    report: Say
     progress: Progress
 
 

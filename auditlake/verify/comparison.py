@@ -11,7 +11,7 @@ history does not have yet (no row has changed since it was added) is named in a 
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -35,6 +35,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.relation import Column, TableName
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
@@ -63,8 +64,6 @@ _KINDS = {
     "different": "row different from the source",
     "duplicate": "row more than once",
 }
-
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class SourceComparison:
     """Compare the tables of one lake under one snapshot of its source."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, source: SourceSnapshot, bounds: ComparisonBounds, notify: Notify
+        self, spark: SparkSession, lake: Lake, source: SourceSnapshot, bounds: ComparisonBounds, notify: Say
     ) -> None:
         self._spark = spark
         self._lake = lake

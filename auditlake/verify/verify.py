@@ -37,6 +37,7 @@ from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.masks import Masks
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
@@ -44,7 +45,7 @@ from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
-from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
+from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records
 from auditlake.verify.lake_side import Unreadable, exact_session, reading
@@ -73,7 +74,7 @@ class VerifyRequest:
     masking: Masking = field(default_factory=Masking)
 
 
-def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
+def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], notify: Say) -> Report:
     """Verify the lake, and return the report.
 
     Raises:
