@@ -159,8 +159,8 @@ class _Names:
         columns = tuple(Cell(f"o{n}", kind, f"column{n + 1}") for n, kind in enumerate(kinds))
         texts = [[_typed(c, k, node) for c, k in zip(row, kinds, strict=True)] for row in cells]
         if len(texts) <= _FEW_ROWS:
-            rows = (", ".join(f"{each} as o{n}" for n, each in enumerate(row)) for row in texts)
-            return Query(" union all ".join(f"select {each}" for each in rows), columns)
+            selects = (", ".join(f"{each} as o{n}" for n, each in enumerate(row)) for row in texts)
+            return Query(" union all ".join(f"select {each}" for each in selects), columns)
         listed = ", ".join(f"({', '.join(row)})" for row in texts)
         names = ", ".join(column.sql for column in columns)
         return Query(f"select * from (values {listed}) v({names})", columns)
