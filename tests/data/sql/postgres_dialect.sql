@@ -562,3 +562,4 @@ select 1 collate "C"
 select name collate "de_DE" from customers
 select array[1] || '{2}'
 with recursive t(id, path) as (select 1, array[1] union all select id + 1, path || (id + 1) from t where id < 4) select * from t order by id
+select count(*), sum(a) from (values (1),(2),(3),(4),(5),(6),(7),(8),(9),(10),(11),(12),(13),(14),(15),(16),(17),(null)) v(a)
