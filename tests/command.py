@@ -18,8 +18,6 @@ from auditlake.lake.layout import Lake
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
-_DIALECT = {"AUDITLAKE_DIALECT": "spark"}
-"""Tests ask in Spark's dialect unless they set another one: the older of them are written in it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def start(
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return Process(
         [sys.executable, *line, *map(str, arguments)],
-        env={**inherited, **_DIALECT, "PYTHONPATH": str(_ROOT), **(environment or {})},
+        env={**inherited, "PYTHONPATH": str(_ROOT), **(environment or {})},
         cwd="/",  # has no auditlake.toml
         start_new_session=True,
         text=True,
@@ -110,8 +108,7 @@ def run_here(arguments: Sequence[str | Path]) -> Done:
     stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
     stdin = mock.patch.object(sys, "stdin", io.StringIO())
-    unset = {name: value for name, value in _DIALECT.items() if name not in os.environ}
-    with argv, stdin, mock.patch.dict(os.environ, unset), redirect_stdout(stdout), redirect_stderr(stderr):
+    with argv, stdin, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main()
         except SystemExit as exc:

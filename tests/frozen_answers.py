@@ -46,8 +46,9 @@ COMMANDS = {
     "diff_stat": "diff 0/180 --json --stat",
     "status": "status --json",
     "sql": "sql --format json --engine duckdb 'select * from orders order by id'",
-    "sql_values": "sql --format json --engine duckdb 'select * from hostile where id < 5 order by id'",
-    "sql_csv": "sql --format csv --engine duckdb 'select id, text, amount, day from hostile where id < 5 order by id'",
+    "sql_values": "sql --dialect spark --format json --engine duckdb 'select * from hostile where id < 5 order by id'",
+    "sql_csv": "sql --dialect spark --format csv --engine duckdb"
+    " 'select id, text, amount, day from hostile where id < 5 order by id'",
 }
 ENDPOINTS: dict[str, dict[str, Any]] = {
     "lake": {},

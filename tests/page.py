@@ -26,7 +26,6 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.manifest import Manifest, write_manifest
-from auditlake.query.languages import SPARK
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
 from auditlake.serve.access_log import AccessLog
@@ -91,7 +90,7 @@ class Page:
         access_log: AccessLog | None = None,
         address: str = "127.0.0.1",
     ) -> None:
-        self.resources = Resources(lake, UTC, limits or Limits(), dialect=SPARK)  # as the older tests ask
+        self.resources = Resources(lake, UTC, limits or Limits())
         self.app = create_app(self.resources, access or Access(frozenset({HOST})), access_log=access_log)
         self.address = address
 

@@ -127,7 +127,9 @@ def ask_sql(engine: str) -> Ask:
 
     def ask(lake: Lake, name: TableName, lsn: Lsn) -> Shown:
         options: list[str | Path] = ["--lake", lake.root, "--as-of", str(lsn), "--engine", engine, "--format", "csv"]
-        done = command.run_here(["sql", *options, f"select * from `{name.schema}`.`{name.table}`"])
+        done = command.run_here(
+            ["sql", "--dialect", "spark", *options, f"select * from `{name.schema}`.`{name.table}`"]
+        )
         if done.code in {_BAD_USAGE, _NOT_ANSWERABLE}:
             raise Refused(done.stderr.strip().splitlines()[0])
         assert done.code == 0, done.stderr

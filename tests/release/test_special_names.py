@@ -169,13 +169,14 @@ def test_every_command_prints_every_name(site: Site, table: str) -> None:
 
 @pytest.mark.parametrize("table", ["small", "large"])
 def test_statements_show_the_names_of_the_source(site: Site, table: str) -> None:
-    """In DuckDB; names that differ only in case, or have a backtick, are escaped."""
+    """In DuckDB, for Spark's dialect; names that differ only in case, or have a backtick, are escaped."""
+    in_duckdb = ("--dialect", "spark", "--engine", "duckdb", "--format", "json")
     escaped = {"Upper": "~55pper", "UPPER": "~55~50~50~45~52", "tick`": "tick~60"}
     shown = [escaped.get(name, name) for name in _NAMES]
-    done = site.run("sql", "--engine", "duckdb", "--format", "json", f"select * from {table} where id = 2")
+    done = site.run("sql", *in_duckdb, f"select * from {table} where id = 2")
     assert list(json.loads(done.stdout)) == ["id", *shown]
     chosen = ", ".join(spark_identifier(name) for name in shown)
-    done = site.run("sql", "--engine", "duckdb", "--format", "json", f"select {chosen} from {table} where id = 1")
+    done = site.run("sql", *in_duckdb, f"select {chosen} from {table} where id = 1")
     assert set(json.loads(done.stdout).values()) == {"applied"}
 
 

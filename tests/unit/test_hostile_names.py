@@ -73,7 +73,7 @@ def test_commands_show_a_table_with_a_hostile_name(tmp_path: Path) -> None:
         ["row", f'public."{_HOSTILE}"', "2"],
         ["row", f"no{_HOSTILE}", "1"],
         ["diff", "0/100", "--stat"],
-        ["sql", f"select * from `no{_HOSTILE}`"],
+        ["sql", "--dialect", "spark", f"select * from `no{_HOSTILE}`"],
     ):
         done = run_here([*arguments, "--lake", lake.root])
         shown = (done.stdout + done.stderr).replace("\n", "")

@@ -35,7 +35,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, Any, None]], **settings: str) -> None:
     """Start `auditlake mcp` and run a script of a client."""
-    of_lake = {"AUDITLAKE_LAKE": str(lake.root), "AUDITLAKE_DIALECT": "spark"}
+    of_lake = {"AUDITLAKE_LAKE": str(lake.root)}
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), **of_lake, **settings}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "auditlake", "mcp", "--rows", "2"], env=environment, cwd="/"
@@ -92,7 +92,8 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
         found = await ask("sql", statement="select id, price / 2 as half from orders order by id", as_of="0/250")
         assert (found["columns"], found["more"], found["lsn"]) == (["id", "half"], True, "0/250")
         assert [row[0] for row in found["found"]] == ["1", "3"]
-        assert "computed column without AS" in await ask("sql", statement="select id + 0.5 from orders")
+        unnamed = "select id + 0.5 from orders"
+        assert "computed column without AS" in await ask("sql", statement=unnamed, dialect="spark")
         assert "does more than read" in await ask("sql", statement="with a as (select 1) insert into orders select 1")
         assert (await ask("status"))["watermark"] == "0/300"
 
@@ -168,7 +169,7 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
             assert "column note of orders is masked. Ask without it." in refused
         assert "is masked" in await ask("log", table="orders", column="note")
         for sql in _REVEALING:
-            assert "mask" in await ask("sql", statement=sql), sql
+            assert "mask" in await ask("sql", statement=sql, dialect="spark"), sql
             assert "mask" in await ask("sql", statement=sql, dialect="postgres"), sql
         for sql in ("select id from orders natural join orders b", "select _raw from orders for system_time all"):
             assert "mask" in await ask("sql", statement=sql, dialect="postgres"), sql
@@ -176,7 +177,7 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
         assert (await ask("sql", statement=counted, dialect="postgres"))["found"] == [["2", "4.00"]]
         shown = await ask("sql", statement="select count(*) as n, max(o.price) as p from orders o where o.id < 4")
         assert shown["found"] == [["1", "3.00"]]
-        described = await ask("sql", statement="describe orders")
+        described = await ask("sql", statement="describe orders", dialect="spark")
         assert ["note", "string", None] in [described["found"][0], *described["found"]]
         assert "its history begins at 0/180" in await ask("rows", table="customers", as_of="0/100")
         assert "there is no table ordres" in await ask("row", table="ordres", key={"id": 1})

@@ -169,11 +169,11 @@ def test_a_lake_that_does_not_know_a_moment_offers_its_last(page: Page) -> None:
 def test_the_page_of_sql_offers_both_dialects(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one of the settings first, unless the link names another."""
     chosen = '<option value="{}" selected>'
-    assert chosen.format("spark") in page.get("/sql").text
-    assert chosen.format("postgres") in page.get("/sql", dialect="postgres").text
-    monkeypatch.setattr(page.resources, "dialect", "postgres")
     assert chosen.format("postgres") in page.get("/sql").text
     assert chosen.format("spark") in page.get("/sql", dialect="spark").text
+    monkeypatch.setattr(page.resources, "dialect", "spark")
+    assert chosen.format("spark") in page.get("/sql").text
+    assert chosen.format("postgres") in page.get("/sql", dialect="postgres").text
 
 
 def test_the_page_of_sql_lists_tables_and_columns_of_the_moment(page: Page) -> None:
