@@ -189,13 +189,14 @@ def timeline_of(  # noqa: PLR0913 - what a lake knows of a table
 def _early(timeline: Timeline, segment: Segment, start: Point, end: Point) -> NotAnswerable:
     table, horizon = timeline.table, segment.upto
     asked = _asked(start if segment.contains(start, timeline.known_lsn) else end)
-    begins = f"its history begins at {horizon}"
+    hint = f"Ask for a later moment; {horizon} is the first that can be answered."
     if table.has_expired:
-        begins = f"its versions that ended up to {horizon} have expired: [retention] does not keep them longer"
-    return NotAnswerable(
-        f"asked for {table.label} as of {asked}, {begins}",
-        f"Ask for a later moment; {horizon} is the first that can be answered.",
-    )
+        return NotAnswerable(
+            f"asked for {table.label} as of {asked}, its versions that ended up to {horizon} have expired: "
+            "[retention] does not keep them longer",
+            hint,
+        )
+    return NotAnswerable(f"asked for {table.label} as of {asked}, its history begins at {horizon}", hint)
 
 
 def _ahead(timeline: Timeline, segment: Segment, _: Point, end: Point) -> NotAnswerable:

@@ -18,7 +18,7 @@ from tests.docs.raised import HOLE, Sources, read_sources
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs" / "troubleshooting.md").read_text()
-_QUOTED_COMPLETELY = {"SourceUnreachable", "WrongSource", "LakeConflict"}
+_QUOTED_COMPLETELY = {"SourceUnreachable", "SourceRefuses", "SourceAway", "WrongSource", "LakeConflict"}
 """Classes whose every message is on the page: an operator meets these at night."""
 
 
