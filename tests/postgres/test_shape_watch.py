@@ -518,7 +518,8 @@ def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str,
     assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
     site.execute("alter table k drop constraint k_pkey, add primary key (a)", "update k set id = 2, v = 'y'")
     site.capture()
-    done = command.run_here(["sql", "--lake", site.lake.root, "--engine", "duckdb", "select * from k"])
+    in_duckdb = ["--dialect", "spark", "--engine", "duckdb"]
+    done = command.run_here(["sql", "--lake", site.lake.root, *in_duckdb, "select * from k"])
     assert (done.code, done.stdout) == (2, "")
     assert "the key of public.k changes" in done.stderr
 

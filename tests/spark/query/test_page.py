@@ -1,4 +1,4 @@
-"""Statements of the page that need Spark."""
+"""Statements of the page that need Spark: they are in its dialect."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.page import Page, write_lake
 pytestmark = pytest.mark.spark
 
 _LIMIT_S = 4.0
-_SQL = {"sql": "select reverse(note) as r from orders where id = 4"}
+_SQL = {"dialect": "spark", "sql": "select reverse(note) as r from orders where id = 4"}
 
 
 def test_the_start_of_spark_is_not_counted(
@@ -38,7 +38,7 @@ def test_answers_of_spark_are_not_kept(spark: SparkSession, tmp_path: Path) -> N
     """One with a function of the clock or of chance is another one each time."""
     assert spark.version
     page = Page(write_lake(tmp_path / "lake"))
-    asked = {"sql": "select now() as n, rand() as r, uuid() as u"}
+    asked = {"dialect": "spark", "sql": "select now() as n, rand() as r, uuid() as u"}
     first, second = (page.ask("POST", "/api/v1/sql", json=asked).json()["rows"][0] for _ in range(2))
     assert all(one != other for one, other in zip(first, second, strict=True))
 
@@ -47,7 +47,8 @@ def test_lack_of_memory_is_no_bug(spark: SparkSession, tmp_path: Path) -> None:
     """Of an expression that Spark computes while it plans; the next statement is answered."""
     assert spark.version
     page = Page(write_lake(tmp_path / "lake"))
-    refused = page.ask("POST", "/api/v1/sql", json={"sql": "select length(repeat('x', 2147483000)) as n"})
+    asked = {"dialect": "spark", "sql": "select length(repeat('x', 2147483000)) as n"}
+    refused = page.ask("POST", "/api/v1/sql", json=asked)
     assert (refused.status_code, refused.json()["code"]) == (400, 2), refused.text
     assert "memory" in refused.json()["error"]
     assert page.ask("POST", "/api/v1/sql", json=_SQL).json()["rows"] == [["wen"]]
