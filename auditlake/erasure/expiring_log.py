@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from auditlake.apply.tails import ChangesVersion, find_tails
+from auditlake.apply.tails import ChangesVersion, Schemas, find_tails
 from auditlake.delta.expired_rows import ExpiredRows, find_expired, remove_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.lake.erasures import unfinished
@@ -52,13 +52,14 @@ class Needed:
 class ExpiringRows:
     """The rows of a table that expire: those up to `upto`, the new horizon; the present one is `horizon`.
 
-    They were committed before `before_us`; there may be none. `needed` is what keeps later ones that are as old, `held`
-    the hold that keeps all.
+    They were committed before `before_us`, and are so many `rows`, perhaps none. `needed` is what keeps later ones that
+    are as old, `held` the hold that keeps all.
     """
 
     known: Known
     name: TableName
     found: ExpiredRows
+    rows: int
     horizon: Lsn
     upto: Lsn
     before_us: int
@@ -68,7 +69,7 @@ class ExpiringRows:
     @property
     def record(self) -> ExpiredTable:
         """Return the record of their removal."""
-        return ExpiredTable(*self.name, self.upto, self.found.rows)
+        return ExpiredTable(*self.name, self.upto, self.rows)
 
     def months(self) -> tuple[list[str], list[str]]:
         """Return the months of the commits: those of which every commit is among them, and the others."""
@@ -83,7 +84,7 @@ class ExpiringRows:
         """Return the expiry in words."""
         whole, partly = self.months()
         months = ", ".join([*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)])
-        since = f"{self.name}: {self.found.rows:,} {self.name.table} up to {self.upto}"
+        since = f"{self.name}: {self.rows:,} {self.name.table} up to {self.upto}"
         return f"{since}, before {format_us(self.before_us)} ({months}; {self.found.freed_bytes:,} bytes)"
 
     def as_json(self) -> dict[str, object]:
@@ -94,7 +95,7 @@ class ExpiringRows:
             "horizon": str(self.horizon),
             "new_horizon": str(self.upto),
             "committed_before": format_us(self.before_us),
-            "rows": self.found.rows,
+            "rows": self.rows,
             "bytes": self.found.freed_bytes,
             "whole_months": whole,
             "partial_months": partly,
@@ -107,56 +108,73 @@ class ExpiringRows:
         remove_rows(self.found.table.place, "lsn", self.upto, EXPIRED_APP)
 
 
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """The rows of a table that are old enough: those up to the LSN `last`, committed before `before_us`."""
+
+    name: TableName
+    table: TableFiles
+    before_us: int
+    last: Lsn
+
+
 def find_expiring(known: Known, kept: Kept, holds: Sequence[HoldEvent]) -> list[ExpiringRows]:
     """Find the changes, then the transactions, that have expired, or that only a need keeps."""
     changes, transactions = read_newest(known.lake.changes), known.open_transactions()
     if changes is None or transactions is None:
         return []
     held = next((hold for hold in holds for table in known.listed if hold.covers(table)), None)
-    of_changes = _find_changes(known, changes, kept, held)
+    old = _old_changes(known, changes, kept)
+    of_changes = None if old is None else _found(known, old, _most_needed(known, changes, old.last), held)
     gone = expired_upto(changes) if of_changes is None else of_changes.upto
-    needed = Needed(gone, "their changes are kept")
-    now_us = known.positions.current_us
-    own_us = kept.transactions.before(now_us)
-    others_us = (period.before(now_us) for period in (kept.changes, *(period for _, period in kept.versions)))
-    before_us = None if own_us is None else min([own_us, *(us for us in others_us if us is not None)])
-    last = None if before_us is None else last_up_to(known, before_us)
-    found = [] if of_changes is None else [of_changes]
-    if before_us is not None and last is not None:
-        old = Lsn(min(last, known.positions.watermark) - 1)
-        found += _found(known, TRANSACTIONS_NAME, transactions, (before_us, old), needed, held)
-    return found
+    old = _old_transactions(known, transactions, kept)
+    of_transactions = None if old is None else _found(known, old, Needed(gone, "their changes are kept"), held)
+    return [each for each in (of_changes, of_transactions) if each is not None]
 
 
-def _find_changes(known: Known, changes: TableFiles, kept: Kept, held: HoldEvent | None) -> ExpiringRows | None:
+def _old_changes(known: Known, changes: TableFiles, kept: Kept) -> _Old | None:
     before_us = kept.changes.before(known.positions.current_us)
     last = None if before_us is None else last_up_to(known, before_us)
     if before_us is None or last is None:
         return None
-    old = Lsn(min(last, known.positions.watermark))
-    needed = min(_needed(known, old), key=lambda each: each.after, default=None)
-    return next(iter(_found(known, CHANGES_NAME, changes, (before_us, old), needed, held)), None)
+    return _Old(CHANGES_NAME, changes, before_us, Lsn(min(last, known.positions.watermark)))
 
 
-def _found(  # noqa: PLR0913, PLR0917 - what decides which rows expire
-    known: Known,
-    name: TableName,
-    table: TableFiles,
-    old: tuple[int, Lsn],
-    needed: Needed | None,
-    held: HoldEvent | None,
-) -> list[ExpiringRows]:
-    """Return the rows that are `old`, by time and LSN; nothing if there are none."""
-    before_us, last = old
-    upto = last if needed is None else min(last, needed.after)
-    found, rows = find_expired(table, "lsn", upto), find_expired(table, "lsn", last).rows
-    if not rows:
-        return []
-    horizon, needed = expired_upto(table), needed if found.rows < rows else None
-    return [ExpiringRows(known, name, found, horizon, max(horizon, upto), before_us, needed, held)]
+def _old_transactions(known: Known, transactions: TableFiles, kept: Kept) -> _Old | None:
+    """Return the transactions that are older than all periods, but for the last of them (I6)."""
+    now_us = known.positions.current_us
+    own_us = kept.transactions.before(now_us)
+    if own_us is None:
+        return None
+    others_us = (period.before(now_us) for period in (kept.changes, *(period for _, period in kept.versions)))
+    before_us = min([own_us, *(us for us in others_us if us is not None)])
+    last = last_up_to(known, before_us)
+    if last is None:
+        return None
+    return _Old(TRANSACTIONS_NAME, transactions, before_us, Lsn(min(last, known.positions.watermark) - 1))
 
 
-def _needed(known: Known, last: Lsn) -> Iterator[Needed]:
+def _found(known: Known, old: _Old, needed: Needed | None, held: HoldEvent | None) -> ExpiringRows | None:
+    """Return the old rows that nothing needs; None if no row is old."""
+    found = find_expired(old.table, "lsn", old.last)
+    rows = old_rows = found.rows
+    if not old_rows:
+        return None
+    if needed is not None and needed.after < old.last:
+        found = find_expired(old.table, "lsn", needed.after)
+        rows = found.rows
+    horizon = expired_upto(old.table)
+    upto = Lsn(max(horizon, found.upto))
+    return ExpiringRows(
+        known, old.name, found, rows, horizon, upto, old.before_us, needed if rows < old_rows else None, held
+    )
+
+
+def _most_needed(known: Known, changes: TableFiles, last: Lsn) -> Needed | None:
+    return min(_needed(known, changes, last), key=lambda each: each.after, default=None)
+
+
+def _needed(known: Known, changes: TableFiles, last: Lsn) -> Iterator[Needed]:
     """Yield what needs changes up to `last`: see I1 to I4."""
     lake = known.lake
     for name in known.copying:
@@ -165,11 +183,10 @@ def _needed(known: Known, last: Lsn) -> Iterator[Needed]:
         yield Needed(Lsn(0), f"an erasure is unfinished: {found[0].what}")
     if (block := read_last_block(lake)) is not None and block.upto.commit < last:
         yield Needed(block.upto.commit, "later ones are not sealed")
-    changes = read_newest(lake.changes)
-    if changes is not None:
-        behind = {table: int(table.position) for table in known.listed if table.position < last}
-        for tail in find_tails(lake, ChangesVersion(changes, known.positions.watermark), behind, last):
-            yield Needed(tail.table.position, f"those of {tail.table.label} are not applied past its position")
+    behind = {table: int(table.position) for table in known.listed if table.position < last}
+    log, schemas = ChangesVersion(changes, known.positions.watermark), Schemas(known.versions, known.answers)
+    for tail in find_tails(lake, log, behind, last, schemas):
+        yield Needed(tail.table.position, f"those of {tail.table.label} are not applied past its position")
 
 
 def _month(day: int) -> str:

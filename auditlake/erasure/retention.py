@@ -216,7 +216,7 @@ class _Run:
         if found.needed is not None:
             kept = f"{found.name}: rows after {found.needed.after} are kept longer: {found.needed.why}"
             self.report(Notice(Event.LOG_KEPT, kept))
-        return not found.found.rows
+        return not found.rows
 
     def _find(self, table: HistoryTable) -> Expiry | None:
         return _find(self.known, table, self.kept.versions, self.holds)
