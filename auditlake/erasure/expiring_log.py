@@ -34,7 +34,7 @@ from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.settings.retention_rules import Kept
-from auditlake.temporal.moments import Known, last_up_to
+from auditlake.temporal.moments import Known, last_transaction_up_to, last_up_to
 from auditlake.temporal.when import format_us
 
 _DAY_US = 86_400_000_000
@@ -148,10 +148,8 @@ def _old_transactions(known: Known, transactions: TableFiles, kept: Kept) -> _Ol
         return None
     others_us = (period.before(now_us) for period in (kept.changes, *(period for _, period in kept.versions)))
     before_us = min([own_us, *(us for us in others_us if us is not None)])
-    last = last_up_to(known, before_us)
-    if last is None:
-        return None
-    return _Old(TRANSACTIONS_NAME, transactions, before_us, Lsn(min(last, known.positions.watermark) - 1))
+    last = last_transaction_up_to(known, before_us)
+    return None if last is None else _Old(TRANSACTIONS_NAME, transactions, before_us, Lsn(last - 1))
 
 
 def _found(known: Known, old: _Old, needed: Needed | None, held: HoldEvent | None) -> ExpiringRows | None:

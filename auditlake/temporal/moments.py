@@ -460,9 +460,14 @@ def begins_at(known: Known) -> int | None:
 
 def last_up_to(known: Known, time_us: int) -> Lsn | None:
     """Return the LSN of the last commit or snapshot at or before a time."""
-    transaction = _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d})")
+    transaction = last_transaction_up_to(known, time_us)
     snapshots = (Lsn(lsn) for lsn, taken_us in snapshot_times(known).items() if taken_us and taken_us <= time_us)
     return max([*snapshots, *([] if transaction is None else [transaction])], default=None)
+
+
+def last_transaction_up_to(known: Known, time_us: int) -> Lsn | None:
+    """Return the LSN of the last transaction at or before a time."""
+    return _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d})")
 
 
 def _at_xid(known: Known, when: AtXid) -> Lsn:

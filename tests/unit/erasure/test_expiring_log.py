@@ -449,6 +449,19 @@ def test_a_time_before_the_first_transaction_is_refused(lake: Lake) -> None:
     assert "the transactions up to 0/24F have expired: who made them is not known" in asked.stderr
 
 
+def test_a_time_between_a_snapshot_and_the_next_commit_is_known(lake: Lake) -> None:
+    """The last transaction before the period stays, also if a snapshot followed it."""
+    question = ("sql", "--as-of", "2026-11-21T09:00:09.5Z", "--format", "csv", "select id, note from orders order by 1")
+    before = _asked(lake, *question).stdout
+    assert before.splitlines() == ["id,note", "1,b", '2,""']
+    _apply(lake)
+    _pass(lake, 9)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    asked = _asked(lake, *question)
+    assert (_horizon(lake), asked.stdout) == (0x180, before), asked.stderr
+
+
 def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
     """Its index of commits in memory, too."""
     before = CommitIndex().refreshed(Reader(lake, datetime.now(UTC)))
