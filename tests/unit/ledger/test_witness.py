@@ -173,6 +173,7 @@ def test_a_witness_that_does_not_answer_is_named(
         ({"to": "https://witness.example/w"}, "a witness, which keeps no digests, is set as `witness`"),
         ({"to": "kept", "witness": "https://witness.example"}, "need each other"),
         ({"to": "kept", "witness": "https://me:hunter2@w.example", "witness_key": "x"}, "without credentials"),
+        ({"to": "kept", "witness": "https://me:hunter2@exa℀mple.org", "witness_key": "x"}, "without credentials"),
         ({"to": "kept", "witness": "witness.example", "witness_key": "x"}, "write https://host/path"),
         ({"to": "kept", "witness": "https://w.example/a b", "witness_key": "x"}, "write https://host/path"),
     ],
