@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
@@ -138,11 +139,11 @@ def expire(lake: Lake, kept: Kept, command: str, report: Callable[[str], None]) 
     """Remove what has expired: versions in one commit for each table, changes in one for all.
 
     Raises as `find_expiries`; ConfigError in a restored or copied lake, LakeConflict if other processes commit again
-    and again, or rows are being removed by one.
+    and again, or rows are being removed by one, LakeUnusable if a file cannot be read or written.
     """
     if kept.is_everything:
         return
-    with hold(lake, command, Stage.ERASE):
+    with hold(lake, command, Stage.ERASE), writing("what expires"):
         _require_confirmed(lake)
         known = read_known(lake)
         _require_matching(known, kept.versions)

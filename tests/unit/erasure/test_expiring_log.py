@@ -4,7 +4,9 @@ Commits of the small lake: 0x150 (T0 + 6 s), 0x200, 0x250 (10 s), 0x300 (30 s). 
 `customers`, which 0x250 changed, up to 0x180.
 """
 
+import errno
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,26 @@ def test_no_change_that_is_not_applied_expires(lake: Lake, tmp_path: Path) -> No
     _apply(lake)
     _expire(lake)
     assert (_lsns(lake), _horizon(lake), _states(lake)) == ([0x400], 0x300, states)
+
+
+def test_a_follow_goes_on_if_a_disk_is_full(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported, and tried again."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    _pass(lake, 9)
+    said = list[str]()
+    monkeypatch.setattr(retention, "_EVERY_S", 0.0)
+    applier = Applier(
+        lake, SparkOnDemand({}, Engine.DUCKDB), said.append, retention.Retaining(lake, _KEPT, "follow", said.append)
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(expired_rows, "write_batches", full)
+        applier.maintain()
+    assert (["No space left on device" in line for line in said], _lsns(lake)) == ([True], _ALL)
+    applier.maintain()
+    assert _lsns(lake) == _ALL[1:]
 
 
 def test_nothing_expires_while_a_table_is_copied(lake: Lake) -> None:
