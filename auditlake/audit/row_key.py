@@ -23,12 +23,17 @@ class GivenKey:
     key: Key
     other_texts: tuple[Column, ...] = ()
 
+    @property
+    def columns_in_doubt(self) -> str:
+        """The columns of `other_texts` with their types."""
+        return ", ".join(f"{each.name} of {type_name(*each.type)}" for each in self.other_texts)
+
     def check_absent(self) -> None:
         """Check that a key that was not found cannot exist under another text; raises NotAnswerable."""
         if self.other_texts:
-            columns = ", ".join(f"{each.name} of {type_name(*each.type)}" for each in self.other_texts)
             raise NotAnswerable(
-                f"no row of {self.table} has a key with this text, but an equal key can have another text ({columns})",
+                f"no row of {self.table} has a key with this text, but an equal key can have another text "
+                f"({self.columns_in_doubt})",
                 "Write the key as PostgreSQL prints it.",
             )
 

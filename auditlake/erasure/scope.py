@@ -23,7 +23,7 @@ from auditlake.audit.changes import Change, changes_of, in_changes, key_places
 from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.row_key import Key, parse_key
+from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
@@ -64,13 +64,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     table = searched(table, where)
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
-    found = _Found.by_values(reader, table, given.key, upto) if where else _Found.of(reader, table, given.key, upto)
-    if reader.expired and not where:
-        say(f"the changes up to {reader.expired} have expired: if the row had another key then, erase that, too")
-    if not found.versions and not found.changes:
-        given.check_absent()
-        what = "these values" if where else "this key"
-        raise NotAnswerable(f"no row of {table.label} ever had {what}", "auditlake row shows what is known of a row.")
+    found = _find(reader, table, given, upto, by_values=bool(where))
     secret = make_secret(lake)
     tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
@@ -96,6 +90,23 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         time_us=int(now.timestamp() * 1_000_000),
         where=where,
     )
+
+
+def _find(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn, *, by_values: bool) -> "_Found":
+    """Find the row with a key, or all rows with some values; report what may have to be erased besides.
+
+    Raises NotAnswerable if there is none, Unsupported.
+    """
+    found = (_Found.by_values if by_values else _Found.of)(reader, table, given.key, upto)
+    if reader.expired and not by_values:
+        say(f"the changes up to {reader.expired} have expired: if the row had another key then, erase that, too")
+    if not found.versions and not found.changes:
+        given.check_absent()
+        what = "these values" if by_values else "this key"
+        raise NotAnswerable(f"no row of {table.label} ever had {what}", "auditlake row shows what is known of a row.")
+    if given.other_texts:
+        say(f"equal values can have another text ({given.columns_in_doubt}): erase the rows under each of these, too")
+    return found
 
 
 def searched(table: HistoryTable, where: Sequence[str]) -> HistoryTable:

@@ -116,6 +116,13 @@ def test_several_values_name_fewer_rows(lake: Lake) -> None:
     assert set().union(*left.values()) == {EVE, "Tuesday secret", "Wednesday secret"}
 
 
+def test_that_equal_values_may_have_another_text_is_said(lake: Lake) -> None:
+    """Such rows are not among those that are found."""
+    amount = ("logins", "--where", "amount=12345.75", "--where", f"email={EVE}", "--reason", "request 9", "--dry-run")
+    assert "equal values can have another text (amount of numeric)" in _forget(lake, *amount).stderr
+    assert "another text" not in _forget(lake, *_OF_EVE, "--dry-run").stderr
+
+
 @pytest.mark.parametrize("is_applied", [True, False])
 def test_rows_that_come_back_are_shown(lake: Lake, *, is_applied: bool) -> None:
     """By the values."""
