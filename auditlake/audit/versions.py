@@ -191,7 +191,7 @@ class KeyReads:
             lsns = {lsn, *(mark.lsn for mark in marks)}
             turns |= {each: [] for each in lsns}
             for change in chain(self._applied_turns(key, lsns), self._turns_in_tail(key, lsns)):
-                turns[change.lsn].append(change)
+                turns.setdefault(change.lsn, []).append(change)  # of many LSNs a range is read
         return turns[lsn]
 
     def _applied_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:

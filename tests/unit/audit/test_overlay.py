@@ -13,9 +13,12 @@ from auditlake.audit.row_history import Book
 from auditlake.audit.transactions import lsns_of_table
 from auditlake.audit.versions import Version, versions_of
 from auditlake.delta.sql import TableFiles, select
+from auditlake.engine import Engine
 from auditlake.errors import InvariantBroken, LakeUnusable
+from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.spark.on_demand import SparkOnDemand
 from tests.small_lake import ORDERS, T0, T0_US, write_log, write_small_lake
 
 _AT = "2026-01-01 12:00:00.25+00"
@@ -111,6 +114,17 @@ def test_a_truncate_ends_the_versions_of_a_key(tmp_path: Path) -> None:
     expected = [("1", "a", 0x100, 0x150), ("1", "b", 0x150, 0x250), ("1", "c", 0x250, 0x500), ("1", "x", 0x600, None)]
     assert _periods(found) == expected
     assert [version.end.op for version in found if version.end] == ["update", "update", "truncate"]
+
+
+def test_a_row_with_many_versions_is_followed_over_a_truncate_before_it(tmp_path: Path) -> None:
+    """Which is between the versions of its key, and ended none of them; all are in the history."""
+    updates = {0x500 + n: [{"op": "update", "new": ["1", f"n{n}", None, _AT]}] for n in range(25)}
+    truncate, insert = {"op": "truncate"}, {"op": "insert", "new": ["1", "again", None, _AT]}
+    reader = _extended(tmp_path / "lake", updates | {0x600: [truncate], 0x610: [truncate], 0x620: [insert]})
+    Applier(reader.lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
+    reader = Reader(Lake(reader.lake.root), reader.now)
+    events = Book(reader, reader.table("orders"), Lsn(0x620)).life(("1",))
+    assert [(e.mark.lsn, e.mark.op) for e in events if e.mark.lsn > 0x518] == [(0x600, "truncate"), (0x620, "insert")]
 
 
 @pytest.mark.parametrize(
