@@ -184,7 +184,7 @@ class Known:
         )
 
     def timeline(self, table: HistoryTable) -> Timeline:
-        """Return what is known of a table."""
+        """Return the timeline of a table."""
         parked = [self.parked[table.name]] if table.name in self.parked else []
         known_lsn, allow_gaps = self.positions.known_lsn, self.allow_gaps
         return timeline_of(self.lake, table, known_lsn, self.gaps, parked, allow_gaps=allow_gaps)
@@ -375,7 +375,7 @@ def resolve(known: Known, when: When) -> Lsn:
 def just_before(known: Known, when: When) -> Lsn:
     """Return the last commit LSN before `when`, which has been resolved; 0 if the lake begins with it."""
     if isinstance(when, AtTime):  # commit times are whole microseconds
-        return max(last_up_to(known, when.time_us - 1) or Lsn(0), known.expired_transactions)
+        return _lsn_at(known, when.time_us - 1)
     lsn = resolve(known, when)
     return lsn if isinstance(when, AtNow) else Lsn(lsn - 1)  # now is later than the last commit
 
@@ -387,14 +387,20 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
         raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known.lake))
     _check_expired(known, when)
     _check_clock(known, when)
-    lsn = last_up_to(known, when.time_us)
-    if lsn is None and known.expired_transactions:  # the first one that is left is not shown here
-        return known.expired_transactions
-    if lsn is None:
+    lsn = _lsn_at(known, when.time_us)
+    if not lsn:
         begin_us = begins_at(known)
         begins = format_us(begin_us) if begin_us is not None else "its first transaction"
         raise NotAnswerable(f"asked for {when}, this lake begins at {begins}", "Ask for a later moment.")
     return lsn
+
+
+def _lsn_at(known: Known, time_us: int) -> Lsn:
+    """Return the LSN of the state at a time, 0 if the lake begins later.
+
+    The caller has checked that all transactions that have expired are older; of later ones, none may be known (`only`).
+    """
+    return max(last_up_to(known, time_us) or Lsn(0), known.expired_transactions)
 
 
 def _check_expired(known: Known, when: AtTime) -> None:

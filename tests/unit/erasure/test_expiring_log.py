@@ -17,6 +17,7 @@ import pytest
 
 import auditlake
 from auditlake.audit.lake_reader import Reader
+from auditlake.audit.state import open_state
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.delta import erasing, expired_rows
 from auditlake.delta.append_table import AppendLog
@@ -36,9 +37,10 @@ from auditlake.serve.timeline import CommitIndex
 from auditlake.settings.retention_rules import Kept, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import list_written, remove_files
+from auditlake.temporal.moments import read_known
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
-from tests.small_lake import CUSTOMER_COLUMNS, T0_US, write_lake_with_manifest
+from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, T0_US, write_lake_with_manifest
 
 _KEPT = Kept(changes=parse_period("1 day"))
 _DAY_US = 86_400_000_000
@@ -482,6 +484,18 @@ def test_a_time_between_a_snapshot_and_the_next_commit_is_known(lake: Lake) -> N
     retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
     asked = _asked(lake, *question)
     assert (_horizon(lake), asked.stdout) == (0x180, before), asked.stderr
+
+
+def test_a_time_is_after_what_expired_for_users_who_may_see_no_later_transaction(lake: Lake) -> None:
+    """The last one of customers has expired, and only that of another table has not."""
+    _apply(lake)
+    _pass(lake, 31)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    known = read_known(lake).limited_to([CUSTOMERS], lambda _: False)
+    reader = Reader(lake, datetime.now(UTC), known)
+    lsn = reader.moment("2026-11-21T09:00:31Z")
+    assert open_state(reader, reader.table("customers"), lsn).read_all().to_pylist() == [{"id": 1, "name": "Anne"}]
 
 
 def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
