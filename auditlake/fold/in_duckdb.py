@@ -314,7 +314,7 @@ def in_shape(connection: "DuckDBPyConnection", rows: str, names: Container[str],
     added have its missing value.
     """
     missing = {addition.column.stored: addition for addition in followed.added}
-    cells, raw = [], _RAW
+    cells, entries = list[str](), list[str]()
     for column in followed.physical:
         name, kind = quoted(column), sql_type(column)
         if (addition := missing.get(column.stored)) is None:
@@ -326,7 +326,8 @@ def in_shape(connection: "DuckDBPyConnection", rows: str, names: Container[str],
         cells.append(f"cast(case when {had} then (select x from {value}) end as {kind}) as {name}")
         if (text := outside(texts, type_of(column))[0].as_py()) is not None:
             entry = f"map([{standard_literal(column.stored)}], [{standard_literal(text)}])"
-            raw = f"if({had}, map_concat(coalesce({raw}, map()), {entry}), {raw})"
+            entries.append(f"if({had}, {entry}, map())")
+    raw = f"nullif(map_concat(coalesce({_RAW}, map()), {', '.join(entries)}), map())" if entries else _RAW
     for name, _ in PERIOD_COLUMNS:
         if name != "_part":
             cells.append(f"{raw} as {_RAW}" if name == _RAW else name if name in names else f"null as {name}")
