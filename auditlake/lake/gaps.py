@@ -73,11 +73,6 @@ class Gap:
         """Return whether a state of the table in [`first`, `last`] is unknown."""
         return self.is_of(name) and self.lsn_from < last and first < self.lsn_to
 
-    def contains_time(self, time_us: int, lsn: Lsn) -> bool:
-        """Return whether a time, whose last commit is at `lsn`, is after the last known moment and before the next."""
-        begun = lsn >= self.lsn_from if self.from_us is None else time_us > self.from_us
-        return begun and self.to_us is not None and time_us < self.to_us
-
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     """Read all gaps, ordered by `lsn_from`."""
