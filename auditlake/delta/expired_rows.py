@@ -8,7 +8,6 @@ for `checkpoints.KEPT_FOR_S`; then a later run deletes them, or the writer.
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -66,10 +65,14 @@ class ExpiredRows:
 
 def find_expired(table: TableFiles, column: str, upto: int) -> ExpiredRows:
     """Find the rows up to a value, by the statistics in the log."""
-    bounds: dict[str, tuple[Any, Any]] = {file.name: file.bounds(column) or (0, upto + 1) for file in table.files}
-    whole = tuple(file for file in table.files if file.is_counted and bounds[file.name][1] <= upto)
-    partly = tuple(file for file in table.files if file not in whole and bounds[file.name][0] <= upto)
-    return ExpiredRows(table, column, upto, whole, partly)
+    whole, partly = list[DataFile](), list[DataFile]()
+    for file in table.files:
+        least, greatest = file.bounds(column) or (upto, upto + 1)
+        if greatest <= upto and file.is_counted:
+            whole.append(file)
+        elif least <= upto:
+            partly.append(file)
+    return ExpiredRows(table, column, upto, tuple(whole), tuple(partly))
 
 
 def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
