@@ -9,7 +9,6 @@ Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/DeletingObjectVersions.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from auditlake.errors import ConfigError, LakeUnusable
@@ -31,7 +30,7 @@ class Noncurrent:
 
 
 def keeps_versions(*objects: Place) -> bool:
-    """Return whether a bucket keeps or kept versions, by objects of which one was written just now; no disk does."""
+    """Return whether the bucket of these objects, one of them just written, keeps or kept versions; no disk does."""
     return any(current_version(each.bucket, each.key) is not None for each in _remote(objects))
 
 
@@ -59,16 +58,18 @@ def delete_noncurrent(place: Place, versions: Sequence[Noncurrent]) -> None:
 
     Raises ConfigError without boto3, LakeUnusable if the store refuses one, for example because it is locked.
     """
-    for bucket, begin in product(_remote([place]), range(0, len(versions), _AT_ONCE)):
+    if not isinstance(place, Remote):
+        return
+    for begin in range(0, len(versions), _AT_ONCE):
         part = versions[begin : begin + _AT_ONCE]
         objects = [{"Key": each.key, "VersionId": each.version} for each in part]
         try:
-            reply = _client().delete_objects(Bucket=_name(bucket), Delete={"Objects": objects, "Quiet": True})
+            reply = _client().delete_objects(Bucket=_name(place), Delete={"Objects": objects, "Quiet": True})
         except _errors() as exc:
-            raise _refused(f"versions in {bucket.bucket} cannot be deleted", exc) from exc
+            raise _refused(f"versions in {place.bucket} cannot be deleted", exc) from exc
         if kept := reply.get("Errors"):
             raise LakeUnusable(
-                f"{len(kept)} versions in {bucket.bucket} cannot be deleted, first {kept[0]['Key']}: {kept[0]['Code']}",
+                f"{len(kept)} versions in {place.bucket} cannot be deleted, first {kept[0]['Key']}: {kept[0]['Code']}",
                 "Remove what keeps them, as a lock or a policy of the bucket; then run auditlake forget --resume.",
             )
 
