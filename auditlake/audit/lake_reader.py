@@ -171,24 +171,15 @@ class Reader:
         return expired_upto(self.changes)
 
     def with_changes(self, span: Span, asked: str) -> Span:
-        """Return the part of a span whose changes are there; report it if a span without a beginning is longer.
+        """Return the part of a span whose changes have not expired; report it if a span without a beginning is longer.
 
         Raises NotAnswerable if a span begins, or ends, before it.
         """
-        if span.after >= self.expired:
-            return span
-        require_kept("changes", self.expired, Lsn(span.after + 1 if span.after else span.upto), asked)
-        say(f"the changes up to {self.expired} have expired: the answer starts there")
-        return Span(self.expired, span.upto)
+        return _kept("changes", self.expired, span, asked)
 
     def with_transactions(self, span: Span) -> Span:
         """Return the same for transactions."""
-        expired = self.known.expired_transactions
-        if span.after >= expired:
-            return span
-        require_kept("transactions", expired, Lsn(span.after + 1 if span.after else span.upto), "transactions")
-        say(f"the transactions up to {expired} have expired: the answer starts there")
-        return Span(expired, span.upto)
+        return _kept("transactions", self.known.expired_transactions, span, "transactions")
 
     @cached_property
     def transactions(self) -> TableFiles | None:
@@ -400,6 +391,14 @@ class Reader:
             return about(name)
         numbers = ", ".join(map(str, sorted(found.shapes.numbers)))
         return f"relation in ({numbers})" if numbers else "false"
+
+
+def _kept(rows: str, expired: Lsn, span: Span, asked: str) -> Span:
+    if span.after >= expired:
+        return span
+    require_kept(rows, expired, Lsn(span.after + 1 if span.after else span.upto), asked)
+    say(f"the {rows} up to {expired} have expired: the answer starts there")
+    return Span(expired, span.upto)
 
 
 def split_name(name: str) -> list[str]:

@@ -14,8 +14,8 @@ a question is written once, about a history, and is the same wherever the positi
 Of some `keys`, only the changes of these keys are read and folded, and of all keys that their rows had in the tail: a
 change of the key links two. Then the relation may have versions of other keys, which may be wrong.
 
-A schema change that the history cannot follow ends it (`schema.evolution`); `Reader.check` refuses a
-moment that is not known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
+A schema change that the history cannot follow ends it (`schema.evolution`); `Reader.check` refuses a moment that is not
+known. Memory: the changes of the tail as text, and their net result (`fold.in_duckdb`).
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -248,9 +248,9 @@ def overlaid(
     followed = _follow(reader, table, upto, changes)  # the catalog may show a schema change above the watermark
     last = followed.last_lsn(upto)
     changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
-    whole = (
-        Overlay(table, history) if linked is None else Overlay(table, history, None, None, frozenset(linked), changes)
-    )
+    whole = Overlay(table, history)
+    if linked is not None:
+        whole = replace(whole, keys=frozenset(linked), changes=changes)
     if not changes.num_rows and not _is_reshaped(reader, table, followed):
         return whole
     later = reader.shapes_of(table).advanced(followed, last, [column.stored for column in table.key])
