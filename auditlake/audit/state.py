@@ -1,7 +1,7 @@
 """State of a table at an LSN as typed Arrow, without a JVM: history files ⊕ the changes not applied yet, in DuckDB.
 
     open_state(reader, table, lsn)            a stream of record batches, with the source's names and order of columns
-    state_query(connection, reader, reading)  the same as a query, for DuckDB statements over several tables
+    state_query(connection, reader, request)  the same as a query, for DuckDB statements over several tables
 
 1. Files that statistics rule out are not read (`temporal.as_of_predicate`); rows that deletion vectors mark are left
    out.
@@ -51,7 +51,7 @@ class StateRequest:
     """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`.
 
     `held` is a relation of the connection, read instead of the files. It has the rows of the history at `lsn`, or at
-    the table's position if that is lower, with the columns of the reading, those of the key, and `_raw`.
+    the table's position if that is lower, with these columns, those of the key, and `_raw`.
     """
 
     table: HistoryTable
@@ -75,7 +75,7 @@ _EVERYTHING = Page()
 
 @dataclass(frozen=True, slots=True)
 class StateQuery:
-    """Query of a state's rows; `is_held`: it reads all rows of `Reading.held` and no others, unchanged."""
+    """Query of a state's rows; `is_held`: it reads all rows of `StateRequest.held` and no others, unchanged."""
 
     sql: str
     is_held: bool = False
@@ -154,12 +154,12 @@ def _kept(
         connection.close()
 
 
-def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: StateRequest) -> StateQuery:
+def state_query(connection: "DuckDBPyConnection", reader: Reader, request: StateRequest) -> StateQuery:
     """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
 
     The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
     """
-    return _State(connection, reader, reading).query()
+    return _State(connection, reader, request).query()
 
 
 def versions_query(
@@ -206,16 +206,16 @@ _THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."
 
 
 class _State:
-    """One reading: the query of its rows."""
+    """One request: the query of its rows."""
 
-    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, reading: StateRequest) -> None:
+    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, request: StateRequest) -> None:
         self._connection = connection
         self._reader = reader
-        self._table = reader.known.tables[reading.table.name]
-        self._lsn = reading.lsn
-        self._columns = reading.columns
-        self._raw = reading.raw
-        self._held_as = reading.held
+        self._table = reader.known.tables[request.table.name]
+        self._lsn = request.lsn
+        self._columns = request.columns
+        self._raw = request.raw
+        self._held_as = request.held
 
     def query(self) -> StateQuery:
         upto = self._reader.known.changes_up_to(self._lsn)
