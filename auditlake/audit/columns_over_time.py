@@ -230,7 +230,7 @@ class TableShapes:
 
 
 def with_key(columns: Iterable[Column], key: Collection[str]) -> tuple[Column, ...]:
-    """Return columns of which those with these stored names are the key, at every moment."""
+    """Return the columns with another key, at every moment: those with these stored names."""
     return tuple(
         replace(c, key=True, since=None, until=None) if c.stored in key else replace(c, key=False) for c in columns
     )

@@ -524,9 +524,9 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[ShownChange | Message]:
-    """Return the changes and messages of a transaction, in order; messages only if the reader shows all tables.
+    """Return the changes and messages of a transaction, in order.
 
-    Else changes are numbered anew: their ordinals would show how many others there are.
+    A reader of some tables gets no messages, and its changes numbered from 0: ordinals would count the others.
 
     Raises NotAnswerable if they have expired.
     """

@@ -205,7 +205,7 @@ def parquet(place: Place) -> Path | IO[bytes]:
 
 
 def drop_folder(place: Place) -> bool:
-    """Delete a folder, if no other process may use it meanwhile: return False in a store, which has no folders."""
+    """Delete a folder on a disk; return False in a store, where another process may still write objects below it."""
     if isinstance(place, Path) and place.exists():
         remove_folder(place)
     return isinstance(place, Path)

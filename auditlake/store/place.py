@@ -1,9 +1,9 @@
 """Places of a lake: a path on this machine, or a key of an object store.
 
 `Place` is `pathlib.Path` or `Remote`, which has the part of Path's interface that a lake needs, so that reading is the
-same code for both. Which of them it is, only this package asks. The differences between a disk and a store (put-if-
-absent, replace, durable writes, Parquet) are in `files`. An object is complete and durable once it exists; folders are
-only common beginnings of keys.
+same code for both. Only this package distinguishes them. The differences between a disk and a store (put-if-absent,
+replace, durable writes, Parquet) are in `files`. An object is complete and durable once it exists; folders are only
+common beginnings of keys.
 
 `str(place)` is the location as deltalake, Spark and DuckDB expect it. `Remote` has no `__fspath__`: given to a function
 for local files it must fail, never name a missing file.

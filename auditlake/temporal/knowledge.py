@@ -1,17 +1,17 @@
-"""Knowledge of a table: the segments of LSNs in which its state is not known, and what to say of each.
+"""Timeline of a table: the segments of LSNs at which its state is not known, and the refusal of each.
 
     segment                      state                         recorded
     before the horizon           EARLY                         by the history, whose versions may have expired
-    after the watermark          AHEAD                         by nothing: capture comes there
+    after the watermark          AHEAD                         nowhere: capture has not come there
     after the LSN of a parking   PARKED, HELD, WAITING, ENDED  in `lake.parking`, whose causes have these states
     inside (a, b)                GAP                           in `lake.gaps`; at a and at b the state is known
 
 Every other state is known. A `Timeline` has the segments in this order: where several overlap, the first one is the
 reason of a refusal. A moment between two commits may be in a segment by its time, although its LSN is not.
 
-What a question needs of `changes` and `transactions` is known after the LSNs up to which they have expired
-(`lake.expiries`), a horizon of all tables for each: `require_kept` refuses the rest. No state depends on them, but
-times are known by transactions alone (`temporal.moments`).
+The rows of `changes` and of `transactions` are there after the LSN up to which they have expired (`lake.expiries`), one
+for all tables: `require_kept` refuses earlier ones. No state depends on them, but only transactions have times
+(`temporal.moments`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ def recorded(gaps: Iterable[Gap], parked: Iterable[Parked], name: TableName | No
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a lake that knows every commit up to `known_lsn` knows of a table: all but the `segments`.
+    """The segments in which a table is not known to a lake that knows every commit up to `known_lsn`.
 
     `allow_gaps`: states inside a gap are answered, and marked, instead of refused.
     """
@@ -136,7 +136,7 @@ class Timeline:
     def require(self, start: Point, end: Point | None = None) -> None:
         """Require that the state at a moment is known, or every state between two moments.
 
-        With `allow_gaps`, report gaps instead. What was erased there is reported, too.
+        With `allow_gaps`, report gaps instead. Report what was erased from these states.
 
         Raises NotAnswerable.
         """
@@ -175,7 +175,7 @@ def timeline_of(  # noqa: PLR0913 - what a lake knows of a table
     *,
     allow_gaps: bool = False,
 ) -> Timeline:
-    """Return the timeline of a table, from what is recorded of all."""
+    """Return the timeline of a table, given the gaps and parked tables of the lake."""
     last = Lsn(max(known_lsn, table.position))
     segments = [
         Segment(State.EARLY, table.name, Lsn(-1), table.horizon),
@@ -251,7 +251,7 @@ def _missing(gap: Segment, start: Point, end: Point) -> str:
 
 
 def lacks_changes(segment: Segment) -> NotAnswerable:
-    """Return the error for changes, of which those in a segment are not in the lake."""
+    """Return the error for a feed of changes that comes to a segment, whose changes are not in the lake."""
     what = "all tables" if segment.table is None else str(segment.table)
     where = f"after {segment.after}" if segment.upto is None else f"between {segment.after} and {segment.upto}"
     hint = f"{segment.remedy} {_CONTINUE}".lstrip()
