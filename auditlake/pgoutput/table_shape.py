@@ -1,7 +1,7 @@
 """Table shape: a table's definition as the catalog has it, and what differs between two of them. Pure.
 
 A difference of the definition is a new shape of the same rows. Some changes also change rows without row messages in
-the stream (`Difference.rows`):
+the stream (`ShapeDifference.rows`):
 
     unlogged                changes of the table are not in WAL any more, and are lost when it becomes logged again
     column with new type    and a new file: every row was rewritten, perhaps by USING
@@ -14,8 +14,9 @@ the stream (`Difference.rows`):
                             the stream flags every column, so it does not show that the former key became ambiguous
 
 A definition that was changed and changed back in between, as by RENAME, leaves no difference, but an entry in the
-catalog that was written again although it is the same (`Difference.touched`): then it is not known which definition was
-in force when. It is not noticed if the entry differs at the end by something else, say another name or NOT NULL.
+catalog that was written again although it is the same (`ShapeDifference.touched`): then it is not known which
+definition was in force when. It is not noticed if the entry differs at the end by something else, say another name or
+NOT NULL.
 
 A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
 partitioned table that change otherwise are compared in `capture.partition_watch`.
@@ -53,7 +54,7 @@ class Shape:
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
 
-    `compared` is None, `key` is None, and `stamps` empty, in a record of an earlier release.
+    `compared` is None, `key` is None, and `stamps` empty, in a record of an earlier release; a label is `enum LABEL`.
     """
 
     relation: Relation
@@ -106,6 +107,11 @@ class Shape:
             if kind == "enum" and rest:  # else a record of an earlier release
                 found.setdefault(int(type_oid), {})[rest[0]] = text.partition(" ")[2]
         return found
+
+    def types_of_any_release(self) -> dict[str, str]:
+        """Return `types`, and the labels also as an earlier release recorded them."""
+        labels = (label for of_type in self.labels().values() for label in of_type.items())
+        return {**self.types, **{f"enum {oid}": label for oid, label in labels}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +241,8 @@ def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
         yield from _rewritten(before, now)
     if hides_key(before, now):
         yield "its key was changed, and REPLICA IDENTITY FULL does not show when"
-    if any(now.types.get(entry, text) != text for entry, text in before.types.items()):
+    types = now.types_of_any_release()
+    if any(types.get(entry, text) != text for entry, text in before.types.items()):
         yield "an enum label or a composite type of a column was changed"
 
 

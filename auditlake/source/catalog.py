@@ -184,14 +184,16 @@ with recursive parts (attrelid, oid) as (
         union all select r.rngsubtype from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid)
      ) n (oid))
 """
+# Also of arrays of composites: records of earlier releases have no other entries of their elements.
 _TYPES = f"""{_PARTS}
 select p.attrelid::bigint, concat_ws(' ', 'enum', e.enumtypid, e.oid), concat_ws(' ', e.xmin, e.enumlabel)
   from parts p join pg_enum e on e.enumtypid = p.oid
 union all
 select p.attrelid::bigint, 'composite ' || y.oid,
        (select string_agg(concat_ws(':', d.attnum, d.atttypid, d.atttypmod, d.attisdropped), ',' order by d.attnum)
-          from pg_attribute d where d.attrelid = y.typrelid and d.attnum > 0)
-  from parts p join pg_type y on y.oid = p.oid and y.typrelid <> 0
+          from pg_attribute d where d.attrelid in (y.typrelid, e.typrelid) and d.attnum > 0)
+  from parts p join pg_type y on y.oid = p.oid left join pg_type e on e.oid = y.typelem
+ where y.typrelid <> 0 or e.typrelid <> 0
 """
 # Each column of a type that is not built in, or with a collation under which equal texts may differ, and the parts of
 # its type: what remains when domains, arrays, composites, ranges and multiranges are taken apart. UNION leaves out
