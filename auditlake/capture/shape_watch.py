@@ -223,14 +223,14 @@ class DdlRecorder:
 
     def take(self, oid: int, now: Shape) -> bool:
         """Return whether the last message about a table reported this shape; it is not used again."""
-        reported = self._reported.get(oid)
+        reported, is_relabelled = self._reported.get(oid), oid in self._relabelled
+        self._relabelled.discard(oid)
         if reported is None or reported.persistence != now.persistence:
             return False
         # A message about the table has no types: these have messages of their own, but not the row types of tables.
-        before = now if oid in self._relabelled else self.shapes.get(oid, now)
+        before = now if is_relabelled else self.shapes.get(oid, now)
         if compare_shapes(replace(reported, types=before.types), now):
             return False
-        self._relabelled.discard(oid)
         del self._reported[oid]
         return True
 
