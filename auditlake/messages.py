@@ -177,7 +177,7 @@ def _described(error: BaseException) -> str:
 class FailureReports:
     """Reports of a task that is tried again and again: each failure once, until it succeeds."""
 
-    def __init__(self, report_line: Callable[[str], None] = say) -> None:
+    def __init__(self, report_line: Say = say) -> None:
         self._report_line = report_line
         self._reported: set[str] = set()
 

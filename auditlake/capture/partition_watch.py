@@ -35,7 +35,7 @@ Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherit
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -48,7 +48,7 @@ from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked
 from auditlake.lake.records import write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.relation import ReplicaIdentity, TableName
 from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import Row, fetch
@@ -307,7 +307,7 @@ class PartitionWatch:
     """Compares the partitions of one lake's tables with the record, and parks tables that lost or gained rows."""
 
     lake: Lake
-    report: Callable[[str], None]
+    report: Say
     _tables: dict[TableName, int] = field(default_factory=dict)
     _watched: dict[TableName, _Watched] = field(default_factory=dict)
     _written_at: object = None

@@ -14,7 +14,6 @@
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import psycopg
@@ -25,7 +24,7 @@ from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Pa
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_capture_state, read_recorded, read_seen, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
 from auditlake.source.publication import find_existing, read_membership, read_publication_digest
@@ -50,7 +49,7 @@ class _Comparison:
 class PublicationWatch:
     """Compares the publication of one lake with its record; reports the loss of a table once."""
 
-    def __init__(self, lake: Lake, publication: str, report: Callable[[str], None]) -> None:
+    def __init__(self, lake: Lake, publication: str, report: Say) -> None:
         self._lake = lake
         self._name = publication
         self._report = report

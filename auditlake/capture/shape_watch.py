@@ -28,14 +28,14 @@ catalog is compared before every batch and every idle stretch becomes durable:
 4. Moments between the two LSNs cannot be answered. The range is recorded in `gaps` if the change affects answers (a
    changed replica identity does not). There is no gap if the DDL trigger reported the change. Rows in the stream prove
    their shape and shorten the range, unless rows may have changed without messages, or the definition may have been
-   changed and changed back (`Difference.touched`).
+   changed and changed back (`ShapeDifference.touched`).
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
    its changes there are missing: it is parked, whatever the DDL trigger has reported.
 
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -61,7 +61,7 @@ from auditlake.lake.parking import (
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, Notice, Say
 from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import (
@@ -105,7 +105,7 @@ class DdlProof:
 
     conninfo: str
     silence_s: float
-    report: Callable[[str], None]
+    report: Say
     _reported: bool = False
 
     def __call__(self, messages: Sequence[tuple[int, bytes]]) -> list[bool]:
@@ -355,7 +355,7 @@ class ShapeWatch:
     lake: Lake
     log: CaptureLog
     recorder: DdlRecorder
-    report: Callable[[str], None]
+    report: Say
     publication: str
     dropped: set[TableName] = field(default_factory=set)
     moved: bool = False

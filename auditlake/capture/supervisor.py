@@ -15,7 +15,7 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -258,7 +258,7 @@ class Capturing:
 
 @contextmanager
 def capturing(
-    source: CaptureSource, lake: Lake, control: psycopg.Connection[Row], report: Callable[[str], None], *, first: bool
+    source: CaptureSource, lake: Lake, control: psycopg.Connection[Row], report: Say, *, first: bool
 ) -> Iterator[Capturing]:
     """Run capture during the block, unless another process does; with `first`, the slot is new and used by no other."""
     state = None if first else read_slot(control, source.manifest.slot)

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,7 +36,7 @@ from auditlake.lake.history import new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded
-from auditlake.messages import Event, FailureReports, Notice, report_bug
+from auditlake.messages import Event, FailureReports, Notice, Say, report_bug
 from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
@@ -65,7 +65,7 @@ class Job:
     engine: Engine = Engine.AUTO
 
 
-def watch(job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
+def watch(job: Job, stop: threading.Event, report: Say) -> None:
     """Copy new tables until `stop`; report every other failure than a lost source once, and look again later.
 
     Pauses double after each failure in succession.
@@ -87,7 +87,7 @@ def watch(job: Job, stop: threading.Event, report: Callable[[str], None]) -> Non
 
 
 class _Looks:
-    def __init__(self, job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, stop: threading.Event, report: Say) -> None:
         self._job, self._stop, self._report = job, stop, report
         self._conn: psycopg.Connection[Row] | None = None
         self._digest: str | None = None

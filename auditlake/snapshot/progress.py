@@ -30,7 +30,7 @@ from rich.table import Table
 
 from auditlake.errors import AuditlakeError
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, Notice, say
+from auditlake.messages import Event, Notice, Say, say
 from auditlake.relation import TableName
 from auditlake.terminal import STDERR, plain_table, show
 
@@ -95,7 +95,7 @@ class CopyState:
 class Progress:
     """Thread-safe record of a copy, written by the copy and read by a display; `report` gets a line per table."""
 
-    report: Callable[[str], None] = lambda _: None
+    report: Say = lambda _: None
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _tables: dict[TableName, TableProgress] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class _SnapshotAgeWarning:
     """Warn about a snapshot that is held for long."""
 
     next_s: float = _LONG_HELD_S
-    report: Callable[[str], None] = say
+    report: Say = say
 
     def check(self, state: CopyState) -> None:
         if state.held_s >= self.next_s:

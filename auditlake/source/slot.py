@@ -16,7 +16,6 @@ runtime-config-replication.html, synchronized_standby_slots
 
 import select
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
@@ -27,6 +26,7 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.pgoutput.decoder import EPOCH, EPOCH_UNIX_US, Begin, decode
 from auditlake.source.connection import (
     Row,
@@ -204,9 +204,7 @@ def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
         )
 
 
-def ensure_failover(
-    control: psycopg.Connection[Row], conninfo: str, name: str, *, wanted: bool, report: Callable[[str], None]
-) -> None:
+def ensure_failover(control: psycopg.Connection[Row], conninfo: str, name: str, *, wanted: bool, report: Say) -> None:
     """Set the slot's failover option as configured, unless the slot is in use or the server does not have it (17)."""
     slot = read_slot(control, name)
     if slot is None or slot.failover is None or slot.failover == wanted:
@@ -240,7 +238,7 @@ class Waiting:
     """Limit of the wait for transactions to end, and the function to which they are reported."""
 
     timeout_s: float
-    say: Callable[[str], None] = lambda _: None
+    say: Say = lambda _: None
 
 
 def create_slot(
