@@ -113,10 +113,14 @@ def _wanted(reader: Reader, span: Span, asked: OfLog) -> TransactionFilters:
 
 
 def _lsns_of_op(reader: Reader, span: Span, tables: Iterable[OfTable], op: str) -> frozenset[int] | None:
-    """Return the transactions with such a change in tables; None if any table counts, and all are shown."""
+    """Return the transactions with such a change in tables; None if any table counts, and all are shown.
+
+    Raises NotAnswerable if changes of the span have expired.
+    """
     named = [each for table in tables for each in reader.known.had(table.name)]
     if not named and reader.known.only is None:
         return None
+    span = reader.with_changes(span, f"transactions with {op}s")
     condition = " or ".join(f"op = '{each}'" for each in CHANGED_BY[op])
     of = named or reader.known.tables.values()
     return frozenset(lsn for each in of for lsn in lsns_of_changes(reader, each, span, condition))

@@ -40,6 +40,7 @@ from auditlake.store.files import list_written, remove_files
 from auditlake.temporal.moments import read_known
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
+from tests.page import Page
 from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, T0_US, write_lake_with_manifest
 
 _KEPT = Kept(changes=parse_period("1 day"))
@@ -496,6 +497,19 @@ def test_a_time_is_after_what_expired_for_users_who_may_see_no_later_transaction
     reader = Reader(lake, datetime.now(UTC), known)
     lsn = reader.moment("2026-11-21T09:00:31Z")
     assert open_state(reader, reader.table("customers"), lsn).read_all().to_pylist() == [{"id": 1, "name": "Anne"}]
+
+
+def test_the_page_refuses_a_filter_that_needs_expired_changes(lake: Lake) -> None:
+    """The update at 0/150 is not left out without a word: its transaction is still known, its change is not."""
+    _pass(lake, 9)
+    _expire(lake)
+    asked = {"table": "orders", "op": "update"}
+    whole = Page(lake).json("log", table="orders")
+    assert [each["lsn"] for each in whole["transactions"]] == ["0/300", "0/250", "0/200", "0/150"]
+    for part in ({"since": "0/150"}, {"before": "0/180"}):
+        refused = Page(lake).get("/api/v1/log", **asked, **part)
+        assert "the changes up to 0/180 have expired" in refused.json()["error"]
+    assert [each["lsn"] for each in Page(lake).json("log", **asked, since="0/200")["transactions"]] == ["0/250"]
 
 
 def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
