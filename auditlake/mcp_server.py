@@ -11,8 +11,9 @@ what means in DuckDB the same as in Spark. It refuses a statement that reads a m
 and `auditlake.changes` if a column is masked: DuckDB gets no text of the statement, only its translation, in which all
 columns are known.
 
-Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its message
-might quote a row. stdout is the protocol's; messages go to stderr.
+What is not known beside an answer, because it has expired or was erased, is in its `notes`: messages of the command
+line. Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its
+message might quote a row. stdout is the protocol's; messages go to stderr.
 
 Authority: modelcontextprotocol.io/specification, "Tools"
 """
@@ -37,6 +38,7 @@ from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
+from auditlake.messages import noted
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import DEFAULT, Dialect
@@ -329,16 +331,18 @@ def _commit(commit: Commit) -> Fields:
 
 
 def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
-    """Turn errors into those of the protocol."""
+    """Turn errors into those of the protocol; add what the command line says beside the answer."""
 
     @wraps(tool)
     def answer(*given: Any, **named: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
         try:
-            return tool(*given, **named)
+            with noted() as notes:
+                found = tool(*given, **named)
         except AuditlakeError as exc:
             raise ToolError(f"{exc.message}. {exc.hint or ''}".strip()) from None
         except Exception as exc:  # noqa: BLE001 - as the command line reports a bug
             raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
+        return {**found, "notes": notes} if notes else found
 
     return answer
 

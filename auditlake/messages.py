@@ -12,8 +12,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self
@@ -87,8 +88,38 @@ def use_format(name: str) -> None:
     _Format.as_json = name == "json"
 
 
+_notes: ContextVar[list[str] | None] = ContextVar("_notes", default=None)
+_said_once: set[tuple[Hashable, str]] = set()
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect the messages of this thread in the block, too: for an answer that is read without stderr."""
+    notes = list[str]()
+    token = _notes.set(notes)
+    try:
+        yield notes
+    finally:
+        _notes.reset(token)
+
+
+def say_once(about: Hashable, message: str) -> None:
+    """Print a message about something once in this process; it is noted each time."""
+    if (about, message) in _said_once:
+        _note(message)
+    else:
+        _said_once.add((about, message))
+        say(message)
+
+
+def _note(message: str) -> None:
+    if (notes := _notes.get()) is not None and message not in notes:
+        notes.append(message)
+
+
 def say(message: str) -> None:
     """Print one message as one line, and indented ones."""
+    _note(message)
     event = message.event if isinstance(message, Notice) else Event.MESSAGE
     _write(_object(event, message) if _Format.as_json else f"auditlake: {visible_lines(message)}")
 

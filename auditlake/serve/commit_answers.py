@@ -32,6 +32,7 @@ from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
+from auditlake.messages import noted
 from auditlake.serve import models
 from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment, moment_at
@@ -273,11 +274,12 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     lsn, at = moment(resources, reader, asked.at)
     table = reader.table(asked.table, lsn)
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
-    life = life_of(reader, question)
-    blamed = blame_in(life, question)
+    with noted() as notes:
+        life = life_of(reader, question)
+        blamed = blame_in(life, question)
+        entries = list(life.entries())
     room = Room()
     blame = room.fitting(map(models.BlameJson.model_validate, blamed.columns))
-    entries = list(life.entries())
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
     chosen = (entry for entry in entries if isinstance(entry, RowEvent))
     listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
@@ -289,6 +291,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         key_columns=[column.name for column in table.key],
         key=list(parse_key(table, question.key).key),
         exists=blamed.exists,
+        notes=notes,
         events=events,
         gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry in entries if isinstance(entry, Gap))],
         blame=blame,

@@ -300,7 +300,8 @@ class BlameJson(Model):
 class RowHistoryJson(Model):
     """The life of a row up to a moment, newest event first; `exists` at that moment.
 
-    `difference` is from the moment `versus`, if that was asked.
+    `difference` is from the moment `versus`, if that was asked. `notes` say what is not known, because it has expired
+    or was erased.
 
     `before`: events are left out, because these have enough characters; ask as of this LSN for them.
     """
@@ -310,6 +311,7 @@ class RowHistoryJson(Model):
     key_columns: list[str]
     key: list[str]
     exists: bool
+    notes: list[str]
     events: list[EventJson]
     gaps: list[GapJson]
     blame: list[BlameJson]

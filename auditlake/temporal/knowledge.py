@@ -26,9 +26,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, State
 from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
-from auditlake.messages import say
+from auditlake.messages import say, say_once
 from auditlake.relation import TableName
-from auditlake.store.place import Place, by_requests
+from auditlake.store.place import by_requests
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, When, format_us
 
 _NOT_APPLIED = (
@@ -277,13 +277,7 @@ def check_log(lake: Lake, name: TableName, expired: Lsn, lsn: Lsn) -> None:
     """
     if expired:
         require_kept(name.table, expired, lsn, f"{name} as of {lsn}")
-    if expired and (lake.root, name, expired) not in _said_expired:
-        _said_expired.add((lake.root, name, expired))
-        say(f"the {name.table} up to {expired} have expired: {name} has the later ones")
-
-
-_said_expired: set[tuple[Place, TableName, Lsn]] = set()
-"""The horizons that were reported."""
+        say_once(lake.root, f"the {name.table} up to {expired} have expired: {name} has the later ones")
 
 
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:
@@ -313,12 +307,8 @@ def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
     """Report the erasures of what `table` had in [`first`, `last`], each once in a process."""
     is_whole = table.erased is None and by_requests(lake.root)  # there, each question would list the records
     for each in () if is_whole else read_erasures(lake):
-        if each.name == table.name and each.meets(first, last) and (lake.root, each.number) not in _said:
-            _said.add((lake.root, each.number))
+        if each.name == table.name and each.meets(first, last):
             when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"
             who = f"by {each.by} at {format_us(each.time_us)}: {each.reason}"
-            say(f"erased: {each.what}, as it was {when}, {who}; the answer has NULL there, or lacks the row")
-
-
-_said: set[tuple[Place, int]] = set()
-"""The erasures that were reported."""
+            missing = "the answer has NULL there, or lacks the row"
+            say_once((lake.root, each.number), f"erased: {each.what}, as it was {when}, {who}; {missing}")

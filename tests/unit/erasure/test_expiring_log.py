@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -31,6 +32,7 @@ from auditlake.lake.expiries import CHANGES_NAME, expired_upto, read_runs
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
+from auditlake.mcp_server import AnswerLimits, make_server
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import TableName
 from auditlake.serve.timeline import CommitIndex
@@ -521,6 +523,27 @@ def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
     day = parse_period("1 day")
     retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
     assert before.refreshed(Reader(lake, datetime.now(UTC))).lsns.tolist() == [0x250, 0x300]
+
+
+def test_the_page_and_mcp_say_that_transactions_have_expired(lake: Lake) -> None:
+    """Where they show no name: of each answer, not only of the first one."""
+    page, tools = Page(lake), make_server(auditlake.Lake(lake.root), AnswerLimits(10))
+
+    def notes_of_tool() -> list[str] | None:
+        answered: Any = anyio.run(tools.call_tool, "row", {"table": "orders", "key": 1})
+        notes: list[str] | None = answered[1].get("notes")
+        return notes
+
+    assert (page.json("row", table="orders", key="1")["notes"], notes_of_tool()) == ([], None)
+    _apply(lake)
+    _pass(lake, 12)
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    note = "the transactions up to 0/24F have expired: who made them is not known"
+    for _ in range(2):
+        assert page.json("row", table="orders", key="1")["notes"] == [note]
+        assert notes_of_tool() == [note]
+    assert note in page.get("/row", table="orders", key="1").text
 
 
 def test_transactions_stay_as_long_as_their_changes(lake: Lake) -> None:

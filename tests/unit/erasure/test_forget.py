@@ -29,6 +29,7 @@ from tests.erasure_lake import (
     without,
     write_lake,
 )
+from tests.page import Page
 from tests.read_lake import history_of
 
 _REASON = ("--reason", "request 7")
@@ -145,6 +146,15 @@ def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
     record = json.loads((lake.erasures / "000000.json").read_text())
     assert (record["by"], record["reason"], record["table"], len(record["tokens"])) == ("dpo", "request 7", "people", 1)
     assert set(json.loads((lake.erasures / "000000.done.json").read_text())) == {"number", "time_us"}
+
+
+def test_the_page_says_what_was_erased(lake: Lake) -> None:
+    """Of each answer, although the process reports it once."""
+    assert _forget(lake, *OF_ONE).code == 0
+    page = Page(lake)
+    for _ in range(2):
+        (note,) = page.json("row", table="people", key="1")["notes"]
+        assert note.startswith("erased: name")
 
 
 def test_erasures_are_shown_as_json(lake: Lake) -> None:
