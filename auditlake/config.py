@@ -53,7 +53,7 @@ _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _WEB = ("https://", "http://")
-_WITNESS = re.compile(r'https?://([a-zA-Z0-9._-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[!"$->@-~]*)?')
+_PRINTABLE = re.compile(r"[!-~]+")
 _DATABASES = ("postgresql://", "postgres://")
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile)\s*=")
 
@@ -121,8 +121,16 @@ def _witness_url(value: str | None) -> str | None:
     """Require the URL of a witness, without credentials, which messages would show; raises ValueError."""
     if value is None:
         return None
-    if not _WITNESS.fullmatch(value):
-        raise ValueError("has no URL of a witness: write https://host/path, without credentials and parameters")
+    from auditlake.exchange import Address  # noqa: PLC0415 - few lakes have a witness, and it imports ssl
+
+    wrong = ValueError("has no URL of a witness: write https://host/path, without credentials and parameters")
+    try:
+        Address.parse(value)
+    except ValueError:
+        raise wrong from None
+    parts = urlsplit(value)
+    if not _PRINTABLE.fullmatch(value) or "@" in parts.netloc or parts.query or parts.fragment:
+        raise wrong
     return value
 
 

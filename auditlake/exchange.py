@@ -8,6 +8,7 @@ is not all, the connection is closed. Redirects are not followed: they are answe
 """
 
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -15,22 +16,60 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 _TAIL_BYTES = 1 << 16
 _TAIL_S = 2.0
 _TICK_S = 0.05
+_PATH = re.compile(r"[!-~]+")
 
 
 class OutOfTime(OSError):
     """The exchange was given up."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Server and path, with its query, that a URL names."""
+
+    host: str
+    port: int
+    path: str
+    tls: bool
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """Parse a URL; raises ValueError, which says what is wrong with it and does not quote it."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")  # as the resolver does
+        except ValueError:
+            raise ValueError("has no valid host and port") from None
+        if parts.scheme not in {"http", "https"} or not host:
+            raise ValueError("is not http:// or https://")
+        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if not _PATH.fullmatch(path):
+            raise ValueError("has a path with characters that a URL cannot have")
+        tls = parts.scheme == "https"
+        return cls(host, _standard_port(tls=tls) if port is None else port, path, tls)
+
+    def connection(self, timeout_s: float) -> "ClosableConnection":
+        """Return a connection to the server, which is opened by its first request."""
+        return ClosableConnection(self.host, self.port, timeout_s, tls=self.tls)
+
+
+def _standard_port(*, tls: bool) -> int:
+    return http.client.HTTPS_PORT if tls else http.client.HTTP_PORT
+
+
 class ClosableConnection(http.client.HTTPConnection):
     """A connection whose socket can be shut down by another thread at any time, also during its TLS handshake."""
 
     def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
-        self.default_port = http.client.HTTPS_PORT if tls else http.client.HTTP_PORT  # left out of the Host header
+        self.default_port = _standard_port(tls=tls)  # left out of the Host header
         super().__init__(host, port, timeout=timeout_s)
         self._tls = tls
         self._given_up = False
@@ -72,7 +111,7 @@ class Exchange:
         self._connection = connection
         self._request = (path, body, headers)
         self._head: Future[http.client.HTTPResponse] = Future()
-        self._tail: Future[tuple[bytes | None, bool]] = Future()
+        self._tail: Future[tuple[bytes, bool]] = Future()
         threading.Thread(target=self._run, name="exchange", daemon=True).start()
 
     def _run(self) -> None:
@@ -87,8 +126,9 @@ class Exchange:
         try:
             content = answer.read(_TAIL_BYTES)
             self._tail.set_result((content, answer.isclosed() and not answer.will_close))
-        except (OSError, http.client.HTTPException, ValueError):  # the status has been received
-            self._tail.set_result((None, False))
+        except Exception as exc:  # noqa: BLE001 - raised by `content`
+            answer.close()  # not when the exception, which has it in a cycle, is collected
+            self._tail.set_exception(exc)
 
     def head(self, most_s: float, is_over: Callable[[], bool]) -> http.client.HTTPResponse:
         """Return the answer once its head was read; give up after `most_s`, or once `is_over`.
@@ -102,18 +142,17 @@ class Exchange:
 
     def is_reusable(self, is_over: Callable[[], bool]) -> bool:
         """Return whether all of the answer was read, so that the connection can be used again."""
-        return _await(self._tail, _TAIL_S, is_over) and self._tail.result()[1]
+        return _await(self._tail, _TAIL_S, is_over) and self._tail.exception() is None and self._tail.result()[1]
 
-    def content(self, is_over: Callable[[], bool]) -> bytes:
+    def content(self) -> bytes:
         """Return what follows the head of the answer, the first `_TAIL_BYTES` of it.
 
-        Raises OutOfTime if it does not come, or the connection ends before.
+        Raises OutOfTime if it does not come, and what http.client raises, ValueError too.
         """
-        content = self._tail.result()[0] if _await(self._tail, _TAIL_S, is_over) else None
-        if content is None:
+        if not _await(self._tail, _TAIL_S, lambda: False):
             self._connection.give_up()
             raise OutOfTime
-        return content
+        return self._tail.result()[0]
 
 
 def _await(future: "Future[Any]", most_s: float, is_over: Callable[[], bool]) -> bool:

@@ -29,7 +29,6 @@ import hmac
 import http.client
 import json
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,12 +37,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
-from auditlake.exchange import ClosableConnection, Exchange, OutOfTime
+from auditlake.exchange import Address, ClosableConnection, Exchange, OutOfTime
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
@@ -57,45 +55,30 @@ _WAIT_S = 1.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 _PART_CHANGES, _PART_CHARACTERS = 1_000, 1 << 20
 _PER_REQUEST = 100
-_PATH = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """Address of the receiver, and the key that signs requests."""
 
-    scheme: str
-    host: str
-    port: int
-    path: str
+    address: Address
     key: bytes
 
     @classmethod
     def parse(cls, url: str, secret: str | None) -> "Receiver":
         """Parse a URL and a secret: any text, or base64 after `whsec_`; raises ConfigError."""
         try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            raise ConfigError("the URL of the webhook has no valid host and port", "Write https://host/path.") from None
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError("the URL of the webhook is not http:// or https://", "Write https://host/path.")
-        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        if not _PATH.fullmatch(path):
-            raise ConfigError("the path of the webhook has characters that a URL cannot have", "Write them as %XX.")
+            address = Address.parse(url)
+        except ValueError as exc:
+            hint = "Write https://host/path, other characters as %XX."
+            raise ConfigError(f"the URL of the webhook {exc}", hint) from None
         if not secret:
             raise ConfigError(f"{SECRET} is not set", "Set it to a secret that the receiver knows; it signs requests.")
         try:
             encoded = secret.removeprefix(_PREFIX)
-            key = base64.b64decode(encoded, validate=True) if secret.startswith(_PREFIX) else secret.encode()
+            return cls(address, base64.b64decode(encoded, validate=True) if encoded != secret else secret.encode())
         except binascii.Error:
             raise ConfigError(f"{SECRET} begins with {_PREFIX} but is not base64", "Correct it.") from None
-        standard = http.client.HTTPS_PORT if parts.scheme == "https" else http.client.HTTP_PORT
-        return cls(parts.scheme, parts.hostname, standard if port is None else port, path, key)
-
-    def connection(self) -> ClosableConnection:
-        """Return a connection to the receiver, which is opened by its first request."""
-        return ClosableConnection(self.host, self.port, _TIMEOUT_S, tls=self.scheme == "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +161,7 @@ class Sender:
                 self._delay_s = _FIRST_DELAY_S
                 return True
             wait_s = asked_s if asked_s is not None else self._delay_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-            say(Notice(Event.DELIVERY_FAILED, f"{self._target.host} {problem}; trying again in {wait_s:.0f} s"))
+            say(Notice(Event.DELIVERY_FAILED, f"{self._target.address.host} {problem}; trying again in {wait_s:.0f} s"))
             self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
             self._stop.wait(wait_s)
         return False
@@ -203,7 +186,7 @@ class Sender:
             self.close()
             return f"cannot be reached ({type(exc).__name__})", None
         if answer.status == HTTPStatus.GONE:
-            raise ConfigError(f"{self._target.host} answered 410 Gone: it wants no more", "Remove the webhook.")
+            raise ConfigError(f"{self._target.address.host} answered 410 Gone: it wants no more", "Remove the webhook.")
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return None, None
         return f"answered {answer.status}", _retry_after_s(answer.getheader("Retry-After"))
@@ -211,8 +194,8 @@ class Sender:
     def _answer(self, body: bytes, headers: dict[str, str], most_s: float) -> http.client.HTTPResponse:
         """Send one request; a connection that the receiver closed while it was idle is opened again."""
         reused = self._connection is not None
-        connection = self._connection = self._connection or self._target.connection()
-        exchange = Exchange(connection, self._target.path, body, headers)
+        connection = self._connection = self._connection or self._target.address.connection(_TIMEOUT_S)
+        exchange = Exchange(connection, self._target.address.path, body, headers)
         try:
             answer = exchange.head(most_s, self._is_over())
         except (ConnectionError, http.client.BadStatusLine):

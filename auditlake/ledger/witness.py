@@ -15,10 +15,9 @@ import http.client
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 from auditlake.errors import BadUsage, LakeUnusable
-from auditlake.exchange import ClosableConnection, Exchange, OutOfTime
+from auditlake.exchange import Address, Exchange, OutOfTime
 from auditlake.ledger.merkle import consistency_path
 from auditlake.ledger.signed_note import PublicKey
 
@@ -73,18 +72,15 @@ class Witness:
 
     def _ask(self, body: bytes) -> tuple[int, str, int | None]:
         """Return status and content of an answer, and the size that was signed last if that is its content."""
-        parts = urlsplit(self.url)
-        tls = parts.scheme == "https"
-        port = parts.port or (http.client.HTTPS_PORT if tls else http.client.HTTP_PORT)
-        connection = ClosableConnection(parts.hostname or "", port, _ANSWER_S, tls=tls)
+        address = Address.parse(self.url)
+        connection = address.connection(_ANSWER_S)
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         try:
-            exchange = Exchange(connection, f"{parts.path.rstrip('/')}/add-checkpoint", body, headers)
+            exchange = Exchange(connection, f"{address.path.rstrip('/')}/add-checkpoint", body, headers)
             answer = exchange.head(_ANSWER_S, lambda: False)
-            content = exchange.content(lambda: False).decode(errors="replace")
-        except (OSError, http.client.HTTPException) as exc:
-            reason = "no answer in time" if isinstance(exc, OutOfTime) else str(exc) or type(exc).__name__
-            raise LakeUnusable(f"the witness {self.url} cannot be asked: {reason}", _AGAIN) from exc
+            content = exchange.content().decode(errors="replace")
+        except (OSError, http.client.HTTPException, ValueError) as exc:
+            raise LakeUnusable(f"the witness {self.url} cannot be asked: {_reason(exc)}", _AGAIN) from exc
         finally:
             connection.close()
         kind = answer.getheader("Content-Type", "").partition(";")[0].strip()
@@ -117,6 +113,13 @@ class Witness:
                 )
             case _:
                 return LakeUnusable(f"the witness {self.url} answers {status}, need 200", _AGAIN)
+
+
+def _reason(exc: Exception) -> str:
+    """Return why there is no answer, without what was answered."""
+    if isinstance(exc, OutOfTime | TimeoutError):
+        return "no answer in time"
+    return (isinstance(exc, OSError) and str(exc)) or type(exc).__name__
 
 
 def _size(content: str) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from auditlake.errors import LakeUnusable
 from auditlake.ledger import seal
 from auditlake.ledger.digest import last_block, new_key
-from auditlake.ledger.signed_note import PublicKey, SigningKey, open_note
+from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey, open_note
 from auditlake.ledger.witness import Witness
 from tests.command import run_here
 from tests.erasure_lake import append_change, write_lake
@@ -61,6 +61,6 @@ def test_each_digest_of_a_growing_lake_is_signed(
             append_change(lake, lsn + number, {"op": "insert", "relation": 1, "new": [f"{lsn + number}", *[None] * 5]})
     checkpoint = open_note(done.stdout, log.public, "a test")
     leaves = [bytes(32)] * (checkpoint.size + 1)
-    forged = log.sign(type(checkpoint)(checkpoint.origin, len(leaves), bytes(32)))
+    forged = log.sign(Checkpoint(checkpoint.origin, len(leaves), bytes(32)))
     with pytest.raises(LakeUnusable, match=f"has signed {checkpoint.size} leaves of .* that are not the first"):
         witness.cosigned(forged, leaves)

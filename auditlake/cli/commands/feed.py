@@ -158,7 +158,7 @@ def webhook(  # noqa: PLR0913 - the options of a command
         feed = asked.open(lake_of(settings), datetime.now(settings.zone), stop)
         with closing(Sender(target, stop)) as sender:
             count = run(feed, sender, state, stop, follow=not until_current)
-    say(f"{target.host} has received {count:,} transactions; the next run continues after {read_cursor(state)}")
+    say(f"{target.address.host} has received {count:,} transactions; the next run continues after {read_cursor(state)}")
 
 
 COMMANDS = (webhook,)

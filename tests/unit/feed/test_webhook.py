@@ -258,6 +258,7 @@ def test_a_redirect_is_not_followed(lake: Lake) -> None:
         ("ftp://host/", _SECRET, "not http:// or https://"),
         ("https://host:99999/", _SECRET, "no valid host and port"),
         ("https://[::1/", _SECRET, "no valid host and port"),
+        ("https://host..example/", _SECRET, "no valid host and port"),
         ("https://host/a b", _SECRET, "characters that a URL cannot have"),
         ("https://host/é", _SECRET, "characters that a URL cannot have"),
         ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from auditlake.ledger.signed_note import PublicKey, open_note
 from tests.command import Done, run_here
 from tests.erasure_lake import append_change, write_lake
 from tests.witness import Witness, is_consistent, serving
+
+_LATE = "no answer in time"
 
 
 @given(st.data())
@@ -90,13 +93,8 @@ def test_a_witness_does_not_sign_a_ledger_that_was_made_again(lake: Lake, witnes
     origin = last_block(lake).origin
     witness.trees[origin] = before.tree.size, before.tree.root
     refused = _digest(lake)
-    assert (
-        refused.code,
-        f"has signed {before.tree.size} leaves of {origin} that are not the first" in refused.stderr,
-    ) == (
-        6,
-        True,
-    ), refused.stderr
+    message = f"has signed {before.tree.size} leaves of {origin} that are not the first"
+    assert (refused.code, message in refused.stderr) == (6, True), refused.stderr
     assert len(list((tmp_path / "kept").rglob("*.digest"))) == 1
 
 
@@ -159,12 +157,49 @@ def test_a_key_that_the_witness_does_not_know(lake: Lake, witness: Witness, tmp_
 def test_a_witness_that_does_not_answer_is_named(
     lake: Lake, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No port, and one that ends the connection."""
+    """Nothing listens on its port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     _set(monkeypatch, tmp_path, url, witness.public_key)
     done = _digest(lake)
     assert (done.code, f"the witness {url} cannot be asked: " in done.stderr) == (6, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answered", "reason"),
+    [
+        (b"", "Remote end closed connection without response"),
+        (b"", _LATE),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", _LATE),
+        (b"hidden words\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhidden words\r\n", "IncompleteRead"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", "ValueError"),
+    ],
+)
+def test_an_answer_that_is_not_one_is_named(
+    lake: Lake, witness: Witness, monkeypatch: pytest.MonkeyPatch, answered: bytes, reason: str
+) -> None:
+    """Without what was answered, in bounded time."""
+    monkeypatch.setattr("auditlake.ledger.witness._ANSWER_S", 0.5)
+    monkeypatch.setattr("auditlake.exchange._TAIL_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        _set(monkeypatch, lake.root.parent, f"http://127.0.0.1:{server.getsockname()[1]}", witness.public_key)
+        answering = pool.submit(_answer, server, answered, ends=reason != _LATE)
+        done = _digest(lake)
+        answering.result()
+    assert (done.code, f"cannot be asked: {reason}" in done.stderr) == (6, True), done.stderr
+    assert "hidden" not in done.stderr
+
+
+def _answer(server: socket.socket, answered: bytes, *, ends: bool) -> None:
+    """Answer one request; then close the connection, or wait until the client does."""
+    connection, _ = server.accept()
+    with connection, connection.makefile("rb") as asked:
+        head = [*iter(asked.readline, b"\r\n")]
+        asked.read(next(int(line.split()[1]) for line in head if line.lower().startswith(b"content-length:")))
+        connection.sendall(answered)
+        if not ends:
+            asked.read()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +211,8 @@ def test_a_witness_that_does_not_answer_is_named(
         ({"to": "kept", "witness": "https://me:hunter2@exa℀mple.org", "witness_key": "x"}, "without credentials"),
         ({"to": "kept", "witness": "witness.example", "witness_key": "x"}, "write https://host/path"),
         ({"to": "kept", "witness": "https://w.example/a b", "witness_key": "x"}, "write https://host/path"),
+        ({"to": "kept", "witness": "https://w.example:99999/w", "witness_key": "x"}, "write https://host/path"),
+        ({"to": "kept", "witness": "https://w..example/w", "witness_key": "x"}, "write https://host/path"),
     ],
 )
 def test_settings_that_name_no_witness_are_refused(settings: dict[str, str], message: str) -> None:
