@@ -462,7 +462,7 @@ class Expressions:
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
-        text = standard_literal(read_pattern(node.expression))
+        text = standard_literal(read_pattern(node.expression)[0])
         of = self._searched(node)
         if not isinstance(node, exp.RegexpILike):
             return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
@@ -486,9 +486,9 @@ class Expressions:
             return called("substring", cells, node).named(spelled(node, "substring"))
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")
-        pattern = read_pattern(start, finds=True)
+        pattern, groups = read_pattern(start, finds=True)
         of, text = self._searched(node), standard_literal(pattern)
-        found = f"regexp_extract({of}, {text}, {int('(' in pattern)}, 's')"
+        found = f"regexp_extract({of}, {text}, {groups}, 's')"
         return Cell(f"case when regexp_matches({of}, {text}, 's') then {found} end", TEXT, "substring")
 
     def _of_json(self, node: exp.Expr) -> Cell:

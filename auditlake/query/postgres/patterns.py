@@ -21,9 +21,10 @@ from auditlake.sql_names import standard_literal
 _TAIL = re.compile(r"%*$")
 _RUNS = re.compile(r"%+")
 _REPEATED = r"([*+?]|\{\d{1,2}(,\d{0,2})?\})?"
+_OF_CLASS = r"[A-Za-z0-9_ @.,:;=<>%/'\"!~#*+?{}$&]"
 _SAFE_PATTERN = re.compile(
     rf"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]{_REPEATED}|\\[.$^*+?()|\[\]{{}}/d-]{_REPEATED}|\.{_REPEATED}"
-    rf"|\[\^?[A-Za-z0-9_ @.,:;=<>%/'\"!~#*+?{{}}$&-]+\]{_REPEATED}|\((?!\?)|\){_REPEATED}|\|)*\$?",
+    rf"|\[\^?-?({_OF_CLASS}(-{_OF_CLASS})?)*-?\]{_REPEATED}|\((?!\?)|\){_REPEATED}|\|)*\$?",
     re.ASCII,
 )
 _ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
@@ -31,10 +32,9 @@ _ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
 
 
 def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Cell:
-    """Translate LIKE and ILIKE; `word` may begin with `not`.
-
-    Raises Refused.
-    """
+    """Translate LIKE and ILIKE; `word` may begin with `not`; raises Refused."""
+    if word.endswith("ilike") and escape.lower() != escape.upper():  # escapes are read in the pattern in lower case
+        raise Refused(node, "ILIKE with a letter as ESCAPE")
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
     pattern = coerced(right, TEXT, node).sql
     if right.literal is not None and _has_few_places(right.literal):
@@ -89,21 +89,21 @@ def _lowered(text: str) -> str:
     return "".join(each.lower()[0] for each in text)
 
 
-def read_pattern(node: exp.Expr, *, finds: bool = False) -> str:
-    """Return a regular expression that PostgreSQL and DuckDB read alike; with `finds`, one that finds the same text.
+def read_pattern(node: exp.Expr, *, finds: bool = False) -> tuple[str, int]:
+    """Return a regular expression that PostgreSQL and DuckDB read alike, and how many groups it has.
 
-    Raises Refused.
+    With `finds`, both find the same text by it. Raises Refused.
     """
     text = str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
     if text is None or not _SAFE_PATTERN.fullmatch(text):
         raise Refused(node, "a regular expression that engines read differently", _PATTERNS)
     try:
-        re.compile(text)
+        groups = re.compile(text).groups
     except re.error:
         raise Refused(node, "invalid regular expression", wrong=True) from None
-    if finds and (not _ONE_WAY.fullmatch(text) or text.count("(") > 1):
+    if finds and (not _ONE_WAY.fullmatch(text) or groups > 1):
         raise Refused(node, "a regular expression that engines match differently", _PARTS)
-    return text
+    return text, groups
 
 
 _PARTS = "Translated are patterns without |, with one pair of parentheses at most, and nothing that repeats it."

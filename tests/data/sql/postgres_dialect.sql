@@ -563,3 +563,9 @@ select name collate "de_DE" from customers
 select array[1] || '{2}'
 with recursive t(id, path) as (select 1, array[1] union all select id + 1, path || (id + 1) from t where id < 4) select * from t order by id
 select count(*), sum(a) from (values (1),(2),(3),(4),(5),(6),(7),(8),(9),(10),(11),(12),(13),(14),(15),(16),(17),(null)) v(a)
+select substring('a(b)c' from '\(b'), substring('a(b)c' from '\((b)\)'), substring('aa(' from '\({1,2}'), substring('x' from '\(')
+select '-' ~ '[-]', 'b' ~ '[-a-c]', '-' ~ '[a-]', 'd' ~ '[^a-c-]', '&' ~ '[%-*]', '-' ~ '[a-c-]'
+select 'a-d' ~ '[a-c-e]'
+select '50% off' ilike '%X% %' escape 'X', 'aXb' ilike '%X%b%' escape 'x'
+select name ilike '%X_y' escape 'X' from customers
+select name like '%X_y' escape 'X', '50% off' ilike '%!% O%' escape '!' from customers order by id
