@@ -1,14 +1,14 @@
 """Texts of intervals: `1 day 02:30:00`, `1-2`, `@ 1 hour ago`, ISO 8601's `P1Y2M`. Pure.
 
 A fraction of a year is whole months; one of a month, a week or a day goes on to days and microseconds, as in
-PostgreSQL: a month has 30 days, a day 24 hours.
+PostgreSQL: a month has 30 days, a day 24 hours. Fractions are floats and are rounded as there, which shows in the last
+microsecond.
 
 Authority: src/backend/utils/adt/datetime.c, `DecodeInterval`, `DecodeISO8601Interval`, `AdjustFractDays`
 """
 
 import re
 from collections.abc import Iterator
-from decimal import ROUND_HALF_EVEN, Decimal
 
 _DAY_US = 86_400_000_000
 _Parts = tuple[int, int, int]
@@ -27,14 +27,18 @@ _UNITS: dict[str, tuple[str, _Parts]] = {
     **dict.fromkeys(("century", "centuries"), ("C", (1200, 0, 0))),
 }
 """For each word its field, of which a text has one, and its size. PostgreSQL has fields of their own below a second."""
+_OF_CLOCK = "hms"
 _OF_ISO = {"Y": "year", "M": "month", "W": "week", "D": "day", "TH": "hour", "TM": "minute", "TS": "second"}
-_NUMBER = r"(?P<n>[+-]?\d+(\.\d+)?)"
-_PART = re.compile(rf"\s*{_NUMBER}\s*(?P<unit>[a-z]+)\s*", re.ASCII | re.IGNORECASE)
+_NUMBER = r"(?P<n>[+-]?\d+)(?P<f>\.\d+)?"
+_END = r"(?:\s+|\Z)"
+_AFTER_LETTER = r"(?<=[\d\s][dhmsy])(?=\d)"
+"""Units of one letter may be followed by a digit, as in 1h30m; with longer ones PostgreSQL reads a date."""
+_PART = re.compile(rf"\s*{_NUMBER}\s*(?P<unit>[a-z]+)(?:{_END}|{_AFTER_LETTER})", re.ASCII | re.IGNORECASE)
 _SECONDS = re.compile(rf"\s*{_NUMBER}\s*", re.ASCII)
-_CLOCK = re.compile(r"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d(\.\d+)?))?\s*", re.ASCII)
-_MONTHS = re.compile(r"\s*(?P<sign>[+-]?)(?P<y>\d+)-(?P<m>\d+)\s*", re.ASCII)
-_ISO = re.compile(r"P(?=.)(?P<days>([+-]?\d+(\.\d+)?[YMWD])*)(T(?P<clock>([+-]?\d+(\.\d+)?[HMS])+))?", re.ASCII)
-_OF_ISO_PART = re.compile(rf"{_NUMBER}(?P<unit>[A-Z])", re.ASCII)
+_CLOCK = re.compile(rf"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d)(?P<f>\.\d+)?)?{_END}", re.ASCII)
+_MONTHS = re.compile(rf"\s*(?P<sign>[+-]?)(?P<y>\d+)-(?P<m>\d+){_END}", re.ASCII)
+_ISO = re.compile(r"P(?=.)(?P<days>(-?\d+(\.\d+)?[YMWD])*)(T(?P<clock>(-?\d+(\.\d+)?[HMS])+))?", re.ASCII)
+_OF_ISO_PART = re.compile(r"(?P<n>-?\d+(\.\d+)?)(?P<unit>[A-Z])", re.ASCII)
 _AROUND = re.compile(r"\s*(@\s*)?(?P<inside>.*?)(?P<ago>\s+ago)?\s*", re.ASCII | re.IGNORECASE | re.DOTALL)
 
 
@@ -45,62 +49,75 @@ def read_interval(text: str) -> _Parts:
     around = _AROUND.fullmatch(text)
     if around is None or not around["inside"]:
         raise ValueError(text)
-    months, days, micros = _total(_parts(around["inside"]))
+    months, days, micros = _total(_parts(around["inside"], bare=not around["ago"]))
     return (-months, -days, -micros) if around["ago"] else (months, days, micros)
 
 
 def _total(parts: Iterator[tuple[str, _Parts]]) -> _Parts:
-    """Add the parts, each with the names of its fields: a field may occur once."""
+    """Add the parts, each with the names of its fields: a field may occur once.
+
+    Fractions of days after a clock are lost in PostgreSQL, which reads the clock last.
+    """
     months = days = micros = 0
-    seen = ""
+    seen: list[str] = []
     for fields, part in parts:
-        if set(fields) & set(seen):
+        if set(fields) & set("".join(seen)):
             raise ValueError(fields)
-        seen += fields
-        months, days, micros = months + part[0], days + part[1], micros + part[2]
+        months, days = months + part[0], days + part[1]
+        micros += 0 if _OF_CLOCK in seen else part[2]
+        seen.append(fields)
     return months, days, micros
 
 
 def _iso_parts(iso: re.Match[str]) -> Iterator[tuple[str, _Parts]]:
     for prefix, name in (("", "days"), ("T", "clock")):
         for part in _OF_ISO_PART.finditer(iso[name] or ""):
-            yield _scaled(part["n"], _OF_ISO[prefix + part["unit"]])
+            value = float(part["n"])
+            yield _scaled(int(value), value % 1 if value >= 0 else -(-value % 1), _OF_ISO[prefix + part["unit"]])
 
 
-def _parts(text: str) -> Iterator[tuple[str, _Parts]]:
+def _parts(text: str, *, bare: bool) -> Iterator[tuple[str, _Parts]]:
+    """Yield the parts of a text; `bare`: the last may be a number of seconds without a unit."""
     at = 0
     while at < len(text):
         if (clock := _CLOCK.match(text, at)) is not None:
-            seconds = Decimal(clock["s"] or 0) + 60 * int(clock["m"]) + 3600 * int(clock["h"])
-            yield "hms", (0, 0, _rounded(seconds * 1_000_000) * (-1 if clock["sign"] == "-" else 1))
+            seconds = 3600 * int(clock["h"]) + 60 * int(clock["m"]) + int(clock["s"] or 0)
+            micros = seconds * 1_000_000 + round(float(clock["f"] or 0) * 1_000_000)
+            yield _OF_CLOCK, (0, 0, -micros if clock["sign"] == "-" else micros)
             at = clock.end()
         elif (span := _MONTHS.match(text, at)) is not None:
             if int(span["m"]) > 11:  # noqa: PLR2004 - the months of a year
                 raise ValueError(text)
             yield "YM", ((int(span["y"]) * 12 + int(span["m"])) * (-1 if span["sign"] == "-" else 1), 0, 0)
             at = span.end()
-        elif (seconds_ := _SECONDS.fullmatch(text, at)) is not None:
-            yield _scaled(seconds_["n"], "second")
+        elif bare and (seconds_ := _SECONDS.fullmatch(text, at)) is not None:
+            yield _scaled(*_divided(seconds_), "second")
             return
         elif (part := _PART.match(text, at)) is not None and part["unit"].lower() in _UNITS:
-            yield _scaled(part["n"], part["unit"].lower())
+            yield _scaled(*_divided(part), part["unit"].lower())
             at = part.end()
         else:
             raise ValueError(text)
 
 
-def _scaled(number: str, unit: str) -> tuple[str, _Parts]:
+def _divided(number: re.Match[str]) -> tuple[int, float]:
+    """Return the whole part of a number and its fraction, which has its sign."""
+    rest = float(number["f"] or 0)
+    return int(number["n"]), -rest if number["n"].startswith("-") else rest
+
+
+def _scaled(count: int, rest: float, unit: str) -> tuple[str, _Parts]:
     """Return the field of a unit, and a number of it."""
-    count = Decimal(number)
     field, (months, days, micros) = _UNITS[unit]
-    rest = count % 1
     if micros:
-        return field, (0, 0, _rounded(count * micros))
+        return field, (0, 0, count * micros + _microseconds(rest * micros))
     if months > 1:
-        return field, (int(count) * months + _rounded(rest * months), 0, 0)
+        return field, (count * months + round(rest * months), 0, 0)
     more = rest * (days or 30)
-    return field, (int(count) * months, int(count) * days + int(more), _rounded(more % 1 * _DAY_US))
+    return field, (count * months, count * days + int(more), _microseconds((more - int(more)) * _DAY_US))
 
 
-def _rounded(value: Decimal) -> int:
-    return int(value.to_integral_value(ROUND_HALF_EVEN))
+def _microseconds(value: float) -> int:
+    """Round to a whole number, a half towards zero."""
+    rest = value - int(value)
+    return int(value) + (rest > 0.5) - (rest < -0.5)  # noqa: PLR2004 - a half

@@ -569,3 +569,11 @@ select 'a-d' ~ '[a-c-e]'
 select '50% off' ilike '%X% %' escape 'X', 'aXb' ilike '%X%b%' escape 'x'
 select name ilike '%X_y' escape 'X' from customers
 select name like '%X_y' escape 'X', '50% off' ilike '%!% O%' escape '!' from customers order by id
+select interval '1h30m', interval '1d2h', interval '0.0000015 seconds', interval '2.5 us', interval '0.0015 ms', interval '00:00:00.0000015', interval 'PT0.0000015S', interval 'P15.25WT3.7242055S', interval '-1.0000015'
+select interval '07:12 +0-6 -100.25 days', interval '-100.25 days 07:12', interval '1 day 02:00 ago', interval '1-2 ago', interval '0.33 months', interval '1.3 weeks'
+select interval '2026-11-27'
+select interval '1-2-3'
+select interval '1 day-2 hours'
+select interval '1day2hours'
+select interval 'P+1Y'
+select interval '3 ago'
