@@ -18,6 +18,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.intervals import read_interval
 from auditlake.query.postgres.types import (
     BPCHAR,
+    DATE,
     FLOAT8,
     INTEGERS,
     MOST_DIGITS,
@@ -56,7 +57,7 @@ _OF_CLOCK = {
     "tomorrow": "Write current_date + 1.",
 }
 _EPOCH = "epoch"
-_LAST_HOUR, _LAST_SECOND = 24, 60
+_LAST_MINUTE, _LAST_SECOND, _DAY_US = 59, 60, 86_400_000_000
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
@@ -96,7 +97,9 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
         raise Refused(node, f"{standard_literal(text)} of {to.shown}")
     try:
         return Cell(*_value(text, to), cell.name)
-    except (ValueError, OverflowError):
+    except OverflowError:  # a time after the year 9999
+        raise Refused(node, f"{standard_literal(text)} of {to.shown}") from None
+    except ValueError:
         raise _not_read(text, to, node) from None
 
 
@@ -105,7 +108,7 @@ def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
     given, bare = standard_literal(text), text.strip()
     if to.name in TIMES and bare.lower() in _OF_CLOCK:
         return Refused(node, f"{given} of {to.shown}", _OF_CLOCK[bare.lower()])
-    if to.name in _MANY_FORMS and not _TIMESTAMP.fullmatch(bare):
+    if to.name in _MANY_FORMS and not (_DATE if to == DATE else _TIMESTAMP).fullmatch(bare):
         return Refused(node, f"the text {given} of {to.shown}", _MANY_FORMS[to.name])
     return Refused(node, f"invalid input syntax for type {to.shown}: {given}", wrong=True)
 
@@ -131,7 +134,7 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "float4" | "float8":
             if not _FLOAT.fullmatch(text):
                 raise ValueError(text)
-            return f"cast({standard_literal(text.strip())} as {to.duckdb})", to
+            return _float(standard_literal(text.strip()), to), to
         case "date":
             return f"date {standard_literal(_day(text.strip()).isoformat())}", to
         case "timestamp" | "timestamptz":
@@ -182,14 +185,11 @@ def _timestamp(text: str, kind: str) -> datetime:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    day = _day(match["day"])
     hours, minutes, seconds = (int(match[name] or 0) for name in ("h", "m", "s"))
-    micros = int((match["f"] or "0").ljust(6, "0"))
-    later = timedelta(days=hours == _LAST_HOUR, minutes=seconds == _LAST_SECOND)  # which PostgreSQL reads, too
-    if (hours, minutes, seconds, micros) > (_LAST_HOUR, 0, 0, 0) or seconds > _LAST_SECOND:
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int((match["f"] or "0").ljust(6, "0"))
+    if minutes > _LAST_MINUTE or seconds > _LAST_SECOND or micros > _DAY_US:  # PostgreSQL reads 10:00:60 and 24:00
         raise ValueError(text)
-    at_time = time(hours % _LAST_HOUR, minutes, seconds % _LAST_SECOND, micros, _zone(match["zone"]))
-    at = datetime.combine(day, at_time) + later
+    at = datetime.combine(_day(match["day"]), time(tzinfo=_zone(match["zone"]))) + timedelta(microseconds=micros)
     return (at.astimezone(UTC) if kind == "timestamptz" else at).replace(tzinfo=None)
 
 
@@ -307,8 +307,14 @@ def _number(cell: Cell, to: Type) -> str | None:
 
 
 def _of_numeric_text(sql: str, to: Type) -> str:
-    whole = f"pg_round({sql}, 0)" if to.name in INTEGERS else sql
-    return f"cast({whole} as {to.duckdb})"
+    return f"cast(pg_round({sql}, 0) as {to.duckdb})" if to.name in INTEGERS else _float(sql, to)
+
+
+def _float(text: str, to: Type) -> str:
+    """Return the float of a number's text; DuckDB reads infinity or 0 for one that is out of range."""
+    value = f"cast({text} as {to.duckdb})"
+    lost = f"(isinf({value}) or {value} = 0) and regexp_matches({text}, '^[^eE]*[1-9]')"
+    return f"case when {lost} then {failed('value out of range')} else {value} end"
 
 
 def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case for each type
@@ -327,7 +333,7 @@ def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case fo
         return _guarded(sql, shape, f"cast({sql} as timestamp)", to)
     if to.name in {"float4", "float8"}:
         shape = r"(?i) *([+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)|nan) *"
-        return _guarded(sql, shape, f"cast(trim({sql}, ' ') as {to.duckdb})", to)
+        return _guarded(sql, shape, _float(f"trim({sql}, ' ')", to), to)
     if to.name == "bool":
         words = ", ".join(map(standard_literal, _TRUE + _FALSE))
         trues = ", ".join(map(standard_literal, _TRUE))

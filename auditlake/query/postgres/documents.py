@@ -14,7 +14,7 @@ from typing import Any
 
 from auditlake.query.postgres.numbers import Failed, numeric
 
-_PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?\d{1,10}", re.ASCII)
+_PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
 
 
 class Number(str):

@@ -207,7 +207,7 @@ class Expressions:
         text = str(node.this)
         if not re.fullmatch(r"\{[^\"{},\\]*(,[^\"{},\\]*)*\}", text):
             raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
-        texts = [each.strip() for each in text[1:-1].split(",")] if text != "{}" else []
+        texts = [each.strip() for each in text[1:-1].split(",")] if text[1:-1].strip() else []
         if "" in texts:
             raise Refused(node, "malformed array literal", wrong=True)
         cells = [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]

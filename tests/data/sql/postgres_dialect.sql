@@ -577,3 +577,17 @@ select interval '1 day-2 hours'
 select interval '1day2hours'
 select interval 'P+1Y'
 select interval '3 ago'
+select '[1,2]'::jsonb #>> '{00000000000001}', '[1,2]'::jsonb #>> '{4294967297}', '{ }'::text[], '[1]'::jsonb #>> '{ }', cardinality('{  }'::int[])
+select '2026-01-01 10:00:60.5'::timestamp, '2026-12-31 24:00 -05:30'::timestamptz
+select '2026-01-01 23:59:60.5'::timestamp
+select '9999-12-31 24:00'::timestamp
+select '2026-01-01 24:00'::date
+select '2026-13-01'::date
+select '0e400'::float8, '1e-310'::float8, '1e-40'::float4, x::float8 from (values ('0e999'), ('1e-310')) v(x)
+select '1e400'::float8
+select '1e-400'::float8
+select '1e39'::float4
+select x::float8 from (values ('1e400')) v(x)
+select x::float8 from (values ('-1e-400')) v(x)
+select '1e400'::jsonb::float8
+select (1e30::numeric * 1e30)::float4
