@@ -69,10 +69,6 @@ class Gap:
         """Return whether changes of the table are missing."""
         return self.table in {None, name}
 
-    def meets(self, name: TableName, first: Lsn, last: Lsn) -> bool:
-        """Return whether a state of the table in [`first`, `last`] is unknown."""
-        return self.is_of(name) and self.lsn_from < last and first < self.lsn_to
-
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     """Read all gaps, ordered by `lsn_from`."""

@@ -45,6 +45,7 @@ from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
+from auditlake.temporal.knowledge import recorded
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records
@@ -209,7 +210,7 @@ class _VersionCheck:
         if table.position > max(watermark, table.snapshot_lsn):
             detail = f"position {table.position}, the watermark of changes is {watermark}"
             report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
-        missing = [gap for gap in self.gaps if gap.meets(table.name, since, table.position)]
+        missing = [each for each in recorded(self.gaps, (), table.name) if each.meets(since, table.position)]
         if table.has_expired:
             note = f"its versions that ended up to {table.horizon} have expired; those of then are taken as they are"
             report = replace(report, notes=(*report.notes, note))
@@ -220,7 +221,7 @@ class _VersionCheck:
             note = f"its versions before the snapshot at {since} are not replayed: changes between are missing"
             report = replace(report, notes=(*report.notes, note))
         if missing:
-            note = f"not replayed: its changes between {missing[0].lsn_from} and {missing[0].lsn_to} are missing"
+            note = f"not replayed: its changes between {missing[0].after} and {missing[0].upto} are missing"
             return replace(report, notes=(*report.notes, note))
         if self.log is None:
             return report

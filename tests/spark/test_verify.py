@@ -21,10 +21,12 @@ from auditlake.delta.log_writer import put_commit
 from auditlake.delta.sql import open_duckdb as connect_embedded
 from auditlake.erasure.retention import expire
 from auditlake.lake.duckdb_rows import rows_of
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.settings.retention_rules import Kept, Period
@@ -39,6 +41,7 @@ from tests.read_lake import history_of
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
 from tests.server import Server, execute, install_trigger
+from tests.small_lake import ORDERS, write_lake_with_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -253,6 +256,15 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
     code, found = site.found("--no-source")
     assert code == 6
     assert any(each.startswith("outside horizon and position") for each in found["t"])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_history_that_ends_inside_a_gap_is_not_folded_again(tmp_path: Path) -> None:
+    """A note has the gap; its structure is checked."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x180), Lsn(0x380), "lost")])
+    done = command.run_here(["verify", "--no-source", "--lake", lake.root])
+    assert (done.code, "not replayed: its changes between 0/180 and 0/380 are missing" in done.stdout) == (0, True)
 
 
 @pytest.mark.usefixtures("spark")

@@ -1,4 +1,4 @@
-"""Tests of what is known of a table at an LSN, and what is said if it is not: one case for each state and its edges."""
+"""Tests of the timeline of a table: one case for each state and its edges, and the refusal in it."""
 
 from pathlib import Path
 
