@@ -73,7 +73,7 @@ def lake_info(resources: Resources, asked: At) -> models.LakeInfoJson:
         database=require_manifest(resources.lake).database,
         version=version("auditlake"),
         tables=sorted(map(str, reader.known.tables_at(lsn))),
-        horizon=str(Lsn(min(table.horizon for table in reader.known.tables.values()))),
+        horizon=str(reader.known.horizon),
     )
 
 
@@ -150,7 +150,7 @@ def step(resources: Resources, asked: OtherCommit) -> models.CommitJson:
     first = commits.commit(1)
     if first is None:
         raise NotAnswerable("the lake has no transaction yet", "Run auditlake follow.")
-    begin = Lsn(min(table.horizon for table in reader.known.listed))
+    begin = reader.known.horizon
     if number < 1 and begin < first[0]:
         return models.CommitJson(number=0, lsn=str(begin), time=None, time_us=first[1])
     number = min(max(number, 1), commits.count)

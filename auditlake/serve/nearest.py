@@ -50,7 +50,7 @@ def _table(reader: Reader, name: str) -> HistoryTable | None:
 def _candidates(reader: Reader, table: HistoryTable | None) -> set[Lsn]:
     now = reader.known.now_lsn
     if table is None:
-        return {min((each.horizon for each in reader.known.tables.values()), default=now), now}
+        return {reader.known.horizon, now}
     timeline = reader.known.timeline(table)
     bounds = (bound for each in timeline.recorded for bound in (each.after, each.upto) if bound is not None)
     return {table.horizon, now, *bounds}

@@ -276,7 +276,8 @@ class Pages:
         return sorted(map(str, reader.known.tables_at(lsn)))
 
     def _more_of_log(self, _: Request, asked: OfLog) -> Context:
-        return {"title": "Transactions", "names": self._names(asked.at), "begins": self._begin()}
+        begins = str(self._readings.reader().known.horizon)
+        return {"title": "Transactions", "names": self._names(asked.at), "begins": begins}
 
     def _compare(self, request: Request) -> Context:
         given = request.query_params
@@ -289,7 +290,7 @@ class Pages:
             "after": at,
         }
         if not given.get("before"):
-            return page | {"answer": None, "begin": self._begin()}
+            return page | {"answer": None, "begin": str(self._readings.reader().known.horizon)}
         names = [name for name in given.getlist("table") if name]
         asked: OfComparison = validated(OfComparison, {"before": given["before"], "after": at, "table": names})
         return page | {"answer": compare_moments(self._readings, asked), "asked": asked, "before": asked.before}
@@ -302,10 +303,6 @@ class Pages:
         if found.key is None:
             raise NotAnswerable(f"{found.table} has no {asked.way} row at this moment", "This is the last one.")
         return {"redirected": _links(asked.at)("/row", table=asked.table, key=found.key)}
-
-    def _begin(self) -> str:
-        reader = self._readings.reader()
-        return str(min((table.horizon for table in reader.known.tables.values()), default=0))
 
     def _find(self, request: Request) -> Context:
         given = QueryParams([(k, v) for k, v in request.query_params.multi_items() if k != "_fragment"])

@@ -86,6 +86,11 @@ class Known:
         return expired_upto(self.open_transactions())
 
     @property
+    def horizon(self) -> Lsn:
+        """The first LSN at which a table of the lake is known."""
+        return Lsn(min(table.horizon for table in self.listed))
+
+    @property
     def last_lsn(self) -> Lsn:
         """The highest LSN that any table of the lake can be queried at."""
         return Lsn(max([self.positions.known_lsn, *(table.position for table in self.listed)]))
