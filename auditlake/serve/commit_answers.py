@@ -98,13 +98,26 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
     upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
-    after = Lsn(0) if asked.since is None else reader.with_transactions(reader.span(asked.since, None)).after
-    span = Span(after, upto)
-    found = list(islice(_backwards(reader, span, _wanted(reader, span, asked), asked.limit + 1), asked.limit + 1))
+    span = Span(_after(reader, asked.since), upto)
+    wanted = _wanted(reader, span, asked)
+    found = list(islice(_backwards(reader, span, wanted, asked.limit + 1), asked.limit + 1))
     room = Room()
     page = room.fitting(map(transaction_json, found[: asked.limit]))
     room.require(page, "the first transaction", "auditlake log shows it.")
-    return models.LogJson(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
+    before = page[-1].lsn if len(found) > len(page) else None
+    expired = max(reader.known.expired_transactions, Lsn(0) if wanted.lsns is None else reader.expired)
+    return models.LogJson(
+        at=at, transactions=page, before=before, expired=str(expired) if expired > span.after else None
+    )
+
+
+def _after(reader: Reader, since: str | None) -> Lsn:
+    """Return the LSN after which transactions are asked for; raises NotAnswerable if they have expired."""
+    if since is None:
+        return Lsn(0)
+    span = reader.span(since, None)
+    reader.with_transactions(span)
+    return span.after
 
 
 def _wanted(reader: Reader, span: Span, asked: OfLog) -> TransactionFilters:

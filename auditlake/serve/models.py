@@ -201,11 +201,15 @@ class TransactionJson(Model):
 
 
 class LogJson(Model):
-    """Transactions, newest first; `before` is the LSN to ask for the next page with, null on the last."""
+    """Transactions, newest first; `before` is the LSN to ask for the next page with, null on the last.
+
+    `expired` is the LSN up to which what the answer needs has expired: it has no transaction up to there.
+    """
 
     at: MomentJson
     transactions: list[TransactionJson]
     before: str | None
+    expired: str | None = None
 
 
 class ChangedValueJson(Model):

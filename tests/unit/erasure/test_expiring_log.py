@@ -546,6 +546,27 @@ def test_the_page_and_mcp_say_that_transactions_have_expired(lake: Lake) -> None
     assert note in page.get("/row", table="orders", key="1").text
 
 
+def test_the_page_says_what_has_expired(lake: Lake) -> None:
+    """Below a list of transactions that ends there, and with an operation on a table also for changes."""
+    _apply(lake)
+    _pass(lake, 12)
+    _expire(lake)
+    page = Page(lake)
+    assert page.json("log")["expired"] is None
+    found = page.json("log", table="orders", op="delete")
+    assert ([each["lsn"] for each in found["transactions"]], found["expired"]) == (["0/300"], "0/250")
+    assert page.get("/api/v1/log", table="orders", op="delete", since="0/200").status_code == 422
+    day = parse_period("1 day")
+    retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
+    page = Page(lake)
+    found = page.json("log")
+    assert ([each["lsn"] for each in found["transactions"]], found["expired"]) == (["0/300", "0/250"], "0/24F")
+    assert "0/24F</span> have expired" in page.get("/log").text
+    assert page.json("log", since="0/250")["expired"] is None
+    assert page.get("/api/v1/log", since="0/200").status_code == 422
+    assert "0/24F</span> have expired" in page.get("/", at="0/200").text
+
+
 def test_transactions_stay_as_long_as_their_changes(lake: Lake) -> None:
     """Which are not applied here."""
     day, said = parse_period("1 day"), list[str]()
