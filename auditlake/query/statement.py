@@ -197,12 +197,18 @@ class LakeState:
     lsn: Lsn
 
 
-def read_state(
-    lake: Lake, as_of: str | None, zone: tzinfo, *, allow_gaps: bool = False, script: str | None = None
+def read_state(  # noqa: PLR0913 - each by its name
+    lake: Lake,
+    as_of: str | None,
+    zone: tzinfo,
+    *,
+    allow_gaps: bool = False,
+    script: str | None = None,
+    shown: Callable[[Known], Known] | None = None,
 ) -> LakeState:
     """Read the state of the lake, and resolve `as_of`; times without a zone are in `zone`.
 
-    With `script`, the state is for its statements alone.
+    With `script`, the state is for its statements alone; `shown` returns the part of it that the reader may see.
 
     Raises BadUsage, LakeUnusable, NotAnswerable.
     """
@@ -211,6 +217,7 @@ def read_state(
     asked = ALL if script is None else mentioned(script)
     by_commits = isinstance(when, AtTime | AtXid) or (script is not None and _BY_PERIOD in script.casefold())
     known = read_known(lake, allow_gaps=allow_gaps, asked=asked, by_commits=by_commits)
+    known = known if shown is None else shown(known)
     return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 

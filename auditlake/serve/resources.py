@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,7 +33,6 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import report
 from auditlake.query.languages import DEFAULT, Dialect
-from auditlake.query.statement import LakeState
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
@@ -253,11 +252,13 @@ class Resources:
         """Return a state of the lake with the tables that the grant shows; raises Hidden if there is none."""
         return known if self.grant.is_whole else _limited(known, self.grant)
 
-    def limited(self, state: LakeState) -> LakeState:
-        """Return a state for a statement with the tables that the grant shows; raises Hidden."""
+    def shown_of_some(self, known: Known) -> Known:
+        """Return the same of a state that may lack tables; raises Hidden if there is none in the whole lake."""
         if self.grant.is_whole:
-            return state
-        return replace(state, known=state.known.limited_to(self.reader().known.tables, self.grant.takes))
+            return known
+        # The reader knows which tables share a name with others, this state their names now.
+        tables = self.grant.seen(known) & self.reader().known.tables.keys()
+        return known.limited_to(tables, self.grant.takes)
 
     def require_whole(self, what: str) -> None:
         """Check that the user may see every table; `what` is about all of them.

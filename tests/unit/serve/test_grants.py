@@ -132,6 +132,16 @@ def test_a_moment_is_that_of_a_transaction_that_is_seen(page: Page, path: str) -
     assert _ask(page, "carl", xid).json()["error"] == unknown.json()["error"].replace("4711", "11")
 
 
+def test_the_moment_of_a_statement_is_that_of_a_transaction_that_is_seen(page: Page) -> None:
+    """As on every other route."""
+    body = {"sql": "select id from customers"}
+    for user, lsn in (("ann", "0/300"), ("carl", "0/250")):
+        assert _ask(page, user, "/api/v1/sql", body | {"at": "2026-11-21T09:00:40Z"}).json()["at"]["lsn"] == lsn
+    hidden, unknown = (_ask(page, "carl", "/api/v1/sql", body | {"at": f"xid:{number}"}) for number in (11, 4711))
+    assert hidden.status_code == unknown.status_code == 422
+    assert hidden.json()["error"] == unknown.json()["error"].replace("4711", "11")
+
+
 def test_transactions_of_other_tables_are_not_known(page: Page) -> None:
     """Not in the log, the timeline, the steps, nor by their LSN or xid."""
     assert [each["lsn"] for each in _ask(page, "carl", "/api/v1/log").json()["transactions"]] == ["0/250"]
