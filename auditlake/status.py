@@ -120,16 +120,16 @@ class Status:
             return None
         return max(0.0, self.read_at_s - self.positions.current_us / 1_000_000)
 
-    def of_tables(self, histories: Container[str]) -> "Status":
-        """Return what is about these tables alone, by the names of their histories, and about capture.
+    def of_tables(self, names: Container[str]) -> "Status":
+        """Return what is about capture, and about tables whose name and whose history's name are among these.
 
         The source is left out, whose figures are of all tables; so are holds and texts that may name others.
         """
-        erased = tuple(each for each in self.unfinished if str(each.name) in histories)
-        returned = None if self.returned is None else tuple(e for e in self.returned if str(e[0].name) in histories)
+        erased = tuple(each for each in self.unfinished if str(each.name) in names)
+        returned = None if self.returned is None else tuple(e for e in self.returned if str(e[0].name) in names)
         return replace(
             self,
-            tables=tuple(table for table in self.tables if table.history in histories),
+            tables=tuple(table for table in self.tables if table.name in names and table.history in names),
             capture=None if self.capture is None else replace(self.capture, problem=None),
             source=None,
             refusal=None,

@@ -220,7 +220,7 @@ class StatusAnswers:
         at = moment(resources, reader, asked.at)[1]
         sizes = [_size(table) for _, table in sorted(reader.known.tables.items())]
         if reader.known.only is not None:
-            status = status.of_tables({str(name) for name in reader.known.tables})
+            status = status.of_tables(reader.known.only)
             found = judge_tables(status)
             remedy = "Ask who runs this server." if found.code else None
             shown = as_json(status) | {"source_problem": None}

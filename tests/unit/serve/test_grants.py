@@ -20,6 +20,7 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.records import record_publication
 from auditlake.lake.relations import RelationsLog
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
@@ -27,9 +28,10 @@ from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.serve.access import Access, networks, require_safe
 from auditlake.serve.access_log import AccessLog
 from auditlake.serve.grants import Grant, PageUser, parse_users
+from auditlake.source.publication_membership import Member, Membership
 from auditlake.temporal.moments import read_known
 from tests.page import HOST, Page, write_lake
-from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDERS, T0, T0_US, write_log
+from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDER_COLUMNS, ORDERS, T0, T0_US, write_log
 
 _TOKENS = {name: f"{name}-has-a-token-of-its-own" for name in ("ann", "bob", "carl", "dora")}
 _PATTERNS = {"ann": ["*"], "bob": ["public.orders"], "carl": ["public.cust*"], "dora": ["*", "!public.orders"]}
@@ -362,6 +364,22 @@ def _renamed(page: Page, lake: Lake, *tables: HistoryTable) -> None:
     latest = page.resources._latest  # noqa: SLF001 - as if it had just been read
     latest.reader = Reader(lake, datetime.now(UTC), replace(known, tables={**known.tables, **changed}))
     latest.read_at = float("inf")
+
+
+def test_a_table_is_not_seen_from_its_new_name_on(tmp_path: Path) -> None:
+    """By a statement and the status, although the state that other answers share was read before."""
+    lake = write_lake(tmp_path / "lake")
+    record_publication(lake, Membership(1, frozenset(), {ORDERS: Member(1, None)}))
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+    statement = {"sql": "select id from orders"}
+    assert _ask(page, "bob", "/api/v1/sql", statement).status_code == 200
+    page.resources._latest.read_at = float("inf")  # noqa: SLF001 - it is not read again
+    relations = RelationsLog(lake)
+    relations.register(Relation(1, TableName("hr", "orders"), ReplicaIdentity.DEFAULT, ORDER_COLUMNS), Lsn(0x380))
+    relations.flush()
+    assert "hr.orders" in _ask(page, "ann", "/api/v1/status").text
+    assert "hr.orders" not in _ask(page, "bob", "/api/v1/status").text
+    assert _ask(page, "bob", "/api/v1/sql", statement).status_code == 400
 
 
 def test_a_former_name_does_not_help(lake: Lake) -> None:
