@@ -28,10 +28,12 @@ def serving(lake: Lake) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: server.run(sockets=[bound]), daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
-    bound.close()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        bound.close()
 
 
 @contextmanager

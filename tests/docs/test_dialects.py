@@ -64,9 +64,9 @@ def _examples() -> Iterator[Example]:
         for found in (*_COMMAND.finditer(text), *_BLOCK.finditer(text)):
             sql = next(filter(None, found.groups())).replace('\\"', '"').strip()
             if "delta.`" not in sql:  # any reader of Delta reads that, without auditlake
-                before, _, after = text[: found.start()].rpartition("\n## ")
-                section = text[len(before) :].split("\n## ")[1] if after else text
-                yield Example(page.name, text[: found.start()].count("\n") + 1, section, sql)
+                before, after = text[: found.start()], text[found.start() :]
+                section = before.rpartition("\n## ")[2] + after.partition("\n## ")[0]
+                yield Example(page.name, before.count("\n") + 1, section, sql)
 
 
 _EXAMPLES = tuple(_examples())
