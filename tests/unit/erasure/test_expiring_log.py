@@ -540,6 +540,7 @@ def test_the_page_and_mcp_say_that_transactions_have_expired(lake: Lake) -> None
     day = parse_period("1 day")
     retention.expire(lake, Kept(changes=day, transactions=day), "tests", lambda _: None)
     note = "the transactions up to 0/24F have expired: who made them is not known"
+    page = Page(lake)  # the other one keeps a state of the lake for a second
     for _ in range(2):
         assert page.json("row", table="orders", key="1")["notes"] == [note]
         assert notes_of_tool() == [note]
