@@ -154,10 +154,10 @@ def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tu
             f"{table.label} has no key, so rows that differ in {', '.join(wanted.columns)} alone would become equal",
             "Leave out --columns to erase the whole rows.",
         )
-    found = set[str]()
+    begins, found = reader.begins_of_columns(table), set[str]()
     for name in names:
         physical = reader.physical_columns(table, name, upto)
-        if len(physical) > 1 or any(column.stored in physical and column.since for column in table.columns):
+        if len(physical) > 1 or any(begins.get(each, upto) for each in physical):
             raise Unsupported(
                 f"{name} of {table.label} was added or got another type since the first copy",
                 "Name rows by columns that they always had.",

@@ -165,6 +165,18 @@ def test_refusals_come_before_any_effect(lake: Lake, arguments: tuple[str, ...],
     assert not lake.erasures.exists()
 
 
+def test_an_added_column_is_refused_before_it_is_applied(lake: Lake) -> None:
+    """For what it is: older rows have no value of their own in it."""
+    relations = RelationsLog(lake)
+    added = (*_COLUMNS, Column("device", 25, -1, key=False))
+    number = relations.register(Relation(3, LOGINS, ReplicaIdentity.FULL, added), Lsn(0xD00))
+    relations.flush()
+    change = {"schema": "public", "table": "logins", "relation": number, "op": "insert", "old": None}
+    append_change(lake, 0xD00, {**change, "new": [ANN, "Sunday", None, "telephone"]})
+    done = _forget(lake, "logins", "--where", "device=telephone", "--reason", "request 9")
+    assert (done.code, "device of public.logins was added" in done.stderr) == (3, True), done.stderr
+
+
 def test_changes_that_are_not_applied_refuse(lake: Lake) -> None:
     """Their rows are in no version yet."""
     _append(lake, 0xD00, "insert", None, [EVE, "Sunday", None])
