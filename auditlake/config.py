@@ -55,19 +55,24 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _WEB = ("https://", "http://")
 _PRINTABLE = re.compile(r"[!-~]+")
 _DATABASES = ("postgresql://", "postgres://")
-_CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile)\s*=")
 
 
-def _conninfo(value: object) -> object:
-    """Refuse a string that libpq cannot parse, without libpq's message, which quotes it."""
+def _is_conninfo(text: str) -> bool:
+    """Return whether libpq can parse a string; its message quotes it, so nobody sees that."""
     import psycopg  # noqa: PLC0415 - a fifth of a command's start-up time, and many commands need no source
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
 
-    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     try:
         conninfo_to_dict(text)
     except psycopg.Error:
-        raise ValueError("is neither a libpq URI (postgresql://…) nor a conninfo (host=… dbname=…)") from None
+        return False
+    return True
+
+
+def _conninfo(value: object) -> object:
+    """Refuse a string that libpq cannot parse."""
+    if not _is_conninfo(value.get_secret_value() if isinstance(value, SecretStr) else str(value)):
+        raise ValueError("is neither a libpq URI (postgresql://…) nor a conninfo (host=… dbname=…)")
     return value
 
 
@@ -105,16 +110,15 @@ def _digest_place(value: object) -> Path | DigestDatabase:
 
     Raises ValueError, also for a conninfo, which might be a folder; Unsupported.
     """
-    if not str(value).startswith(_DATABASES):
-        if _CONNINFO.match(str(value)):
-            raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
-        if str(value).startswith(_WEB):
-            raise ValueError(
-                "is a URL, need a folder or a bucket; a witness, which keeps no digests, is set as `witness`"
-            )
-        return lake_place(value)
-    _conninfo(value)
-    return DigestDatabase(SecretStr(str(value)))
+    text = str(value)
+    if text.startswith(_DATABASES):
+        _conninfo(text)
+        return DigestDatabase(SecretStr(text))
+    if text.startswith(_WEB):
+        raise ValueError("is a URL, need a folder or a bucket; a witness, which keeps no digests, is set as `witness`")
+    if "=" in text and _is_conninfo(text):
+        raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
+    return lake_place(text)
 
 
 def _witness_url(value: str | None) -> str | None:

@@ -199,9 +199,24 @@ def test_a_lake_may_be_in_a_folder_of_any_other_name(tmp_path: Path, name: str) 
     assert select("select sum(number) as n from log", log=read_newest(tmp_path / name)).to_pylist() == [{"n": 3}]
 
 
-@pytest.mark.parametrize("to", ["host=db dbname=digests password=hunter2", " service = digests", "dbname=digests"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        "host=db dbname=digests password=hunter2",
+        " service = digests",
+        "dbname=digests",
+        "sslmode=require host=db password=hunter2",
+    ],
+)
 def test_a_conninfo_for_digests_is_not_taken_for_a_folder(to: str) -> None:
     """The message has the form that names a database, and no password."""
     with pytest.raises(ConfigError, match="is a conninfo, need the database as a URI: postgresql://user@") as caught:
         load_settings(digest={"to": to})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_for_digests_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
+    """It is no setting of libpq."""
+    settings = load_settings(digest={"to": str(tmp_path / "part=1")})
+    assert settings.digest is not None
+    assert settings.digest.to == tmp_path / "part=1"
