@@ -7,7 +7,7 @@
     ├── Unsupported       3  legal, but this version does not do it; nothing was lost
     ├── SourceUnreachable 4  fix the connection; of its class SourceAway, wait
     ├── WrongSource       5  slot, system or database is not the one the lake records
-    ├── LakeUnusable      6  fix the lake's folder
+    ├── LakeUnusable      6  fix the lake's folder, or the place or the witness of its digests
     ├── LakeConflict      6  another writer holds the lake
     ├── NotAnswerable     7  the question has no exact answer here
     ├── DecodeError       1  the stream breaks the protocol: report it
@@ -93,7 +93,7 @@ class WrongSource(AuditlakeError):
 
 
 class LakeUnusable(AuditlakeError):
-    """The lake cannot be read or written."""
+    """The lake cannot be read or written, or its digests, backups or temporary files."""
 
     exit_code = 6
 

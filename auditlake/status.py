@@ -7,6 +7,7 @@ returns the verdict: one sentence, the remedy, and the exit code of `status --ch
     3  lake or settings need attention: nothing captures, a table is parked or has no history
     4  the source cannot be reached
     5  slot or source is not the one that the lake records, or PostgreSQL is about to invalidate the slot
+    6  the folders of the lake do not belong together
 
 The first cause that applies decides, the most severe first. A lake that cannot be read raises LakeUnusable (6).
 """

@@ -56,9 +56,8 @@ class ColumnFilter:
 class FeedSelection:
     """Filters of the changes to deliver, by names; None is no filter.
 
-    `column` selects transactions that changed its value in some row, as in `auditlake log --column`. `only` has the
-    names of the tables that the subscriber may see, None if all; it sees none without a history, whose former names are
-    not known.
+    `column` selects transactions that changed its value in some row, as in `auditlake log --column`. `only` names
+    the tables that the subscriber may see, None if all; never one without a history, as its former names are not known.
     """
 
     tables: frozenset[TableName] | None = None
