@@ -50,7 +50,7 @@ def _require_not_ahead(lake: Lake, watermark: Lsn, histories: Iterable[HistoryTa
     now = read_positions(lake)  # capture may have gone on, and apply after it
     if now is None or any(table.position > max(now.watermark, table.snapshot_lsn) for table in ahead):
         last = watermark if now is None else now.watermark
-        raise _older(lake.changes, f"changes up to {last}", f"those up to {ahead[0].position}, as {ahead[0].name} has")
+        raise _older(lake.changes, f"changes up to {last}", f"those up to {ahead[0].position}, as a history has")
 
 
 def _older(place: Place, found: str, required: str) -> LakeUnusable:

@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.delta.log_writer import moved, put_commit
 from auditlake.errors import ConfigError
 from auditlake.feed.feed import Feed, Start
 from auditlake.feed.selection import FeedSelection
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import HISTORY_APP, Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lake.records import record_publication
 from auditlake.lake.relations import RelationsLog
@@ -342,6 +343,19 @@ def test_a_stream_ends_when_other_tables_are_seen(lake: Lake) -> None:
     known = read_known(lake)
     _renamed(page, lake, replace(known.tables[ORDERS], names=((Lsn(0x260), TableName("hr", "orders")),)))
     assert _streamed(page, "bob", "since=beginning", "transaction") == []
+
+
+def test_the_refusal_of_a_lake_names_no_table_that_is_not_seen(tmp_path: Path) -> None:
+    """The history that is ahead of `changes` is of a table that bob may not see."""
+    lake = write_lake(tmp_path / "lake")
+    history = lake.history(CUSTOMERS)
+    last = max(int(entry.stem) for entry in (history / "_delta_log").glob("*.json"))
+    put_commit(history, last + 1, "MERGE", moved({HISTORY_APP: 0x310}))
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+    for path in ("/api/v1/status", "/api/v1/rows?table=orders"):
+        refused = _ask(page, "bob", path)
+        assert (refused.status_code, "older than the rest of the lake" in refused.text) == (503, True), refused.text
+        assert "customers" not in refused.text
 
 
 def test_evidence_has_no_proof_of_what_is_not_seen(tmp_path: Path) -> None:
