@@ -135,7 +135,7 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
 def sign(lake: Lake, settings: DigestSettings | None, key: SigningKey, block: Block) -> str:
     """Return the digest of the tree after a block, also signed by the witness of the settings if they have one.
 
-    Raises BadUsage, LakeUnusable.
+    Raises ConfigError, LakeUnusable.
     """
     note = key.sign(checkpoint_of(block))
     if settings is None or settings.witness is None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.errors import BadUsage, ConfigError, LakeUnusable
 from auditlake.exchange import Address, Exchange, OutOfTime
 from auditlake.ledger.merkle import consistency_path
 from auditlake.ledger.signed_note import PublicKey
@@ -39,13 +39,14 @@ class Witness:
 
     @classmethod
     def of(cls, url: str, key: str) -> "Witness":
-        """Parse the settings of a witness; the URL was checked with them.
-
-        Raises BadUsage.
-        """
-        parsed = PublicKey.parse(key)
+        """Parse the settings of a witness, whose URL was checked with them; raises ConfigError."""
+        fix = "Set `witness_key` in [digest] to the key that its operator publishes."
+        try:
+            parsed = PublicKey.parse(key)
+        except BadUsage as exc:
+            raise ConfigError(f"the key of the witness is wrong: {exc.message}", fix) from None
         if not parsed.is_witness:
-            raise BadUsage(f"{parsed.name} is the key of a log, need the one of a witness", "Fix `witness_key`.")
+            raise ConfigError(f"{parsed.name} is the key of a log, need the one of a witness", fix)
         return cls(url, parsed)
 
     def cosigned(self, note: str, leaves: Sequence[bytes]) -> str:

@@ -15,10 +15,10 @@ from auditlake.config import load_settings
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.ledger import seal
-from auditlake.ledger.digest import checkpoint_of, keep_note, last_block, new_key
+from auditlake.ledger.digest import keep_note, last_block, new_key
 from auditlake.ledger.merkle import consistency_path, leaf_hash, root_of
 from auditlake.ledger.seal import Sealer
-from auditlake.ledger.signed_note import PublicKey, open_note
+from auditlake.ledger.signed_note import Checkpoint, PublicKey, open_note
 from tests.command import Done, run_here
 from tests.erasure_lake import append_change, write_lake
 from tests.witness import Witness, is_consistent, serving
@@ -223,12 +223,25 @@ def test_settings_that_name_no_witness_are_refused(settings: dict[str, str], mes
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_key_of_a_log_is_not_that_of_a_witness(
-    lake: Lake, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (None, "is the key of a log, need the one of a witness"),
+        ("w1", "the key of the witness is wrong: the public key is not of the form name+id+key"),
+    ],
+)
+def test_a_key_that_is_not_of_a_witness_is_refused(
+    lake: Lake, witness: Witness, monkeypatch: pytest.MonkeyPatch, key: str | None, message: str
 ) -> None:
-    """It would verify nothing that a witness signs."""
-    _set(monkeypatch, tmp_path, witness.url, witness.log)
+    """That of a log would verify nothing that a witness signs."""
+    _set(monkeypatch, lake.root.parent, witness.url, key or witness.log)
     done = _digest(lake)
-    assert (done.code, "is the key of a log, need the one of a witness" in done.stderr) == (2, True), done.stderr
+    assert (done.code, message in done.stderr) == (3, True), done.stderr
+    assert "show-key" not in done.stderr
     assert witness.asked == []
-    assert keep_note(tmp_path / "k", checkpoint_of(last_block(lake)), "x").is_new
+
+
+def test_a_digest_is_new_only_once(tmp_path: Path) -> None:
+    """The first one of a tree stays."""
+    checkpoint = Checkpoint("auditlake/tests", 1, bytes(32))
+    assert [keep_note(tmp_path / "k", checkpoint, "x").is_new for _ in range(2)] == [True, False]
