@@ -1,9 +1,13 @@
 """The rules of the fold: the text that Spark runs, and how stages are put together; moves of rows from key to key."""
 
+from datetime import UTC, datetime
 from importlib.resources import files
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 
+from auditlake.delta.sql import open_duckdb, register
 from auditlake.fold.chains import ROOT_COLUMNS, roots
 from auditlake.fold.net import SPARK_FILE, Executor, FoldColumns, stages_of
 from auditlake.fold.stages import STAGES
@@ -55,3 +59,32 @@ def test_a_row_is_identified_by_its_first_life() -> None:
         (40, 0, 25, 3, True),
     ]
     assert roots(moves.slice(0, 0)).num_rows == 0
+
+
+def test_the_last_effects_leave_the_same_versions_open() -> None:
+    """Of keys that were open before the tail and others, over transactions that each touch a key several times."""
+    form, random = FoldColumns(Executor.DUCKDB, ("k0",), ("number",)), Random(7)  # noqa: S311 - no secret
+    with open_duckdb() as connection:
+        given = register(connection, pa.Table.from_pylist(_effects(random, keys=200)))
+        whole, last = (
+            connection.sql(f"select kind, k0, number, _from_lsn, _to_lsn, _ordinal from ({query})").fetchall()
+            for query in (form.net_rows(given), form.last_rows(given))
+        )
+    opened = [sorted(row[1:] for row in rows if row[0] != "close" and row[4] is None) for rows in (whole, last)]
+    closed = [sorted(row[1] for row in rows if row[0] == "close") for rows in (whole, last)]
+    assert (opened[0], closed[0]) == (opened[1], closed[1])
+    assert 0 < len(opened[0]) < 200 > len(closed[0]) > 0
+
+
+def _effects(random: Random, keys: int) -> list[dict[str, Any]]:
+    """Return effects on keys, of which half exist before."""
+    found = list[dict[str, Any]]()
+    for key in range(keys):
+        exists = key % 2 == 0
+        for lsn, ordinal in sorted({(random.randint(1, 4), random.randint(1, 4)) for _ in range(random.randint(1, 6))}):
+            op = random.choice(["update", "delete"]) if exists else "insert"
+            exists = op != "delete"
+            place = {"lsn": lsn, "ordinal": ordinal, "xid": lsn, "time": datetime.fromtimestamp(lsn, UTC)}
+            effect = {"k0": key, "op": op, "born": op == "insert", "died": op == "delete", "number": len(found)}
+            found.append(place | effect)
+    return found
