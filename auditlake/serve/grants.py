@@ -97,10 +97,10 @@ def parse_users(content: Mapping[str, object], file: object) -> dict[str, PageUs
     listed = content.get("users")
     if not isinstance(listed, dict) or not listed or content.keys() != {"users"}:
         raise ConfigError(f"{file} has no users, or something else", "Write [users.NAME] with tables = [PATTERN, …].")
-    return {name: _member(name, given) for name, given in listed.items()}
+    return {name: _page_user(name, given) for name, given in listed.items()}
 
 
-def _member(name: str, given: object) -> PageUser:
+def _page_user(name: str, given: object) -> PageUser:
     hint = "A user has tables, a list of patterns, and perhaps token, a text."
     if not isinstance(given, dict) or not {"tables"} <= given.keys() <= {"tables", "token"}:
         raise ConfigError(f"the entry of user {name} has other fields than tables and token, or no tables", hint)

@@ -65,7 +65,7 @@ class Live:
     """The open streams of one server."""
 
     def __init__(self, resources: Resources) -> None:
-        self._readings = resources
+        self._resources = resources
         self._places = StreamPlaces(_MOST, "streams of changes", "auditlake log --follow --changes")
         self._closed = threading.Event()
 
@@ -78,12 +78,12 @@ class Live:
         give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
-            seen = self._readings.for_grant(user_of(request).grant)
+            seen = self._resources.for_grant(user_of(request).grant)
             give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
-            now = datetime.now(self._readings.zone)
-            stream = await self._readings.run(lambda: _Stream.open(seen, wanted, now))
+            now = datetime.now(self._resources.zone)
+            stream = await self._resources.run(lambda: _Stream.open(seen, wanted, now))
         except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
             give_back()
             if not isinstance(exc, Exception):

@@ -87,7 +87,7 @@ class Pages:
     """The pages of one server."""
 
     def __init__(self, resources: Resources, listed: tuple[Endpoint, ...], *, signs_in: bool) -> None:
-        self._readings = resources
+        self._resources = resources
         self._listed = {endpoint.page: endpoint for endpoint in listed if endpoint.page is not None}
         self._signs_in = signs_in
         self._environment = _environment()
@@ -102,7 +102,7 @@ class Pages:
     def _seen_by(self, request: Request) -> "Pages":
         """Return the pages as the user sees them who asks."""
         found = copy(self)
-        found._readings = self._readings.for_grant(user_of(request).grant)  # noqa: SLF001 - of this class
+        found._resources = self._resources.for_grant(user_of(request).grant)  # noqa: SLF001 - of this class
         return found
 
     def _page(self, path: str, context: "Shown") -> Handler:
@@ -121,7 +121,7 @@ class Pages:
             return self._rendered(request, self._with_moment(path, request, found), _OK)
 
         try:
-            return await self._readings.run(answered)
+            return await self._resources.run(answered)
         except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
             return await self._failed(path, request, exc)
 
@@ -136,7 +136,7 @@ class Pages:
             return self._rendered(request, self._with_moment(path, request, plain | {"moments": around}), status)
 
         try:
-            return await self._readings.run(answered)
+            return await self._resources.run(answered)
         except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
             found = plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
             return self._rendered(request, found, status)
@@ -146,16 +146,16 @@ class Pages:
         if path != "/compare":
             return "at"
         given = request.query_params
-        reader = self._readings.reader()
+        reader = self._resources.reader()
         for name in ("before", "after"):
             try:
-                reader.with_clock(datetime.now(self._readings.zone)).moment(given.get(name) or None)
+                reader.with_clock(datetime.now(self._resources.zone)).moment(given.get(name) or None)
             except AuditlakeError:
                 return name
         return "before"
 
     def _around(self, request: Request, asked: str | None) -> Nearest:
-        return nearest(self._readings.reader(), request.query_params.get("table") or None, asked)
+        return nearest(self._resources.reader(), request.query_params.get("table") or None, asked)
 
     def _with_moment(self, path: str, request: Request, context: Context) -> Context:
         """Add what every page shows: the moment, the timeline, the links."""
@@ -164,37 +164,38 @@ class Pages:
         at = getattr(answer, "at", None) or getattr(answer, "after", None)
         if at is None:
             at = self._moment(None if context["template"] == "problem.html" else asked)
-        shown = self._timeline(request.query_params.getlist("table"))
+        tables, query = request.query_params.getlist("table"), _query(request)
+        shown, go = self._timeline(tables), _Go.of(path, query)
         return context | {
             "at": at,
             "path": path,
-            "query": _query(request),
+            "query": query,
             "url": _links(None if at.is_now else at.lsn),
-            "database": require_manifest(self._readings.lake).database,
+            "database": require_manifest(self._resources.lake).database,
             "timeline": shown,
             "cut": [],
-            "api_url": _api_url(path, _query(request), at.lsn),
-            "evidence_url": _moved(path, [*_query(request), (PARAMETER, "1")], at.lsn),
-            "go": (go := _Go.of(path, _query(request))),
+            "api_url": _api_url(path, query, at.lsn),
+            "evidence_url": _moved(path, [*query, (PARAMETER, "1")], at.lsn),
+            "go": go,
             "now_url": f"{go.path}?{urlencode(go.query)}",
             "bars": bars_path(shown),
             "unknown": unknown_path(shown),
-            "of_table": (request.query_params.getlist("table") or [""])[0],
+            "of_table": next(iter(tables), ""),
             "signs_in": self._signs_in,
             "user": user_of(request).name,
-            "sees_all": self._readings.grant.is_whole,
+            "sees_all": self._resources.grant.is_whole,
         }
 
     def _timeline(self, tables: list[str]) -> models.TimelineJson:
         """Return the timeline, with what is unknown of the page's one table, or of all."""
         table = tables[0] if len(tables) == 1 and tables[0] else None
         try:
-            return timeline(self._readings, ChartPeriod(bars=_BARS, table=table))
+            return timeline(self._resources, ChartPeriod(bars=_BARS, table=table))
         except BadUsage:  # there is no such table, which the page says
-            return timeline(self._readings, ChartPeriod(bars=_BARS))
+            return timeline(self._resources, ChartPeriod(bars=_BARS))
 
     def _moment(self, asked: str | None) -> models.MomentJson:
-        return moment(self._readings, self._readings.reader(asked), asked)[1]
+        return moment(self._resources, self._resources.reader(asked), asked)[1]
 
     def _rendered(self, request: Request, context: Context, status: int) -> Response:
         template = self._environment.get_template(context["template"])
@@ -212,7 +213,7 @@ class Pages:
     def _evidence(self, request: Request, context: Context) -> Response:
         """Return the page as a file that is kept."""
         target = self._target(context["answer"], context["asked"])
-        found = evidence(self._readings.lake, context["path"], _query(request), context["at"], target)
+        found = evidence(self._resources.lake, context["path"], _query(request), context["at"], target)
         template = self._environment.get_template(context["template"])
         body = unfolded("".join(template.blocks["main"](template.new_context(context | _WHOLE))))
         html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
@@ -220,13 +221,13 @@ class Pages:
 
     def _target(self, answer: models.Model, asked: models.Model) -> ProofTarget | str:
         """Return what the ledger proves of an answer, or why nothing."""
-        if not self._readings.grant.is_whole:
+        if not self._resources.grant.is_whole:
             return "left out: it names changes of tables that you may not see"
         match answer, asked:
             case models.TransactionDetailJson(), _:
                 return ProofTarget(answer.transaction.lsn, ())
             case models.RowHistoryJson(), OfRow():
-                reader = self._readings.reader()
+                reader = self._resources.reader()
                 now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
                 is_same = now.name == then.name
                 return (
@@ -251,7 +252,7 @@ class Pages:
                 [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet", PARAMETER}]
             )
             asked = parse(endpoint.asked, query)
-            answer = endpoint.answer(pages._readings, asked)
+            answer = endpoint.answer(pages._resources, asked)
             found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
             if isinstance(answer, models.RowHistoryJson):
                 found["entries"] = _in_order(answer)
@@ -260,23 +261,23 @@ class Pages:
         return context
 
     def _more_of_tables(self, _: Request, asked: Listed) -> Context:
-        return {"title": "Tables", "log": log(self._readings, OfLog(at=asked.at, limit=8)), "filtered": False}
+        return {"title": "Tables", "log": log(self._resources, OfLog(at=asked.at, limit=8)), "filtered": False}
 
     def _more_of_rows(self, request: Request, asked: Any) -> Context:  # noqa: ANN401 - OfRows
         column = request.query_params.get("facet")
         shown = None
         if column:
-            shown = facets(self._readings, OfFacets(table=asked.table, at=asked.at, column=column, where=asked.where))
+            shown = facets(self._resources, OfFacets(table=asked.table, at=asked.at, column=column, where=asked.where))
         return {"title": asked.table, "facets": shown, "names": self._names(asked.at)}
 
     def _names(self, at: str | None) -> list[str]:
         """Return the names of the tables at a moment."""
-        reader = self._readings.reader(at)
+        reader = self._resources.reader(at)
         lsn = reader.moment(at)
         return sorted(map(str, reader.known.tables_at(lsn)))
 
     def _more_of_log(self, _: Request, asked: OfLog) -> Context:
-        begins = str(self._readings.reader().known.horizon)
+        begins = str(self._resources.reader().known.horizon)
         return {"title": "Transactions", "names": self._names(asked.at), "begins": begins}
 
     def _compare(self, request: Request) -> Context:
@@ -290,16 +291,16 @@ class Pages:
             "after": at,
         }
         if not given.get("before"):
-            return page | {"answer": None, "begin": str(self._readings.reader().known.horizon)}
+            return page | {"answer": None, "begin": str(self._resources.reader().known.horizon)}
         names = [name for name in given.getlist("table") if name]
         asked: OfComparison = validated(OfComparison, {"before": given["before"], "after": at, "table": names})
-        return page | {"answer": compare_moments(self._readings, asked), "asked": asked, "before": asked.before}
+        return page | {"answer": compare_moments(self._resources, asked), "asked": asked, "before": asked.before}
 
     def _neighbour(self, request: Request) -> Context:
         """Lead to the row before or after another."""
         query = QueryParams([*request.query_params.multi_items(), ("way", request.path_params["way"])])
         asked: OfNeighbour = parse(OfNeighbour, query)
-        found = neighbour(self._readings, asked)
+        found = neighbour(self._resources, asked)
         if found.key is None:
             raise NotAnswerable(f"{found.table} has no {asked.way} row at this moment", "This is the last one.")
         return {"redirected": _links(asked.at)("/row", table=asked.table, key=found.key)}
@@ -315,23 +316,23 @@ class Pages:
         }
         if not (given.get("table") and given.get("value")):
             at, names = given.get("at") or None, [given["table"]] if given.get("table") else page["names"]
-            return page | {"table": given.get("table"), "examples": list(examples.values(self._readings, names, at))}
+            return page | {"table": given.get("table"), "examples": list(examples.values(self._resources, names, at))}
         asked = parse(OfFind, given)
-        return page | {"asked": asked, "answer": (answer := find_rows(self._readings, asked)), "table": answer.table}
+        return page | {"asked": asked, "answer": (answer := find_rows(self._resources, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
-        tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
+        tables = list_tables(self._resources, Listed(at=request.query_params.get("at") or None, limit=1))
         schema, begin, more = self._schema(request.query_params.get("at") or None)
-        questions = list(examples.statements(schema, begin, with_logs=self._readings.grant.is_whole))
+        questions = list(examples.statements(schema, begin, with_logs=self._resources.grant.is_whole))
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
         page["examples"] = questions
         asked = request.query_params
-        dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._readings.dialect}
+        dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._resources.dialect}
         return page | dialect | {"more_tables": more, "sql": asked.get("sql", "")}
 
     def _schema(self, at: str | None) -> tuple[dict[TableName, tuple[Column, ...]], Lsn, int]:
         """Return tables with their columns at a moment, since when all are known, and how many more there are."""
-        reader = self._readings.reader(at)
+        reader = self._resources.reader(at)
         lsn = reader.moment(at)
         tables = sorted((name, each) for name, each in reader.known.tables_at(lsn).items() if each.horizon <= lsn)
         shown = tables[:_TABLES_OF_SCHEMA]
