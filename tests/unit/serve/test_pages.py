@@ -126,6 +126,12 @@ def test_another_moment_can_be_entered(page: Page, path: str, kept: dict[str, st
     assert f'<a id="to-now" class="button" href="{now}"' in unescape(html)
 
 
+@pytest.mark.parametrize("names", [["orders"], ["public.orders"], ["orders", "customers", "public.hostile"]])
+def test_the_list_of_transactions_shows_its_tables(page: Page, names: list[str]) -> None:
+    """Under the names that were asked for, which need not be those of the menu: they stay if a filter is added."""
+    assert re.findall("<option selected>(.*?)</option>", page.get("/log", table=names).text) == names
+
+
 def test_an_error_is_a_page(page: Page) -> None:
     """With its message and hint, and the timeline to choose another moment."""
     response = page.get("/rows", table="orders", at="0/99")
