@@ -3,9 +3,9 @@
 A key may have had several rows, one after the other, and a row several keys. `Book.life` starts at the versions of one
 key and follows each row backwards and forwards, under another key if a transaction changed it. If a version of the key
 ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
-UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not. If they have expired, a version that was
-updated to continues one that an update ended, and what other keys the row had is not known. Rows are not followed to
-before the last change of the columns that identify them: changes from before it do not have every value of today's key.
+UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not. If these changes have expired, a version
+that an update began continues one that an update ended, and other keys of the row are not known. Rows are not followed
+to before the last change of the columns that identify them: earlier changes lack values of today's key.
 
 A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a

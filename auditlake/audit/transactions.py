@@ -119,7 +119,7 @@ CHANGED_BY = {"insert": ("insert",), "update": ("update",), "delete": ("delete",
 class TransactionFilters:
     """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring.
 
-    `tables` are all changed. `op` is some change's, one of `CHANGED_BY`.
+    A transaction has to change all of `tables`, and to have a change with the operation `op`, one of `CHANGED_BY`.
     """
 
     tables: "tuple[OfTable, ...]" = ()
@@ -132,7 +132,7 @@ class TransactionFilters:
     """Only transactions that are known, without what the catalog alone showed."""
 
     def takes(self, transaction: Transaction) -> bool:
-        """Return whether a transaction passes the filters that `in_sql` has not."""
+        """Return whether a transaction passes the filters that are not in `in_sql`."""
         context = transaction.context
         return (
             (self.lsns is None or transaction.lsn in self.lsns)
