@@ -72,7 +72,7 @@ class ExpiringRows:
         return ExpiredTable(*self.name, self.upto, self.rows)
 
     def months(self) -> tuple[list[str], list[str]]:
-        """Return the months of the commits: those of which every commit is among them, and the others."""
+        """Return the months of the commits that expire: those of which all commits do, then the others."""
         days = f"select epoch_us(time) // {_DAY_US} as day, max(lsn) as last, min(lsn) as first from t group by 1"
         transactions = self.known.open_transactions()
         rows = [] if transactions is None else select(days, t=transactions).to_pylist()
@@ -82,10 +82,8 @@ class ExpiringRows:
 
     def line(self) -> str:
         """Return the expiry in words."""
-        whole, partly = self.months()
-        months = ", ".join([*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)])
-        since = f"{self.name}: {self.rows:,} {self.name.table} up to {self.upto}"
-        return f"{since}, before {format_us(self.before_us)} ({months}; {self.found.freed_bytes:,} bytes)"
+        what = f"{self.name}: {self.rows:,} {self.name.table} up to {self.upto}"
+        return removal(what, self.before_us, self.months(), self.found.freed_bytes)
 
     def as_json(self) -> dict[str, object]:
         """Return the expiry as plain values."""
@@ -106,6 +104,13 @@ class ExpiringRows:
     def remove(self) -> None:
         """Remove them, and move the horizon; the table may have got other files meanwhile."""
         remove_rows(self.found.table.place, "lsn", self.upto, EXPIRED_APP)
+
+
+def removal(what: str, before_us: int, months: tuple[list[str], list[str]], freed_bytes: int) -> str:
+    """Return in words what expires, the months that go whole and in part, and the size of the removed files."""
+    whole, partly = months
+    parts = [*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)]
+    return f"{what}, before {format_us(before_us)} ({', '.join(parts) or 'no month'}; {freed_bytes:,} bytes)"
 
 
 @dataclass(frozen=True, slots=True)

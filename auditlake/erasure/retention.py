@@ -37,7 +37,7 @@ from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
-from auditlake.erasure.expiring_log import ExpiringRows, find_expiring
+from auditlake.erasure.expiring_log import ExpiringRows, find_expiring, removal
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
@@ -100,10 +100,8 @@ class Expiry:
 
     def line(self) -> str:
         """Return the expiry in words."""
-        whole, partly = self.months
-        months = ", ".join([*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)])
-        since = f"{self.table.label}: {self.rows:,} versions that ended up to {self.upto}"
-        return f"{since}, before {format_us(self.before_us)} ({months}; {self.freed_bytes:,} bytes)"
+        what = f"{self.table.label}: {self.rows:,} versions that ended up to {self.upto}"
+        return removal(what, self.before_us, self.months, self.freed_bytes)
 
     def as_json(self) -> dict[str, object]:
         """Return the expiry as plain values."""
@@ -122,7 +120,7 @@ class Expiry:
 
 
 def find_expiries(lake: Lake, kept: Kept) -> Iterator[Expiry | ExpiringRows]:
-    """Yield what of each table would expire now, in name order, then of the log; nothing is written.
+    """Yield the versions that would expire now, by table in name order, then changes and transactions; write nothing.
 
     Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
     """
