@@ -58,7 +58,7 @@ _DATABASES = ("postgresql://", "postgres://")
 
 
 def _is_conninfo(text: str) -> bool:
-    """Return whether libpq can parse a string; its message quotes it, so nobody sees that."""
+    """Return whether libpq can parse a string; its message, which quotes the string, is dropped."""
     import psycopg  # noqa: PLC0415 - a fifth of a command's start-up time, and many commands need no source
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
 

@@ -237,7 +237,7 @@ class _Found:
             )
 
     def require_ended_at_source(self, table: HistoryTable, columns: Sequence[str]) -> None:
-        """Require that PostgreSQL does not have any more what is to be erased; raises NotAnswerable."""
+        """Require that PostgreSQL no longer has the row, or the values of `columns`; raises NotAnswerable."""
         if self.open and not columns:
             raise NotAnswerable(
                 f"PostgreSQL still has the row of {table.label}, so it would come back",

@@ -119,7 +119,7 @@ def record_returned(lake: Lake, rows: Sequence[ReturnedRow]) -> None:
 
 
 def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure, Lsn]] | None:
-    """Return of which erasures rows were found in the lake again, and since when; None if nothing searched for them.
+    """Return the erasures of which a row is in the lake again, each with the LSN of its return; None before a search.
 
     A row that was erased again since is left out.
 
