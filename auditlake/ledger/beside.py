@@ -56,13 +56,15 @@ class Sealing:
 
     def once(self) -> None:
         """Make one pass, if there may be something to seal; report a failure that was not reported yet."""
+        failed = "sealing failed"
         try:
             self._seal()
+            failed = "no digest is kept"
             self._keep()
         except LakeConflict:
             return
         except Exception as exc:  # noqa: BLE001 - a store that fails for a moment must not end sealing
-            self._failures.report("sealing failed, trying again while capture goes on", exc)
+            self._failures.report(f"{failed}, trying again while capture goes on", exc)
         else:
             self._failures.forget()
 

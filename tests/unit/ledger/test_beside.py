@@ -10,9 +10,11 @@ from auditlake.config import DigestSettings
 from auditlake.counters import Mark, read_marks
 from auditlake.lake.layout import Lake
 from auditlake.ledger.beside import Sealing
-from auditlake.ledger.digest import new_key
+from auditlake.ledger.digest import last_block, new_key
+from auditlake.ledger.signed_note import PublicKey, open_note
 from auditlake.status import as_json, read_status
 from tests.small_lake import write_lake_with_manifest
+from tests.witness import Witness, serving
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,32 @@ def test_the_mark_of_the_digest_stands_still_while_none_can_be_kept(lake: Lake, 
     assert Mark.SEALED_TIME in read_marks()
     assert Mark.DIGEST_TIME not in read_marks()
     assert len(reports) == 1
+
+
+def test_a_digest_is_kept_once_the_witness_signs_it(lake: Lake, tmp_path: Path) -> None:
+    """Each pass asks again, nothing is kept meanwhile, and the cause is reported once."""
+    key, reports = new_key(tmp_path / "key", "tests"), list[str]()
+    with serving(Witness(str(key.public))) as witness:
+        settings = DigestSettings(
+            to=tmp_path / "digests", key=tmp_path / "key", witness=witness.url, witness_key=witness.public_key
+        )
+        sealing = Sealing(lake, settings, "tests", reports.append)
+        witness.answer = 503, "text/plain", b""
+        sealing.once()
+        sealing.once()
+        assert len(witness.asked) == 2
+        assert Mark.DIGEST_TIME not in read_marks()
+        assert not [*tmp_path.rglob("*.digest")]
+        witness.answer = None
+        sealing.once()
+    (kept,) = tmp_path.rglob("*.digest")
+    assert open_note(kept.read_text(), PublicKey.parse(witness.public_key), "a test").size == last_block(lake).tree.size
+    assert Mark.DIGEST_TIME in read_marks()
+    failed, done = reports
+    assert failed.startswith(
+        f"no digest is kept, trying again while capture goes on: the witness {witness.url} answers 503"
+    )
+    assert done == f"digest kept in {kept}"
 
 
 def test_status_shows_up_to_where_the_ledger_is_sealed(lake: Lake) -> None:
