@@ -192,12 +192,17 @@ class DdlRecorder:
         for oid, shape in self.shapes.items():
             if unshaped & shape.files.keys():
                 self._park_rewritten(shape, message, commit)
-            if shape.shows(changed):
+            if changed and (shape.shows(changed) or self._has_new_column(oid, changed)):
                 name = self.tables[oid]
                 self._reported.setdefault(oid, shape)
                 self._relabelled.add(oid)
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
+
+    def _has_new_column(self, oid: int, changed: Mapping[int, frozenset[str] | None]) -> bool:
+        """Return whether the last message about a table has a column whose type's rows change, which may be new."""
+        columns = self._reported[oid].relation.columns if oid in self._reported else ()
+        return any(changed.get(column.type_oid, ()) is None for column in columns)
 
     def _changed_labels(self, oid: int, labels: frozenset[str] | None) -> frozenset[str] | None:
         """Return the labels of a type; None if one that an earlier message had is gone: it may be in rows since."""

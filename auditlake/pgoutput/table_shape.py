@@ -172,12 +172,12 @@ def _besides(stamp: str) -> str:
 
 
 def enlarged_enums(before: Shape, now: Shape) -> dict[int, frozenset[str]]:
-    """Return the labels of each enum type that has more of them than before, and had some."""
+    """Return the labels of each enum type that has more of them than were recorded before, or is new."""
     was = before.labels()
     return {
         oid: frozenset(labels.values())
         for oid, labels in now.labels().items()
-        if oid in was and labels.keys() - was[oid].keys()
+        if labels.keys() - was.get(oid, {}).keys()
     }
 
 

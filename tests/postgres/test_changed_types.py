@@ -55,6 +55,12 @@ _CHANGES = {
         "insert into t0 values (2, 'low')",
         "alter type mood rename value 'low' to 'sad'",
     ],
+    "column of a new type added, whose label is renamed": [
+        "create type fresh as enum ('new', 'newer')",
+        "alter table t0 add f fresh",
+        "update t0 set f = 'new'",
+        "alter type fresh rename value 'new' to 'good'",
+    ],
     "column of a composite added": ["alter type pair add attribute c int cascade"],
     "column of a table added, whose rows are values": [
         f"alter table {_TABLES[-1]} add other int",
@@ -89,6 +95,21 @@ def test_now_shows_rows_as_their_types_show_them(
     for table, rows in oracle.take_moment(database, _TABLES).states.items():
         shown = auditlake.Lake(lake).as_of().table(table).texts()
         assert Counter(tuple(row.values()) for row in shown) == rows, table
+
+
+def test_a_column_of_a_new_composite_type_which_gets_a_column(database: str, tmp_path: Path) -> None:
+    """The record of the table does not have the type yet; only the trigger shows that it changed."""
+    settings = _make(database, tmp_path / "lake", with_trigger=True)
+    execute(
+        database,
+        "create type fresh as (a int)",
+        "alter table t0 add f fresh",
+        "update t0 set f = row(1)",
+        "alter type fresh add attribute b int",
+    )
+    done = command.run_here(["follow", "--until-current", *settings])
+    assert done.code == 0, done.stderr
+    assert [row["f"] for row in auditlake.Lake(tmp_path / "lake").as_of().table("t0").texts()] == ["(1,)"]
 
 
 def _table_of(kind: str) -> TableName:
