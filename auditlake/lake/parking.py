@@ -79,7 +79,7 @@ class Writer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CauseRule:
     """Rule of a cause: who records it, and as which state; `freed`: also removed without a new snapshot.
 
     `renewed`: `follow` takes that snapshot by itself.
@@ -91,23 +91,23 @@ class Rule:
     renewed: bool = False
 
 
-RULES: Mapping[Cause, Rule] = {
+RULES: Mapping[Cause, CauseRule] = {
     # A commit that cannot be folded; freed when a later release, or Spark, can.
-    Cause.APPLY: Rule(Writer.APPLY, freed=True),
+    Cause.APPLY: CauseRule(Writer.APPLY, freed=True),
     # A table that the publication has lost; freed for the report of the DDL trigger, which is more exact.
-    Cause.PUBLICATION: Rule(Writer.CAPTURE, freed=True),
+    Cause.PUBLICATION: CauseRule(Writer.CAPTURE, freed=True),
     # Partitions that were attached or detached; freed if none can have changed a row.
-    Cause.PARTITIONS: Rule(Writer.CAPTURE, freed=True, renewed=True),
+    Cause.PARTITIONS: CauseRule(Writer.CAPTURE, freed=True, renewed=True),
     # A changed shape until it is settled: freed, with a gap if answers depend on it, or replaced by SHAPE.
-    Cause.PENDING: Rule(Writer.CAPTURE, State.WAITING, freed=True),
+    Cause.PENDING: CauseRule(Writer.CAPTURE, State.WAITING, freed=True),
     # A changed shape that changed rows without messages, or may have.
-    Cause.SHAPE: Rule(Writer.CAPTURE, renewed=True),
+    Cause.SHAPE: CauseRule(Writer.CAPTURE, renewed=True),
     # A report of the DDL trigger that rows were rewritten, or the table dropped.
-    Cause.DDL: Rule(Writer.CAPTURE, renewed=True),
+    Cause.DDL: CauseRule(Writer.CAPTURE, renewed=True),
     # A column that cannot be masked.
-    Cause.MASK: Rule(Writer.CAPTURE),
+    Cause.MASK: CauseRule(Writer.CAPTURE),
     # Held while `resync` takes a new snapshot; freed if the stream has lost nothing.
-    Cause.RESYNC: Rule(Writer.RESYNC, State.HELD, freed=True, renewed=True),
+    Cause.RESYNC: CauseRule(Writer.RESYNC, State.HELD, freed=True, renewed=True),
 }
 
 
@@ -133,7 +133,7 @@ class Parked:
     needs_spark: bool = False
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> CauseRule:
         """Return the rule of its cause."""
         return RULES[self.cause]
 
