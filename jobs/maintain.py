@@ -1,6 +1,6 @@
 """Upkeep on a cluster: `spark-submit jobs/maintain.py LAKE`. Joins files of the histories and deletes expired ones.
 
-Versions and changes expire as `[retention]` of `auditlake.toml` in the working folder of the driver says.
+Versions, changes and transactions expire as `[retention]` of `auditlake.toml` in the working folder of the driver says.
 """
 
 import sys

@@ -157,7 +157,7 @@ class Retaining:
         self._next_s = time.monotonic()
 
     def tend(self) -> None:
-        """Let versions and changes expire if it is time; a failure is reported once, and tried again the next time."""
+        """Let what is old expire if it is time; a failure is reported once, and tried again the next time."""
         if self._kept.is_everything or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _EVERY_S
