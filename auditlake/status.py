@@ -165,13 +165,13 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         read_capture_state(lake),
         source,
         refusal,
-        time.time(),
-        block.upto.commit if block else None,
-        tuple(holds_in_force(lake)),
-        read_last_batch(lake),
-        tuple(each for each in erasures if each.done_us is None),
-        None if returned is None else tuple(returned),
-        None if positions is None else _why_mixed(lake, positions, saved),
+        read_at_s=time.time(),
+        sealed=block.upto.commit if block else None,
+        holds=tuple(holds_in_force(lake)),
+        last_batch=read_last_batch(lake),
+        unfinished=tuple(each for each in erasures if each.done_us is None),
+        returned=None if returned is None else tuple(returned),
+        mixed=None if positions is None else _why_mixed(lake, positions, saved),
     )
 
 
