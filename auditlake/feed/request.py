@@ -54,7 +54,7 @@ class FeedRequest:
     ) -> Feed:
         """Open the feed; relative times are relative to `now`, and setting `closed` ends it.
 
-        If `known`, a state of the lake, is limited to some tables, so is the feed, to the names that they have by then.
+        A feed of a `known` state that is limited to some tables delivers these alone, under their names then.
 
         Raises BadUsage, WrongSource, LakeUnusable, and NotAnswerable if the lake does not have everything from there.
         """
