@@ -375,17 +375,18 @@ def touches_key(reader: Reader, table: HistoryTable, key: Key) -> bool:
 
 def _of_key(reader: Reader, table: HistoryTable, span: Span, key: Key) -> Iterator[int]:
     condition = in_changes(table, reader.relations_of(table), [key])
-    yield from lsns_of_changes(reader, table, span, condition)
+    yield from lsns_of_changes(reader, [table], span, condition)
     for version in versions_of(reader, table, [key], span.upto):
         if version.end is not None and version.end.op == "truncate" and version.end.lsn in span:
             yield version.end.lsn
 
 
-def lsns_of_changes(reader: Reader, table: HistoryTable, span: Span, condition: str = "true") -> list[int]:
-    """Return the transactions of a span with changes of a table that meet a condition."""
+def lsns_of_changes(reader: Reader, tables: Iterable[HistoryTable], span: Span, condition: str = "true") -> list[int]:
+    """Return the transactions of a span with changes of some tables that meet a condition."""
     if reader.changes is None:
         return []
-    where = f"{reader.about(table.name)} and op in ({FOLDED_OPS_SQL}) and lsn > {span.after:d} and lsn <= {span.upto:d}"
+    about = " or ".join(f"({reader.about(table.name)})" for table in tables) or "false"
+    where = f"({about}) and op in ({FOLDED_OPS_SQL}) and lsn > {span.after:d} and lsn <= {span.upto:d}"
     sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
     lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns
@@ -446,7 +447,9 @@ def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
         f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
         for number, places in key_places(table, reader.relations_of(table), names).items()
     )
-    return set(lsns_of_changes(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
+    return set(
+        lsns_of_changes(reader, [table], span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})")
+    )
 
 
 def _replayed(reader: Reader, overlay: Overlay, lsns: Collection[int], column: str) -> Iterator[int]:

@@ -295,7 +295,7 @@ def _lsns_of_column(
     touching = [each.lsn for each in transactions if each.lsn <= last and not names.isdisjoint(each.tables)]
     if not stored or not touching:
         return frozenset()
-    if touching[0] <= table.horizon and lsns_of_changes(reader, table, Span(span.after, table.horizon)):
+    if touching[0] <= table.horizon and lsns_of_changes(reader, [table], Span(span.after, table.horizon)):
         raise NotAnswerable(
             f"which transactions up to {table.horizon} changed {wanted.name} of {table.last_name} is not known: "
             "its first snapshot is later",

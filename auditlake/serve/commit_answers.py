@@ -136,8 +136,7 @@ def _lsns_of_op(reader: Reader, span: Span, tables: Iterable[OfTable], op: str) 
         return None
     span = reader.with_changes(span, f"transactions with {op}s")
     condition = " or ".join(f"op = '{each}'" for each in CHANGED_BY[op])
-    of = named or reader.known.tables.values()
-    return frozenset(lsn for each in of for lsn in lsns_of_changes(reader, each, span, condition))
+    return frozenset(lsns_of_changes(reader, named or reader.known.listed, span, condition))
 
 
 def _backwards(reader: Reader, span: Span, wanted: TransactionFilters, limit: int) -> Iterator[Transaction]:
