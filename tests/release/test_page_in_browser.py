@@ -194,6 +194,20 @@ def test_back_returns_from_moves_of_the_slider(browser: webdriver.Chrome, url: s
 _IDS = "return [...document.querySelectorAll('.rows tbody tr')].map(row => row.cells[1].innerText)"
 
 
+@pytest.mark.parametrize(
+    ("asked", "address"),
+    [
+        ("/rows?table=orders&at=2026-11-21T09:00:07Z", "/rows?table=orders&at=0%2F150"),
+        ("/log?at=xid:11", "/log?at=0%2F200"),
+        ("/compare?before=2026-11-21T09:00:07Z&after=xid:12", "/compare?before=0%2F150&after=0%2F250"),
+    ],
+)
+def test_the_address_has_the_lsn_of_a_moment(browser: webdriver.Chrome, url: str, asked: str, address: str) -> None:
+    """Of a time or an xid that was entered, too: later these may mean another one."""
+    browser.get(url + asked)
+    wait(browser, lambda b: b.current_url == url + address)
+
+
 def test_the_slider_moves_by_mouse(browser: webdriver.Chrome, url: str) -> None:
     """A click at the left end is the first commit; the count of the tables follows."""
     resize(browser, *_WIDTHS[0])
