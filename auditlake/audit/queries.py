@@ -268,18 +268,19 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
 def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:
     """Yield the columns of a row; a value older than its column was set by the commit that added the column.
 
-    That commit is known only if the DDL trigger reported it; else the mark has no xid, and so no actor.
+    That commit is known only if the DDL trigger reported it; else the mark has no xid, and so no actor. It has no time
+    either if its transaction has expired, or is not shown.
     """
     later = reader.later(table.name)
     added = transactions_at(reader, (each.since for each in later.values()))
     for each in columns:
         column = later.get(each.column)
-        by = added.get(column.since) if column is not None else None
-        if column is None or by is None or (each.mark is not None and each.mark.lsn >= column.since):
+        if column is None or (each.mark is not None and each.mark.lsn >= column.since):
             yield each
-        else:
-            mark = CommitMark(column.since, by.time_us, "add column", by.xid if column.exact else None)
-            yield replace(each, mark=mark)
+            continue
+        by = added.get(column.since)
+        time_us, xid = (None, None) if by is None else (by.time_us, by.xid if column.exact else None)
+        yield replace(each, mark=CommitMark(column.since, time_us, "add column", xid))
 
 
 def deleted_of(

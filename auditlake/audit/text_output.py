@@ -201,11 +201,11 @@ def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> 
     table = plain_table("column", "value", "who", "time", "lsn", "why")
     for each in columns:
         cells, commit = (Text(visible(each.column)), value_text(each.text)), each.commit
-        if commit.time_us is None:
+        if commit.lsn is None:
             table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
             continue
-        when = (_time(commit.time_us, now, to), str(commit.lsn))
-        table.add_row(*cells, who(commit), *when, visible(commit.reason or ""))
+        time = "" if commit.time_us is None else _time(commit.time_us, now, to)
+        table.add_row(*cells, who(commit), time, str(commit.lsn), visible(commit.reason or ""))
     show(table, to)
 
 

@@ -34,10 +34,13 @@ PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid"
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """A commit that began or ended a version, and by which operation. Times in microseconds since 1970."""
+    """A commit that began or ended a version, or added a column, and by which operation.
+
+    `time_us` in microseconds since 1970; None if that transaction is not known.
+    """
 
     lsn: Lsn
-    time_us: int
+    time_us: int | None
     op: str
     xid: int | None
 

@@ -31,10 +31,12 @@ from auditlake.follow import Applier
 from auditlake.lake.expiries import CHANGES_NAME, expired_upto, read_runs
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
+from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.mcp_server import AnswerLimits, make_server
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
-from auditlake.relation import TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.schema.missing_values import AddedLog, Existing
 from auditlake.serve.timeline import CommitIndex
 from auditlake.settings.retention_rules import Periods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
@@ -43,7 +45,7 @@ from auditlake.temporal.moments import read_known
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
 from tests.page import Page
-from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, T0_US, write_lake_with_manifest
+from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDER_COLUMNS, ORDERS, T0_US, write_lake_with_manifest
 
 _KEPT = Periods(changes=parse_period("1 day"))
 _DAY_US = 86_400_000_000
@@ -425,6 +427,30 @@ def test_what_is_not_known_of_a_row_without_its_changes_is_said(lake: Lake) -> N
         assert f"whether the row had another key is not known {side} 0/500" in asked.stderr
         assert _asked(lake, "blame", "orders", key).code == 7
     assert _asked(lake, "deleted", "orders", "--json").stdout == ""
+
+
+def test_a_value_is_not_older_than_its_column_whose_commit_has_expired(lake: Lake) -> None:
+    """The commit that added the column is named by its LSN, without a time."""
+    wider = (*ORDER_COLUMNS, Column("extra", 25, -1, key=False))
+    before, after = (Relation(1, ORDERS, ReplicaIdentity.DEFAULT, columns) for columns in (ORDER_COLUMNS, wider))
+    relations = RelationsLog(lake)
+    number = relations.register(after, Lsn(0x500))
+    relations.flush()
+    AddedLog(lake, lambda _: [Existing()]).resolve([(Lsn(0x150), before), (Lsn(0x500), after)], frozenset({1}))
+    insert = {"op": "insert", "new": ["5", None, None, None, "y"], "relation": number}
+    _capture(lake, 0x500, insert)
+    _capture(lake, 0x600, insert | {"new": ["6", None, None, None, "y"]})
+    _apply(lake)
+    _pass(lake, 400)
+    day = parse_period("1 day")
+    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    assert 0x500 not in _log_of(lake)
+    for key in ("1", "4"):  # of the snapshot, and inserted later
+        asked = _asked(lake, "blame", "orders", key, "--json")
+        (extra,) = (each for each in map(json.loads, asked.stdout.splitlines()) if each["column"] == "extra")
+        assert [extra[each] for each in ("value", "lsn", "time", "actor")] == [None, "0/500", None, None], asked.stderr
+        shown = _asked(lake, "blame", "orders", key)
+        assert (shown.code, "0/500" in shown.stdout) == (0, True), shown.stderr
 
 
 def _log_of(lake: Lake) -> list[int]:
