@@ -7,14 +7,29 @@ Authority: postgresql.org/docs/current/functions-json.html; src/backend/utils/ad
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from auditlake.query.postgres.numbers import Failed, numeric
 
 _PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
+
+_Result = TypeVar("_Result")
+_KEPT, _LONGEST_KEPT = 4096, 1024
+"""Results of so many texts of so many characters: several operators read one document, for 2,048 rows at a time."""
+
+
+def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
+    """Keep the results for short texts; those for long ones would fill the memory, which DuckDB does not count."""
+    kept = lru_cache(maxsize=_KEPT)(function)
+
+    @wraps(function)
+    def called(text: str) -> _Result:
+        return kept(text) if len(text) <= _LONGEST_KEPT else function(text)
+
+    return called
 
 
 class Number(str):
@@ -23,7 +38,7 @@ class Number(str):
     __slots__ = ()
 
 
-@lru_cache(maxsize=4096)
+@_kept
 def parsed(text: str) -> Any:  # noqa: ANN401 - a document
     """Parse a document; raises Failed."""
     try:
@@ -42,7 +57,7 @@ def checked(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
+@_kept
 def canonical(text: str) -> str:
     """Return the text of a jsonb: a cast to jsonb. Keys are in its order, the last of equal ones counts.
 
