@@ -243,6 +243,11 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=not names <= TEXTS)
 
 
+def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:
+    """Return the text of a value in the type that `common` found; raises Refused."""
+    return numeric_text(cell, node) if kind == NUMERIC else coerced(cell, kind, node).sql
+
+
 def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
     """Cast explicitly; raises Refused."""
     if cell.type == UNKNOWN:

@@ -20,6 +20,7 @@ from auditlake.query.postgres.conversions import (
     cast,
     coerced,
     common,
+    in_common,
     interval,
     named_type,
     number,
@@ -382,9 +383,9 @@ class Expressions:
         parts = []
         for each, result in zip(node.args["ifs"], results, strict=True):
             when = self.condition(each.this) if subject is None else self._matches(subject, each.this, node)
-            parts.append(f"when {when} then {_as(result, kind, node)}")
+            parts.append(f"when {when} then {in_common(result, kind, node)}")
         weak = other.name == NO_NAME or other.weak
-        found = Cell(f"case {' '.join(parts)} else {_as(other, kind, node)} end", kind)
+        found = Cell(f"case {' '.join(parts)} else {in_common(other, kind, node)} end", kind)
         return found.named(_UNNAMED if weak else other.name, weak=weak)
 
     def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
@@ -406,7 +407,7 @@ class Expressions:
 
     def _first_of(self, name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         kind = common(cells, node, name.upper())
-        return Cell(f"{name}({', '.join(_as(each, kind, node) for each in cells)})", kind, name)
+        return Cell(f"{name}({', '.join(in_common(each, kind, node) for each in cells)})", kind, name)
 
     def _nullif(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
@@ -575,7 +576,7 @@ class Expressions:
         kind = common(cells, node, "ARRAY")
         if not cells or not is_element(kind):
             raise Refused(node, f"ARRAY of {kind.shown}")
-        return Cell(f"[{', '.join(_as(each, kind, node) for each in cells)}]", array(kind), "array")
+        return Cell(f"[{', '.join(in_common(each, kind, node) for each in cells)}]", array(kind), "array")
 
     def _grouping(self, node: exp.Expr) -> Cell:
         only(node, "expressions")
@@ -701,9 +702,3 @@ def _any_or_all(node: exp.Expr, parts: Sequence[Cell]) -> Cell:
     """Combine the tests of the elements."""
     word, of_none = (" or ", "false") if isinstance(node, exp.Any) else (" and ", "true")
     return Cell(f"({word.join(each.sql for each in parts) or of_none})", BOOL)
-
-
-def _as(cell: Cell, kind: Type, node: exp.Expr) -> str:
-    """Return a result of CASE and the like in their type."""
-    found = coerced(cell, kind, node)
-    return f"cast({found.sql} as varchar)" if kind == NUMERIC and found.type.is_decimal else found.sql

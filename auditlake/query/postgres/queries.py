@@ -15,11 +15,11 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced, common, failed
+from auditlake.query.postgres.conversions import coerced, common, failed, in_common
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
-from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, has_equal_texts, is_groupable
+from auditlake.query.postgres.types import INTERVAL, TEXT, UNKNOWN, Type, has_equal_texts, is_groupable
 from auditlake.query.room import limited, require_plannable
 
 _FEW_ROWS = 16
@@ -157,7 +157,7 @@ class _Names:
         cells = [[expressions.cell(each) for each in row] for row in rows]
         kinds = [common(column, node, "VALUES") for column in zip(*cells, strict=True)]
         columns = tuple(Cell(f"o{n}", kind, f"column{n + 1}") for n, kind in enumerate(kinds))
-        texts = [[_typed(c, k, node) for c, k in zip(row, kinds, strict=True)] for row in cells]
+        texts = [[in_common(c, k, node) for c, k in zip(row, kinds, strict=True)] for row in cells]
         if len(texts) <= _FEW_ROWS:
             selects = (", ".join(f"{each} as o{n}" for n, each in enumerate(row)) for row in texts)
             return Query(" union all ".join(f"select {each}" for each in selects), columns)
@@ -312,15 +312,10 @@ def _all_settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
     return tuple(_settled(cell, f"o{n}") for n, cell in enumerate(columns))
 
 
-def _typed(cell: Cell, kind: Type, node: exp.Expr) -> str:
-    found = coerced(cell, kind, node)
-    return f"cast({found.sql} as varchar)" if kind == NUMERIC and found.type.is_decimal else found.sql
-
-
 def _as_types(side: Query, columns: Sequence[Cell], node: exp.Expr) -> str:
     pairs = zip(side.columns, columns, strict=True)
     return ", ".join(
-        f"{_typed(_settled_literal(cell, n), column.type, node)} as o{n}" for n, (cell, column) in enumerate(pairs)
+        f"{in_common(_settled_literal(cell, n), column.type, node)} as o{n}" for n, (cell, column) in enumerate(pairs)
     )
 
 
