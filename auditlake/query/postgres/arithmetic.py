@@ -256,10 +256,10 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
     return cell.sql
 
 
-def mixed_texts(keys: Sequence[Cell], node: exp.Expr) -> str:
-    """Return a condition on groups by these keys: equal numbers of it have different texts, such as 1.0 and 1.00.
+def mixed_texts(keys: Sequence[Cell]) -> str:
+    """Return a condition on groups by these keys: equal numbers have different texts, such as 1.0 and 1.00.
 
-    The condition has an aggregate and a window; groups by texts are those of PostgreSQL unless it holds for one.
+    It has an aggregate and a window. If it is false for every group, groups by texts are those of PostgreSQL.
     """
     parts = [
         f"coalesce(bool_or({key.sql} = 0 and signbit({key.sql})), false)"
@@ -267,7 +267,8 @@ def mixed_texts(keys: Sequence[Cell], node: exp.Expr) -> str:
         if key.type.name in {"float4", "float8"}
     ]
     if any(key.type == NUMERIC for key in keys):
-        parts.append(f"count(*) over (partition by {', '.join(sort_key(key, node) for key in keys)}) > 1")
+        values = [f"pg_sort_key({key.sql})" if key.type == NUMERIC else key.sql for key in keys]
+        parts.append(f"count(*) over (partition by {', '.join(values)}) > 1")
     return " or ".join(parts) or "false"
 
 
@@ -275,9 +276,9 @@ MIXED = "equal numbers with different texts\n"
 
 
 def unmixed(groups: str) -> str:
-    """Return a FROM clause of groups that fails if `mixed_texts`, their column `mixed`, holds for one.
+    """Return a FROM clause of groups that fails if `mixed_texts`, their column `mixed`, is true for one.
 
-    A window over all of them computes the failure, so no condition of a query around it can leave a group out before.
+    A window over all groups computes the failure, so that no condition of an outer query removes one of them first.
     """
     failure = f"case when mixed then error({standard_literal(MIXED)}) else false end"
     return f"(select *, bool_or({failure}) over () as failed from ({groups})) where not failed"

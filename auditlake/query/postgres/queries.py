@@ -19,7 +19,7 @@ from auditlake.query.postgres.conversions import coerced, common, failed, in_com
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
-from auditlake.query.postgres.types import INTERVAL, TEXT, UNKNOWN, Type, has_equal_texts, is_groupable
+from auditlake.query.postgres.types import INTERVAL, TEXT, UNKNOWN, Type, is_groupable, may_have_mixed_texts
 from auditlake.query.room import limited, require_plannable
 
 _FEW_ROWS = 16
@@ -126,11 +126,11 @@ class _Names:
         sides = [f"select {_as_types(side, columns, node)} from ({side.sql})" for side in (left, right)]
         word = construct(node).lower() + (" all" if every else "")
         if not (every and isinstance(node, exp.Union)):
-            for each in columns:
-                if not is_groupable(each.type) and not (isinstance(node, exp.Union) and has_equal_texts(each.type)):
-                    raise Refused(node, f"{construct(node)} of {each.type.shown}")
+            for kind in (each.type for each in columns):
+                if not is_groupable(kind) and not (isinstance(node, exp.Union) and may_have_mixed_texts(kind)):
+                    raise Refused(node, f"{construct(node)} of {kind.shown}")
             if not all(is_groupable(each.type) for each in columns):
-                sql = _distinct(f"({sides[0]}) union all ({sides[1]})", columns, node)
+                sql = _without_repetitions(f"({sides[0]}) union all ({sides[1]})", columns)
                 return self.limited(Query(sql, tuple(columns)), node)
         return self.limited(Query(f"({sides[0]}) {word} ({sides[1]})", tuple(columns)), node)
 
@@ -324,11 +324,11 @@ def _settled_literal(cell: Cell, n: int) -> Cell:
     return cell if cell.type == UNKNOWN and (cell.null or cell.literal is not None) else replace(cell, sql=f"o{n}")
 
 
-def _distinct(sql: str, columns: Sequence[Cell], node: exp.Expr) -> str:
-    """Return the rows of a query without their repetitions; it fails if equal numbers of it have different texts."""
+def _without_repetitions(sql: str, columns: Sequence[Cell]) -> str:
+    """Return a query's rows without repetitions; it fails if equal numbers among them have different texts."""
     keys = [replace(each, sql=f"o{n}", literal=None) for n, each in enumerate(columns)]
     listed = ", ".join(each.sql for each in keys)
-    groups = f"select {listed}, {mixed_texts(keys, node)} as mixed from ({sql}) group by {listed}"
+    groups = f"select {listed}, {mixed_texts(keys)} as mixed from ({sql}) group by {listed}"
     return f"select {listed} from {unmixed(groups)}"
 
 
@@ -434,7 +434,7 @@ class _Select:
             shown += [f"{text} as d{n}" for n, text in enumerate(on)]
             self._check_distinct_on(on)
         if distinct and not on and not all(is_groupable(c.type) for c in columns if c.type != UNKNOWN):
-            inner = _distinct(f"select {', '.join(shown)}{rest}", result, node)
+            inner = _without_repetitions(f"select {', '.join(shown)}{rest}", result)
             sorted_ = f" order by {', '.join(texts)}" if texts else ""
             return Query(f"{inner}{sorted_}{limit}", result)
         if self._mixed is not None:
@@ -520,8 +520,8 @@ class _Select:
         if self._keys_of_groups and not all(is_groupable(each.type) for each in self._keys_of_groups):
             others = [self._node.args.get(each) for each in ("having", "distinct")]
             if any(type(each) in {*_GROUPINGS, exp.Tuple} for each in clause.expressions) or any(others):
-                raise Refused(clause, "GROUP BY of such numbers beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
-            self._mixed = mixed_texts(self._keys_of_groups, clause)
+                raise Refused(clause, "GROUP BY of numeric or floats beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
+            self._mixed = mixed_texts(self._keys_of_groups)
         if any(type(each) in _GROUPINGS for each in clause.expressions) and any(
             "select " in _LITERALS.sub("", each) for each in items
         ):
@@ -565,7 +565,7 @@ class _Select:
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None
         cell = cell or self._rows.cell(node)
-        if not is_groupable(cell.type) and not has_equal_texts(cell.type):
+        if not is_groupable(cell.type) and not may_have_mixed_texts(cell.type):
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
         self._keys_of_groups.append(cell)
         return cell.sql
@@ -583,7 +583,7 @@ class _Select:
                     raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
             return True, [cell.sql for cell in cells]
         for cell in columns:
-            if cell.type != UNKNOWN and not is_groupable(cell.type) and not has_equal_texts(cell.type):
+            if cell.type != UNKNOWN and not is_groupable(cell.type) and not may_have_mixed_texts(cell.type):
                 raise Refused(self._node, f"DISTINCT of {cell.type.shown}", _GROUP_HINT)
         return True, []
 

@@ -145,8 +145,8 @@ def is_groupable(of: Type) -> bool:
     return bool(of.labels) or (of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC)
 
 
-def has_equal_texts(of: Type) -> bool:
-    """Return whether equal values may have different texts, and a query can find those that have."""
+def may_have_mixed_texts(of: Type) -> bool:
+    """Return whether values are numbers of which equal ones may have different texts (`arithmetic.mixed_texts`)."""
     return of == NUMERIC or of.name in {"float4", "float8"}
 
 

@@ -591,3 +591,5 @@ select x::float8 from (values ('1e400')) v(x)
 select x::float8 from (values ('-1e-400')) v(x)
 select '1e400'::jsonb::float8
 select (1e30::numeric * 1e30)::float4
+select total, size, count(*) from orders, boxes group by total, size
+select distinct total, size from orders, boxes
