@@ -251,6 +251,8 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
         return f"pg_sort_key({cell.sql})"
     if cell.type.labels:
         return place_of_label(cell, node)
+    if cell.type in {FLOAT4, FLOAT8}:  # DuckDB shows a column by its key of the order, in which -0 is 0
+        return f"({cell.sql} + 0)"
     if not is_comparable(cell.type):
         raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
     return cell.sql

@@ -593,3 +593,5 @@ select '1e400'::jsonb::float8
 select (1e30::numeric * 1e30)::float4
 select total, size, count(*) from orders, boxes group by total, size
 select distinct total, size from orders, boxes
+select x::float8 from (values ('-0'), ('1')) v(x) order by 1
+select x::float4 as y, x, rank() over (order by x::float4 desc) from (values ('-0'), ('1')) v(x) order by y desc
