@@ -518,8 +518,10 @@ class ShapeWatch:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
         reported = self.recorder.take(watched.oid, unsettled.shape)
         if not reported:
-            problem = self._changed_rows(unsettled) or self._lost_label(watched, unsettled)
-            self._record(watched, unsettled)
+            problem = self._lost_label(watched, unsettled)
+            if unsettled.is_difference:
+                problem = self._changed_rows(unsettled) or problem
+                self._record(watched, unsettled)
             if problem is not None:
                 self._park_changed(name, problem, unsettled)
             elif unsettled.found.visible or (unsettled.found.touched and self._may_be_unseen(unsettled.found)):
