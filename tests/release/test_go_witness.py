@@ -47,7 +47,7 @@ def witness(program: Path, log: SigningKey) -> Iterator[Witness]:
 def test_each_digest_of_a_growing_lake_is_signed(
     witness: Witness, log: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After one leaf and after many; not one of another tree."""
+    """After one leaf and after many; not one of another tree, of the same size or larger."""
     monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
     settings = {"to": str(tmp_path / "kept"), "witness": witness.url, "witness_key": str(witness.key)}
     monkeypatch.setenv("AUDITLAKE_DIGEST", json.dumps(settings))
@@ -60,7 +60,7 @@ def test_each_digest_of_a_growing_lake_is_signed(
         for number in range(lsn // 0x100):
             append_change(lake, lsn + number, {"op": "insert", "relation": 1, "new": [f"{lsn + number}", *[None] * 5]})
     checkpoint = open_note(done.stdout, log.public, "a test")
-    leaves = [bytes(32)] * (checkpoint.size + 1)
-    forged = log.sign(Checkpoint(checkpoint.origin, len(leaves), bytes(32)))
-    with pytest.raises(LakeUnusable, match=f"has signed {checkpoint.size} leaves of .* that are not the first"):
-        witness.cosigned(forged, leaves)
+    for size in (checkpoint.size, checkpoint.size + 1):
+        forged = log.sign(Checkpoint(checkpoint.origin, size, bytes(32)))
+        with pytest.raises(LakeUnusable, match=f"has signed {checkpoint.size} leaves of .* that are not the first"):
+            witness.cosigned(forged, [bytes(32)] * size)
