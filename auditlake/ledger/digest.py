@@ -132,15 +132,18 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
     return KeptDigest(str(store(to, checkpoint, note)), is_new)
 
 
-def sign(lake: Lake, settings: DigestSettings | None, key: SigningKey, block: Block) -> str:
-    """Return the digest of the tree after a block, also signed by the witness of the settings if they have one.
-
-    Raises ConfigError, LakeUnusable.
-    """
-    note = key.sign(checkpoint_of(block))
+def witness_of(settings: DigestSettings | None) -> Witness | None:
+    """Return the witness that the settings name, None if they name none; raises ConfigError."""
     if settings is None or settings.witness is None:
+        return None
+    return Witness.of(settings.witness, settings.witness_key or "")
+
+
+def sign(lake: Lake, key: SigningKey, block: Block, witness: Witness | None) -> str:
+    """Return the digest of the tree after a block, also signed by the witness if there is one; raises LakeUnusable."""
+    note = key.sign(checkpoint_of(block))
+    if witness is None:
         return note
-    witness = Witness.of(settings.witness, settings.witness_key or "")
     return witness.cosigned(note, leaves_of(each for each in read_blocks(lake) if each.number <= block.number))
 
 
@@ -149,5 +152,5 @@ def keep(lake: Lake, settings: DigestSettings, block: Block) -> KeptDigest:
 
     Raises ConfigError, BadUsage, LakeUnusable.
     """
-    note = sign(lake, settings, read_key(settings.key), block)
+    note = sign(lake, read_key(settings.key), block, witness_of(settings))
     return keep_note(settings.to, checkpoint_of(block), note)

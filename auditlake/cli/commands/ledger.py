@@ -15,7 +15,6 @@ from auditlake.messages import say
 if TYPE_CHECKING:
     from auditlake.config import Settings
     from auditlake.ledger.blocks import Block
-    from auditlake.ledger.signed_note import SigningKey
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -58,18 +57,12 @@ def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: 
     if only["show_key"]:
         click.echo(signing.public)
         return
-    lake = lake_of(settings)
+    lake, witness = lake_of(settings), digests.witness_of(settings.digest)
     block = digests.last_block(lake) if only["sealed"] else _seal(lake, "digest")
-    click.echo(_signed(settings, signing, block), nl=False)
-
-
-def _signed(settings: Settings, signing: SigningKey, block: Block) -> str:
-    from auditlake.ledger import digest as digests
-
-    note = digests.sign(lake_of(settings), settings.digest, signing, block)
+    note = digests.sign(lake, signing, block, witness)
     if settings.digest is not None:
         say(f"kept in {digests.keep_note(settings.digest.to, digests.checkpoint_of(block), note).where}")
-    return note
+    click.echo(note, nl=False)
 
 
 def _seal(lake: Lake, command: str) -> Block:

@@ -15,6 +15,7 @@ from auditlake.config import load_settings
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.ledger import seal
+from auditlake.ledger.blocks import has_ledger
 from auditlake.ledger.digest import keep_note, last_block, new_key
 from auditlake.ledger.merkle import consistency_path, leaf_hash, root_of
 from auditlake.ledger.seal import Sealer
@@ -233,11 +234,12 @@ def test_settings_that_name_no_witness_are_refused(settings: dict[str, str], mes
 def test_a_key_that_is_not_of_a_witness_is_refused(
     lake: Lake, witness: Witness, monkeypatch: pytest.MonkeyPatch, key: str | None, message: str
 ) -> None:
-    """That of a log would verify nothing that a witness signs."""
+    """Before anything is sealed; that of a log would verify nothing that a witness signs."""
     _set(monkeypatch, lake.root.parent, witness.url, key or witness.log)
     done = _digest(lake)
     assert (done.code, message in done.stderr) == (3, True), done.stderr
     assert "show-key" not in done.stderr
+    assert not has_ledger(lake)
     assert witness.asked == []
 
 
