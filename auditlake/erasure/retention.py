@@ -162,10 +162,17 @@ class Retaining:
             return
         self._next_s = time.monotonic() + _EVERY_S
         try:
-            expire(self._lake, self._kept, self._command, self._report)
-        except LakeConflict:
+            with hold(self._lake, self._command, Stage.ERASE):
+                self._expire()
+        except LakeConflict:  # another process removes rows
             return
         except AuditlakeError as exc:
+            self._failures.report("nothing expires", exc)
+
+    def _expire(self) -> None:
+        try:
+            expire(self._lake, self._kept, self._command, self._report)
+        except LakeConflict as exc:  # others always commit first
             self._failures.report("nothing expires", exc)
         else:
             self._failures.forget()

@@ -75,7 +75,7 @@ class Periods:
     transactions: Period = Period()
 
     def require_transactions(self) -> None:
-        """Require that they are; raises ValueError."""
+        """Require that transactions are kept that long, versions that are kept for ever aside; raises ValueError."""
         needing = [("changes", self.changes), *((f"versions {name!r}", period) for name, period in self.versions)]
         for name, period in needing:
             is_needed = period != Period() or name == "changes"

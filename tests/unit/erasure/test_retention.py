@@ -370,6 +370,19 @@ def test_a_follow_goes_on_if_nothing_can_expire(lake: Lake, monkeypatch: pytest.
     assert _table(lake).horizon == 0x180
 
 
+def test_a_follow_reports_that_others_always_commit_first(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is not the lock of a process that removes rows."""
+
+    def overtaken(*_: object) -> None:
+        raise FileExistsError
+
+    _pass(lake, 8)
+    said = list[str]()
+    monkeypatch.setattr(retention, "put_commit", overtaken)
+    _following(lake, said).maintain()
+    assert ["20 attempts to write the history of" in line for line in said] == [True]
+
+
 _HOLD = """
 import sys
 from auditlake.lake.layout import Lake
