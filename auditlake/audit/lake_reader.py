@@ -429,12 +429,12 @@ def about(table: TableName) -> str:
     return f'"schema" = {standard_literal(table.schema)} and "table" = {standard_literal(table.table)}'
 
 
-def in_lsns(column: str, lsns: Iterator[int] | list[int]) -> str:
-    """Return a condition that `column` has one of some LSNs: a range if they are many, so that files are skipped."""
+_MOST_IN_LIST = 20
+
+
+def in_lsns(column: str, lsns: Iterator[int] | list[int], most: int = _MOST_IN_LIST) -> str:
+    """Return a condition that `column` has one of some LSNs: a range if they are more, so that files are skipped."""
     wanted = sorted(set(lsns))
-    if len(wanted) <= _MOST_IN_LIST:
+    if len(wanted) <= most:
         return f"{column} in ({', '.join(f'{lsn:d}' for lsn in wanted)})"
     return f"{column} between {wanted[0]:d} and {wanted[-1]:d}"
-
-
-_MOST_IN_LIST = 20

@@ -111,6 +111,9 @@ class Transaction:
         return self.inserts + self.updates + self.deletes + self.truncates
 
 
+MOST_LISTED = 2_000
+"""Of so many LSNs a filter reads no other transaction."""
+
 CHANGED_BY = {"insert": ("insert",), "update": ("update",), "delete": ("delete", "truncate")}
 """Operations of a filter: a TRUNCATE deletes rows, too."""
 
@@ -149,7 +152,7 @@ class TransactionFilters:
         if self.op is not None:
             parts.append(" + ".join(f"coalesce({op}s, 0)" for op in CHANGED_BY[self.op]) + " > 0")
         if self.lsns is not None:
-            parts.append(in_lsns("lsn", sorted(self.lsns)) if self.lsns else "false")
+            parts.append(in_lsns("lsn", sorted(self.lsns), MOST_LISTED) if self.lsns else "false")
         if self.actor is not None or self.reason is not None:
             parts.append("context is not null")
         return " and ".join(parts)

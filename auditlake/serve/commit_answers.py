@@ -1,7 +1,7 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
@@ -15,6 +15,7 @@ from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
     CHANGED_BY,
+    MOST_LISTED,
     Message,
     OfTable,
     ShownChange,
@@ -143,6 +144,12 @@ def _backwards(reader: Reader, span: Span, wanted: TransactionFilters, limit: in
     """Yield transactions, newest first; filters that SQL does not know are applied to one chunk after another."""
     if wanted.is_plain:
         yield from find(reader, span, wanted, limit)
+        return
+    if wanted.lsns is not None:
+        lsns = sorted(wanted.lsns, reverse=True)
+        for part in (lsns[at : at + MOST_LISTED] for at in range(0, len(lsns), MOST_LISTED)):
+            listed = replace(wanted, lsns=frozenset(part))
+            yield from find(reader, Span(Lsn(part[-1] - 1), Lsn(part[0])), listed, None)
         return
     plain = TransactionFilters(wanted.tables, op=wanted.op, committed=True)
     upto = span.upto

@@ -40,7 +40,7 @@ class CommitIndex:
     times_us: Longs = field(default_factory=_empty)
 
     def refreshed(self, reader: Reader) -> "CommitIndex":
-        """Return the timeline with the commits up to the reader's watermark, without those that have expired."""
+        """Return the index with the commits up to the reader's watermark, without those that have expired."""
         last, gone = int(self.lsns[-1]) if self.lsns.size else -1, self.number(reader.known.expired_transactions)
         if gone:
             return CommitIndex(self.lsns[gone:], self.times_us[gone:]).refreshed(reader)

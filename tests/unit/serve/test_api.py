@@ -20,7 +20,7 @@ from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
-from auditlake.serve import bounds
+from auditlake.serve import bounds, commit_answers
 from auditlake.serve.held_tables import Held, HeldRows, HeldTables
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
@@ -205,6 +205,13 @@ def test_the_log_is_filtered_by_operation_and_tables(page: Page, asked: dict[str
     assert [each["lsn"] for each in page.json("log", **asked)["transactions"]] == lsns
     html = page.get("/log", **asked).text
     assert ("passes these filters" in html) == (not lsns)
+
+
+def test_many_transactions_with_an_operation_are_read_in_parts(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newest first across the parts, and only as many as are asked for."""
+    monkeypatch.setattr(commit_answers, "MOST_LISTED", 1)
+    found = [page.json("log", table="orders", op="update", limit=limit) for limit in (5, 1)]
+    assert [[each["lsn"] for each in log["transactions"]] for log in found] == [["0/250", "0/150"], ["0/250"]]
 
 
 def test_two_moments_are_compared_and_undone(page: Page) -> None:
