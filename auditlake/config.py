@@ -38,7 +38,7 @@ from pydantic import (
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
-from auditlake.settings.retention_rules import Period, Periods, Rules, parse_period
+from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules, parse_period
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import SCHEMES, parse_url
@@ -300,9 +300,9 @@ class RetentionSettings(BaseModel):
         return self
 
     @property
-    def kept(self) -> Periods:
+    def kept(self) -> RetentionPeriods:
         """The periods."""
-        return Periods(self.versions, self.changes, self.transactions)
+        return RetentionPeriods(self.versions, self.changes, self.transactions)
 
 
 def parse_address(value: object) -> tuple[str, int]:

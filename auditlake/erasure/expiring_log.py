@@ -33,7 +33,7 @@ from auditlake.lake.layout import EXPIRED_APP
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Periods
+from auditlake.settings.retention_rules import RetentionPeriods
 from auditlake.temporal.moments import Known, last_transaction_up_to, last_up_to
 from auditlake.temporal.when import format_us
 
@@ -123,7 +123,7 @@ class _Old:
     last: Lsn
 
 
-def find_expiring(known: Known, kept: Periods, holds: Sequence[HoldEvent]) -> list[ExpiringRows]:
+def find_expiring(known: Known, kept: RetentionPeriods, holds: Sequence[HoldEvent]) -> list[ExpiringRows]:
     """Find the changes, then the transactions, that have expired, or that only a need keeps."""
     changes, transactions = read_newest(known.lake.changes), known.open_transactions()
     if changes is None or transactions is None:
@@ -137,7 +137,7 @@ def find_expiring(known: Known, kept: Periods, holds: Sequence[HoldEvent]) -> li
     return [each for each in (of_changes, of_transactions) if each is not None]
 
 
-def _old_changes(known: Known, changes: TableFiles, kept: Periods) -> _Old | None:
+def _old_changes(known: Known, changes: TableFiles, kept: RetentionPeriods) -> _Old | None:
     before_us = kept.changes.before(known.positions.current_us)
     last = None if before_us is None else last_up_to(known, before_us)
     if before_us is None or last is None:
@@ -145,7 +145,7 @@ def _old_changes(known: Known, changes: TableFiles, kept: Periods) -> _Old | Non
     return _Old(CHANGES_NAME, changes, before_us, Lsn(min(last, known.positions.watermark)))
 
 
-def _old_transactions(known: Known, transactions: TableFiles, kept: Periods) -> _Old | None:
+def _old_transactions(known: Known, transactions: TableFiles, kept: RetentionPeriods) -> _Old | None:
     """Return the transactions that are older than all periods, but for the last of them (I6)."""
     now_us = known.positions.current_us
     own_us = kept.transactions.before(now_us)

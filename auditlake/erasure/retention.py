@@ -51,7 +51,7 @@ from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice
 from auditlake.settings.mask_rules import matches_table
-from auditlake.settings.retention_rules import Period, Periods, Rules
+from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules
 from auditlake.store.attempts import attempts
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
@@ -119,7 +119,7 @@ class Expiry:
         }
 
 
-def find_expiries(lake: Lake, kept: Periods) -> Iterator[Expiry | ExpiringRows]:
+def find_expiries(lake: Lake, kept: RetentionPeriods) -> Iterator[Expiry | ExpiringRows]:
     """Yield the versions that would expire now, by table in name order, then changes and transactions; write nothing.
 
     Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
@@ -133,7 +133,7 @@ def find_expiries(lake: Lake, kept: Periods) -> Iterator[Expiry | ExpiringRows]:
     yield from find_expiring(known, kept, holds)
 
 
-def expire(lake: Lake, kept: Periods, command: str, report: Callable[[str], None]) -> None:
+def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[str], None]) -> None:
     """Remove what has expired: versions in one commit for each table, changes in one for all.
 
     Raises as `find_expiries`; ConfigError in a restored or copied lake, LakeConflict if other processes commit again
@@ -151,7 +151,7 @@ def expire(lake: Lake, kept: Periods, command: str, report: Callable[[str], None
 class Retaining:
     """Retention between the batches of one process, every three hours; while another process removes rows, later."""
 
-    def __init__(self, lake: Lake, kept: Periods, command: str, report: Callable[[str], None]) -> None:
+    def __init__(self, lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[str], None]) -> None:
         self._lake, self._kept, self._command, self._report = lake, kept, command, report
         self._failures = FailureReports(report)
         self._next_s = time.monotonic()
@@ -194,7 +194,7 @@ class _Run:
     """One run over all tables, from one state of the lake."""
 
     known: Known
-    kept: Periods
+    kept: RetentionPeriods
     holds: list[HoldEvent]
     report: Callable[[str], None]
 

@@ -64,7 +64,7 @@ Rules = tuple[tuple[str, Period], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Periods:
+class RetentionPeriods:
     """How long the versions of tables are kept, and the rows of `changes` and `transactions`.
 
     Transactions are kept at least as long as changes, which are shown with them, and as versions, whose ends they date.

@@ -14,7 +14,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Periods
+from auditlake.settings.retention_rules import RetentionPeriods
 from tests import command
 from tests.capture_lake import make_lake
 from tests.expiry import AT_ONCE
@@ -50,7 +50,7 @@ def test_versions_and_changes_expire_while_follow_commits(database: str, tmp_pat
 
     Nothing keeps a change but that it is not applied yet.
     """
-    kept, said = Periods((("public.t", AT_ONCE),), AT_ONCE, AT_ONCE), list[str]()
+    kept, said = RetentionPeriods((("public.t", AT_ONCE),), AT_ONCE, AT_ONCE), list[str]()
     states: dict[Lsn, dict[int, int]] = {}
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, v int)")

@@ -29,7 +29,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Period, Periods
+from auditlake.settings.retention_rules import Period, RetentionPeriods
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
@@ -243,7 +243,7 @@ def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path
         site.execute(change)
         assert command.run_here(follow).code == 0
     before = _history(site, "t")
-    expire(site.lake, Periods((("public.t", AT_ONCE),), changes), "tests", say)
+    expire(site.lake, RetentionPeriods((("public.t", AT_ONCE),), changes), "tests", say)
     site.execute("update t set v = 'secret3' where id in (2, 8)")
     assert command.run_here(follow).code == 0
     done = site.verify()

@@ -20,7 +20,7 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.verification import VerifiedDigest, verify_digests
 from auditlake.messages import say
-from auditlake.settings.retention_rules import Periods
+from auditlake.settings.retention_rules import RetentionPeriods
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 from tests.erasure_lake import found_in
@@ -68,7 +68,7 @@ class Removals(threading.Thread):
             with suppress(AuditlakeError, OSError):  # another process seals or removes, or the disk is full
                 self._digests.append(sealed(self._bed.lake, f"digest {len(self._digests)}"))
             with suppress(AuditlakeError, OSError):
-                expire(self._bed.lake, Periods(((_KEYED, AT_ONCE),)), "campaign", say)
+                expire(self._bed.lake, RetentionPeriods(((_KEYED, AT_ONCE),)), "campaign", say)
             if self._left:
                 self._erase()
 

@@ -38,7 +38,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import AddedLog, Existing
 from auditlake.serve.timeline import CommitIndex
-from auditlake.settings.retention_rules import Periods, parse_period
+from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import list_written, remove_files
 from auditlake.temporal.moments import read_known
@@ -47,7 +47,7 @@ from tests.ledger_lake import compared, edit_rows, found, sealed, where
 from tests.page import Page
 from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDER_COLUMNS, ORDERS, T0_US, write_lake_with_manifest
 
-_KEPT = Periods(changes=parse_period("1 day"))
+_KEPT = RetentionPeriods(changes=parse_period("1 day"))
 _DAY_US = 86_400_000_000
 _HALF = (0x400, 0x400)
 """The LSNs of the file above the watermark."""
@@ -171,7 +171,7 @@ def test_a_feed_does_not_pass_over_transactions_that_expire_after_it_was_opened(
     late = auditlake.changes(lake.root, since="beginning", follow=follow)
     _pass(lake, 12)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     with pytest.raises(NotAnswerable, match="have expired"), late:
         next(late)
 
@@ -443,7 +443,7 @@ def test_a_value_is_not_older_than_its_column_whose_commit_has_expired(lake: Lak
     _apply(lake)
     _pass(lake, 400)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     assert 0x500 not in _log_of(lake)
     for key in ("1", "4"):  # of the snapshot, and inserted later
         asked = _asked(lake, "blame", "orders", key, "--json")
@@ -489,7 +489,7 @@ def test_a_time_before_the_first_transaction_is_refused(lake: Lake) -> None:
     _apply(lake)
     _pass(lake, 12)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     early = _asked(lake, "sql", "--as-of", "2026-11-21T09:00:09Z", "select * from orders")
     assert (early.code, "Ask for 2026-11-21T09:00:10Z or later" in early.stderr) == (7, True), early.stderr
     for time in ("2026-11-21T09:00:10Z", "2026-11-21T09:00:29Z"):
@@ -510,7 +510,7 @@ def test_a_time_between_a_snapshot_and_the_next_commit_is_known(lake: Lake) -> N
     _apply(lake)
     _pass(lake, 9)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     asked = _asked(lake, *question)
     assert (_horizon(lake), asked.stdout) == (0x180, before), asked.stderr
 
@@ -520,7 +520,7 @@ def test_a_time_is_after_what_expired_for_users_who_may_see_no_later_transaction
     _apply(lake)
     _pass(lake, 31)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     known = read_known(lake).limited_to([CUSTOMERS], lambda _: False)
     reader = Reader(lake, datetime.now(UTC), known)
     lsn = reader.moment("2026-11-21T09:00:31Z")
@@ -547,7 +547,7 @@ def test_the_page_forgets_expired_transactions(lake: Lake) -> None:
     _apply(lake)
     _pass(lake, 12)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     assert before.refreshed(Reader(lake, datetime.now(UTC))).lsns.tolist() == [0x250, 0x300]
 
 
@@ -564,7 +564,7 @@ def test_the_page_and_mcp_say_that_transactions_have_expired(lake: Lake) -> None
     _apply(lake)
     _pass(lake, 12)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     note = "the transactions up to 0/24F have expired: who made them is not known"
     page = Page(lake)  # the other one keeps a state of the lake for a second
     for _ in range(2):
@@ -584,7 +584,7 @@ def test_the_page_says_what_has_expired(lake: Lake) -> None:
     assert ([each["lsn"] for each in found["transactions"]], found["expired"]) == (["0/300"], "0/250")
     assert page.get("/api/v1/log", table="orders", op="delete", since="0/200").status_code == 422
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     page = Page(lake)
     found = page.json("log")
     assert ([each["lsn"] for each in found["transactions"]], found["expired"]) == (["0/300", "0/250"], "0/24F")
@@ -598,7 +598,7 @@ def test_transactions_stay_as_long_as_their_changes(lake: Lake) -> None:
     """Which are not applied here."""
     day, said = parse_period("1 day"), list[str]()
     _pass(lake, 31)
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", said.append)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", said.append)
     assert (_lsns(lake), _log_of(lake)) == (_ALL[1:], [0x200, 0x250, 0x300, 0x400])
     assert any("auditlake.transactions: rows after 0/180 are kept longer: their changes are" in each for each in said)
 
@@ -608,7 +608,7 @@ def test_transactions_stay_as_long_as_versions_are_dated_by_them(lake: Lake) -> 
     _apply(lake)
     _pass(lake, 12)
     day, versions = parse_period("1 day"), (("public.orders", parse_period("2 days")),)
-    retention.expire(lake, Periods(versions, day, day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(versions, day, day), "tests", lambda _: None)
     assert (_lsns(lake), _log_of(lake)) == ([0x300, 0x400], [0x150, 0x200, 0x250, 0x300, 0x400])
 
 
@@ -617,7 +617,7 @@ def test_the_ledger_counts_expired_transactions(lake: Lake) -> None:
     _apply(lake)
     digest, day = sealed(lake), parse_period("1 day")
     _pass(lake, 12)
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     proof = compared(lake, digest)
     assert (proof.failure(), "2 transactions up to 0/24F have expired" in proof.notes) == (None, True)
     remove_files([lake.expiries / "000000.json"])
@@ -632,7 +632,7 @@ def test_capture_begins_after_the_last_time(lake: Lake) -> None:
     _apply(lake)
     _pass(lake, 200)
     day = parse_period("1 day")
-    retention.expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    retention.expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     assert _log_of(lake) == [0x300, 0x400]
     _capture(lake, 0x500, {"op": "delete", "old": ["1", None, None, None]})
     rows = select("select time_mono from t order by lsn", t=read_newest(lake.transactions))["time_mono"].to_pylist()

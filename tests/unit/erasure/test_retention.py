@@ -31,7 +31,7 @@ from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.settings.retention_rules import Periods, Rules, parse_period
+from auditlake.settings.retention_rules import RetentionPeriods, Rules, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import remove_files
 from auditlake.store.place import Place
@@ -68,7 +68,7 @@ def _maintain(lake: Lake, settings: Path, *options: str) -> Done:
 
 def _expire(lake: Lake) -> list[str]:
     said: list[str] = []
-    retention.expire(lake, Periods(_RULES), "tests", said.append)
+    retention.expire(lake, RetentionPeriods(_RULES), "tests", said.append)
     return said
 
 
@@ -325,7 +325,7 @@ def test_more_missing_rows_than_expired_are_named(lake: Lake) -> None:
 
 def _following(lake: Lake, said: list[str], rules: Rules = _RULES) -> Applier:
     """Return what applies in a `follow` with `[retention]`."""
-    retaining = retention.Retaining(lake, Periods(rules), "follow", said.append)
+    retaining = retention.Retaining(lake, RetentionPeriods(rules), "follow", said.append)
     return Applier(lake, SparkOnDemand({}, Engine.DUCKDB), said.append, retaining)
 
 

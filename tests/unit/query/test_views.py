@@ -31,7 +31,7 @@ from auditlake.query.exported_views import (
     views_at,
 )
 from auditlake.relation import Column, TableName
-from auditlake.settings.retention_rules import Periods, parse_period
+from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
@@ -134,7 +134,7 @@ def test_a_function_of_a_time_refuses_what_has_expired(reader: "duckdb.DuckDBPyC
     AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + 86_400_000_000 + 12_000_000})
     day = parse_period("1 day")
     Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
-    expire(lake, Periods(changes=day, transactions=day), "tests", lambda _: None)
+    expire(lake, RetentionPeriods(changes=day, transactions=day), "tests", lambda _: None)
     for again in (False, True):
         if again:
             make_moments(reader, lake)
