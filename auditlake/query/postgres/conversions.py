@@ -19,6 +19,7 @@ from auditlake.query.postgres.intervals import read_interval
 from auditlake.query.postgres.types import (
     BPCHAR,
     DATE,
+    FLOAT4,
     FLOAT8,
     INTEGERS,
     MOST_DIGITS,
@@ -232,6 +233,8 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     if names <= set(INTEGERS):
         return Type(max(names, key=NUMBERS.index))
     if names <= set(NUMBERS):
+        if "float4" in names and "float8" not in names and what != COMPARISON:
+            return FLOAT4
         return FLOAT8 if names & {"float4", "float8"} else NUMERIC
     if names <= set(TIMES):
         return Type(max(names, key=TIMES.index))

@@ -34,6 +34,7 @@ from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
     DATE,
+    FLOAT4,
     FLOAT8,
     INT4,
     INTEGERS,
@@ -327,6 +328,8 @@ class Expressions:
             rows = [self._rows_compared("=", node.this, each, node) for each in node.expressions]
             return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
         left, cells = self.cell(node.this), [self.cell(each) for each in node.expressions]
+        if left.type == FLOAT4:
+            cells = _constants_as_reals(cells, node)
         if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
             kind = common((left, *cells), node, "IN")  # DuckDB plans a long list faster than as many comparisons
             texts = [coerced(each, kind, node).sql for each in (left, *cells)]
@@ -682,6 +685,15 @@ def _fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: 
     for pair in reversed(before):
         sql = f"case when {compared('=', *pair, node).sql} then {sql} else {compared(op[0], *pair, node).sql} end"
     return Cell(f"({sql})", BOOL)
+
+
+def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
+    """Return the elements of IN beside a real: PostgreSQL takes several constants for reals."""
+    pairs = [(cell, each.find(exp.Column) is None) for cell, each in zip(cells, node.expressions, strict=True)]
+    constants = [cell for cell, is_constant in pairs if is_constant]
+    if len(constants) == 1 or any(cell.type == FLOAT8 for cell in constants):
+        return list(cells)
+    return [cast(cell, FLOAT4, node) if is_constant else cell for cell, is_constant in pairs]
 
 
 def _is_quantified(node: exp.Expr | None) -> bool:

@@ -595,3 +595,8 @@ select total, size, count(*) from orders, boxes group by total, size
 select distinct total, size from orders, boxes
 select x::float8 from (values ('-0'), ('1')) v(x) order by 1
 select x::float4 as y, x, rank() over (order by x::float4 desc) from (values ('-0'), ('1')) v(x) order by y desc
+select weight::float4 in (0.1, 2.5), weight::float4 in (0.1), weight::float4 in (0.1, 2.5::float8), weight::float4 not in (0.1, null), weight::float4 in (0.1, qty), weight::float4 in ('0.1', 3), weight::float4 in (rate, weight) from orders order by id
+select greatest(weight::float4, 0), least(weight::float4, 0.1), coalesce(weight::float4, qty), case when id > 3 then weight::float4 else 0.1 end, nullif(weight::float4, 0.1) from orders order by id
+select weight::float4 = 0.1, weight::float4 between 0.1 and 2, weight::float4 is distinct from 0.1, weight::float4 > qty, 0.1 in (weight::float4, 3) from orders order by id
+select 0.1::float4 union all select 1 union all select 2.5 order by 1
+select * from (values (0.1::float4), (1), (2.55)) v(x) order by x
