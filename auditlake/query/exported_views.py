@@ -284,9 +284,9 @@ _PARAMETER = "_at_time"
 class Clock:
     """Source of the moments of a lake: path of `transactions`, watermark, currency, and snapshots.
 
-    Times are microseconds since 1970; `snapshots` are pairs of time and LSN. The first transaction is at `first_us`;
-    earlier ones may have `expired`. If it expires, too, after this was generated, no transaction is found up to its
-    time, which is refused then.
+    Times are microseconds since 1970; `snapshots` are pairs of time and LSN. `first_us` is the time of the first
+    transaction, `expired` whether earlier ones have expired. The function refuses a later time for which it finds no
+    transaction: those have expired since it was generated.
     """
 
     transactions: Place

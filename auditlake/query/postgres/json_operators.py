@@ -30,7 +30,7 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if op == "<@":
         left, right = right, left
     if op in {"@>", "<@"}:
-        left, right = (literal_as_jsonb(*pair, node) for pair in ((left, right), (right, left)))
+        left, right = (_literal_as_jsonb(*pair, node) for pair in ((left, right), (right, left)))
     if left.type != JSONB or (op in {"@>", "<@"} and right.type != JSONB):
         raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "It is translated for jsonb: cast to it.")
     match op:
@@ -46,7 +46,7 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
             return Cell(f"{_FUNCTIONS[op]}({left.sql}, {right.sql})", kind)
 
 
-def literal_as_jsonb(cell: Cell, other: Cell, node: exp.Expr) -> Cell:
+def _literal_as_jsonb(cell: Cell, other: Cell, node: exp.Expr) -> Cell:
     """Return a literal beside a jsonb as one."""
     return coerced(cell, JSONB, node) if cell.type == UNKNOWN and other.type == JSONB else cell
 
