@@ -39,6 +39,7 @@ from auditlake.query.postgres.types import (
     INT4,
     INTEGERS,
     INTERVAL,
+    NUMBERS,
     NUMERIC,
     TEXT,
     TEXTS,
@@ -392,7 +393,9 @@ class Expressions:
         return found.named(_UNNAMED if weak else other.name, weak=weak)
 
     def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
-        return compared("=", self.cell(subject), self.cell(value), node).sql
+        cell = self.cell(subject)
+        cell = coerced(cell, TEXT) if cell.type == UNKNOWN else cell
+        return compared("=", cell, self.cell(value), node).sql
 
     def _coalesce(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions")
@@ -415,8 +418,9 @@ class Expressions:
     def _nullif(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
         left, right = self.cell(node.this), self.cell(node.expression)
-        left = coerced(left, TEXT) if left.type == UNKNOWN else left
+        left = coerced(left, TEXT if right.type == UNKNOWN else right.type, node) if left.type == UNKNOWN else left
         same = compared("=", left, right, node).sql
+        left = _as_operand(left, right, node)
         return Cell(f"case when {same} then null else {left.sql} end", left.type, "nullif")
 
     def _concatenation(self, node: exp.Expr) -> Cell:
@@ -685,6 +689,16 @@ def _fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: 
     for pair in reversed(before):
         sql = f"case when {compared('=', *pair, node).sql} then {sql} else {compared(op[0], *pair, node).sql} end"
     return Cell(f"({sql})", BOOL)
+
+
+def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Return a number as the left operand of =, which takes floats, and integers beside integers, as they are."""
+    names = {left.type.name, right.type.name}
+    as_is = left.type in {FLOAT4, FLOAT8} or names <= set(INTEGERS) or names == {"numeric"}
+    if as_is or not names <= set(NUMBERS):
+        return left
+    kind = common((left, right), node, COMPARISON)
+    return Cell(in_common(left, kind, node), kind)
 
 
 def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:

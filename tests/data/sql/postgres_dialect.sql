@@ -600,3 +600,10 @@ select greatest(weight::float4, 0), least(weight::float4, 0.1), coalesce(weight:
 select weight::float4 = 0.1, weight::float4 between 0.1 and 2, weight::float4 is distinct from 0.1, weight::float4 > qty, 0.1 in (weight::float4, 3) from orders order by id
 select 0.1::float4 union all select 1 union all select 2.5 order by 1
 select * from (values (0.1::float4), (1), (2.55)) v(x) order by x
+select nullif('1', qty), nullif('2026-01-01', placed::date), nullif('x', status), nullif('1.50', total), nullif(null, qty), nullif(null, null), nullif('a', 'b'), nullif('2', null) from orders order by id
+select nullif(price, weight), nullif(id, weight), nullif(weight, id), nullif(qty, 1.5), nullif(qty, total), nullif(weight::float4, 0.1), nullif(weight::float4, weight), nullif(price, rate), nullif(price, total), nullif(qty, id), nullif(total, 1.5) from orders order by id
+select nullif(placed::date, shipped), nullif(shipped, placed::date), nullif(status::varchar(3), status), nullif(vip, true) from orders, customers where customers.id = 1 order by orders.id
+select nullif('x', qty) from orders
+select case '1' when qty then 1 else 2 end from orders
+select case 'paid' when status then 1 else 2 end, case null when status then 1 else 2 end, case qty when '1' then 1 else 2 end from orders order by id
+select nullif(weight::float4, qty), nullif(qty, weight::float4), nullif(total, weight::float4) from orders order by id
