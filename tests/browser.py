@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.support.ui import WebDriverWait
 
 from auditlake.lake.layout import Lake
@@ -61,5 +62,5 @@ def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
 
 
 def wait(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
-    """Wait until a condition holds, and return its value."""
-    return WebDriverWait(browser, 10, 0.05).until(condition)
+    """Wait until a condition holds, and return its value; meanwhile a page may replace the elements that it reads."""
+    return WebDriverWait(browser, 10, 0.05, [StaleElementReferenceException]).until(condition)

@@ -12,6 +12,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 
 from auditlake.lake.gaps import Gap, record_gaps
@@ -79,8 +80,9 @@ def shop(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def _transaction(conn: psycopg.Connection, context: str, statements: str) -> None:
-    message = "select pg_logical_emit_message(true, 'auditlake', $1)".replace("$1", f"'{context}'")
-    conn.execute(f"begin; {message}; {statements}; commit".encode())
+    conn.execute(
+        f"begin; select pg_logical_emit_message(true, 'auditlake', '{context}'); {statements}; commit".encode()
+    )
 
 
 def _value(conn: psycopg.Connection, query: str) -> str:
@@ -160,8 +162,12 @@ class Auditor:
         return found
 
     def _leave(self, element: WebElement) -> None:
-        """Click, and wait for the next page, or for a part of this one."""
+        """Click, and wait for the next page; that of a statement stays."""
+        stays = self._browser.find_elements(By.CSS_SELECTOR, "[data-fixed]")
+        page = self._browser.find_element(By.TAG_NAME, "html")
         element.click()
+        if not stays:
+            wait(self._browser, staleness_of(page))
         wait(self._browser, lambda b: b.execute_script("return document.readyState") == "complete")
 
 
