@@ -71,13 +71,15 @@ class Form:
 
 _WHOLE_TEXT = "case when {1} = '' and {0} is not null then 1 else strpos({0}, {1}) end"
 _PART = (
-    "case when {2} = 0 then " + failed("field position must not be zero") + " when {1} = ''"
+    "case when {2} = 0 and {0} is not null and {1} is not null then "
+    + failed("field position must not be zero")
+    + " when {1} = ''"
     " then case when {2} in (1, -1) then {0} else left({0}, 0) end else split_part({0}, {1}, {2}) end"
 )
 _START = "case when {1} < 1 then 1 else cast({1} as bigint) end"
 _FROM = f"substring({{0}}, {_START})"
 _FOR = (
-    "case when {2} < 0 then "
+    "case when {2} < 0 and {0} is not null and {1} is not null then "
     + failed("negative substring length not allowed")
     + f" when cast({{1}} as bigint) + {{2}} <= 1 then left({{0}}, 0) else substring({{0}}, {_START}, "
     f"cast({{1}} as bigint) + {{2}} - {_START}) end"
@@ -100,7 +102,8 @@ _REPLACED = (
 def _padded(function: str, fill: str) -> str:
     """Return a text filled up or cut; an empty filling fills nothing."""
     return (
-        f"case when {fill} = '' then left({{0}}, greatest({{1}}, 0)) when {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
+        f"case when {{1}} is null then null when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
+        f" when {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
         f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
     )
 

@@ -607,3 +607,5 @@ select nullif('x', qty) from orders
 select case '1' when qty then 1 else 2 end from orders
 select case 'paid' when status then 1 else 2 end, case null when status then 1 else 2 end, case qty when '1' then 1 else 2 end from orders order by id
 select nullif(weight::float4, qty), nullif(qty, weight::float4), nullif(total, weight::float4) from orders order by id
+select lpad(name, null), rpad(name, null), lpad(name, nullif(id, 2), 'x'), rpad(name, nullif(id, 2)), lpad(name, 3, null) from customers order by id
+select substring(null from 1 for -1), substr('a', null, -1), split_part(null, 'a', 0), split_part('a', null, 0), substr('a', 1, null), split_part('a', 'b', null)
