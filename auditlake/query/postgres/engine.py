@@ -60,6 +60,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
     "pg_multiply": (numbers.multiply, (_TEXT, _TEXT), _TEXT),
     "pg_divide": (numbers.divide, (_TEXT, _TEXT), _TEXT),
+    "pg_sqrt": (numbers.root, (_TEXT,), _TEXT),
     "pg_remainder": (numbers.remainder, (_TEXT, _TEXT), _TEXT),
     "pg_compare": (numbers.compare, (_TEXT, _TEXT), _WHOLE),
     "pg_round": (numbers.rounded, (_TEXT, _WHOLE), _TEXT),

@@ -190,7 +190,7 @@ def _takes(kind: Type, cell: Cell) -> bool:
     return name in NUMBERS if kind == FLOAT8 else cell.type == kind
 
 
-_OF_NUMERIC = frozenset({"round", "trunc", "floor", "ceil", "abs", "sign"})
+_OF_NUMERIC = frozenset({"round", "trunc", "floor", "ceil", "abs", "sign", "sqrt"})
 
 
 def _of_numeric(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -201,6 +201,8 @@ def _of_numeric(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         raise Refused(node, f"{name} of several arguments")
     if name == "abs":
         return Cell(f"abs({value.sql})", kind) if kind.is_decimal else Cell(f"pg_abs({text})", NUMERIC)
+    if name == "sqrt":
+        return Cell(f"pg_sqrt({text})", NUMERIC)
     if name == "sign":
         if not kind.is_decimal:
             raise Refused(node, "the function sign(numeric)")

@@ -107,6 +107,18 @@ def _leading(value: Decimal) -> tuple[int, int]:
     return weight, int(abs(value).scaleb(-weight * _NBASE_DIGITS, _CONTEXT))
 
 
+def root(text: str) -> str:
+    """Return the square root, rounded to the scale that PostgreSQL chooses."""
+    value = read(text)
+    if value < 0:
+        raise Failed("cannot take square root of a negative number")
+    weight, _ = _leading(value)
+    scale = _MIN_SIGNIFICANT + 1 - (weight + 1) * _NBASE_DIGITS // 2
+    scale = min(max(scale, scale_of(value), 0), _MAX_SCALE)
+    with localcontext(_CONTEXT):
+        return decimal_text(value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
+
+
 def remainder(one: str, other: str) -> str:
     """Return the remainder, which has the sign of the first operand."""
     left, right = read(one), read(other)

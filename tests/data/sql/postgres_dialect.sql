@@ -609,3 +609,6 @@ select case 'paid' when status then 1 else 2 end, case null when status then 1 e
 select nullif(weight::float4, qty), nullif(qty, weight::float4), nullif(total, weight::float4) from orders order by id
 select lpad(name, null), rpad(name, null), lpad(name, nullif(id, 2), 'x'), rpad(name, nullif(id, 2)), lpad(name, 3, null) from customers order by id
 select substring(null from 1 for -1), substr('a', null, -1), split_part(null, 'a', 0), split_part('a', null, 0), substr('a', 1, null), split_part('a', 'b', null)
+select sqrt(abs(rate)), sqrt(abs(total)), sqrt(abs(price)), sqrt(qty * qty), sqrt(abs(weight)), sqrt(id * 0.00001), sqrt(id * 1e20) from orders order by id
+select sqrt(1234567.891), sqrt(0.0), sqrt(0.00000000000123), sqrt('2'), sqrt(12345678901234567890123456789012345678901234567890.5)
+select sqrt(-1.5)
