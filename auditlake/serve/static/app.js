@@ -424,7 +424,7 @@ function readySql() {
   area.addEventListener("input", () => { paint(area); suggest(area); });
   area.addEventListener("scroll", () => followPainted(area));
   paint(area);
-  area.addEventListener("blur", () => setTimeout(hideCompletions, 150));
+  area.addEventListener("blur", () => setTimeout(() => { if (document.activeElement !== area) hideCompletions(); }, 150));
   if (area.value) runSql();
 }
 
