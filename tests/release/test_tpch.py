@@ -103,7 +103,7 @@ def _of_postgresql(conn: "psycopg.Connection[Any]") -> Answers:
 
 
 @pytest.fixture(scope="module")
-def asked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> _Asked:
+def asked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Asked]:
     """The tables, followed and changed twice; what was changed last is not applied."""
     folder = tmp_path_factory.mktemp("tpch")
     base = server.create_database()
@@ -125,7 +125,8 @@ def asked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> _Asked:
                 apply_pending(_without_spark, lake)
             conn.execute(b"analyze")
             answers[str(read_state(lake, None, UTC).lsn)] = _of_postgresql(conn)
-    return _Asked(lake, answers)
+    yield _Asked(lake, answers)
+    server.drop_database("tpch")  # also its slot, whose name the lakes of other tests have, too
 
 
 def _as_shown(theirs: Any, ours: Any) -> Any:
@@ -153,6 +154,7 @@ def _assert_answers_of_duckdb(asked: _Asked) -> None:
         assert (rows.columns, list(rows.texts())) == answer.texts, f"{label} in PostgreSQL's dialect"
 
 
+@pytest.mark.xdist_group("jvm-of-questions")  # the worker of the test below, which needs the same database
 def test_duckdb_answers_every_query_as_postgresql(asked: _Asked) -> None:
     """None is left to Spark, in neither dialect; also after the changes are applied."""
     _assert_answers_of_duckdb(asked)
