@@ -22,7 +22,7 @@ from auditlake.lake.erasure_gate import at_work
 from auditlake.lake.histories import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
-from auditlake.lake.parking import Parked, State, check_reached, read_saved
+from auditlake.lake.parking import Parked, SegmentState, check_reached, read_saved
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_last_batch
 from auditlake.lake.stage_lock import Stage, hold
@@ -44,7 +44,7 @@ _LARGE_BATCH = 20_000
 _POLL_S = 0.1
 _IDLE_S_PER_TABLE = 0.005
 """While nothing is captured, new tables and new snapshots are looked for this often: 10,000 tables every 50 s."""
-_PASSING, _LONG_S = frozenset({State.WAITING, State.HELD}), 60.0
+_PASSING, _LONG_S = frozenset({SegmentState.WAITING, SegmentState.HELD}), 60.0
 """States that end by themselves while capture or a resync runs, and after how long they are reported all the same."""
 _IDLE_S_IN_STORE = 60.0
 """At least so long in a store, where each look is some requests."""

@@ -42,7 +42,7 @@ from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import read_earlier_sources, require_manifest
-from auditlake.lake.parking import State, in_force, read_records
+from auditlake.lake.parking import SegmentState, in_force, read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
@@ -326,7 +326,7 @@ class Completeness:
         first = min(ahead, key=lambda each: each.after, default=None)
         if first is None or watermark <= first.after:
             return watermark
-        if position >= first.after and wait and first.state is State.WAITING:
+        if position >= first.after and wait and first.state is SegmentState.WAITING:
             return position
         if position >= first.after:
             raise lacks_changes(first)
@@ -369,7 +369,7 @@ class Completeness:
                 f"{each.name} is another table since {each.after}, whose changes before its snapshot at {each.upto} "
                 "are missing: the publication lists its tables one by one, this one later"
             )
-            yield Segment(State.GAP, each.name, each.after, None if each in self._late else each.upto, reason)
+            yield Segment(SegmentState.GAP, each.name, each.after, None if each in self._late else each.upto, reason)
 
 
 def _modified_ns(path: Path) -> int | None:

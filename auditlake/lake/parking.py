@@ -38,7 +38,7 @@ NO_MORE_CHANGES = "It has no more changes; its history up to then can be queried
 """Remedy of a table that was dropped."""
 
 
-class State(StrEnum):
+class SegmentState(StrEnum):
     """What is known of a table in a segment of LSNs (`temporal.knowledge`); outside of all, the exact state."""
 
     EARLY = "early"
@@ -86,7 +86,7 @@ class CauseRule:
     """
 
     writer: Writer
-    state: State = State.PARKED
+    state: SegmentState = SegmentState.PARKED
     freed: bool = False
     renewed: bool = False
 
@@ -99,7 +99,7 @@ RULES: Mapping[Cause, CauseRule] = {
     # Partitions that were attached or detached; freed if none can have changed a row.
     Cause.PARTITIONS: CauseRule(Writer.CAPTURE, freed=True, renewed=True),
     # A changed shape until it is settled: freed, with a gap if answers depend on it, or replaced by SHAPE.
-    Cause.PENDING: CauseRule(Writer.CAPTURE, State.WAITING, freed=True),
+    Cause.PENDING: CauseRule(Writer.CAPTURE, SegmentState.WAITING, freed=True),
     # A changed shape that changed rows without messages, or may have.
     Cause.SHAPE: CauseRule(Writer.CAPTURE, renewed=True),
     # A report of the DDL trigger that rows were rewritten, or the table dropped.
@@ -107,7 +107,7 @@ RULES: Mapping[Cause, CauseRule] = {
     # A column that cannot be masked.
     Cause.MASK: CauseRule(Writer.CAPTURE),
     # Held while `resync` takes a new snapshot; freed if the stream has lost nothing.
-    Cause.RESYNC: CauseRule(Writer.RESYNC, State.HELD, freed=True, renewed=True),
+    Cause.RESYNC: CauseRule(Writer.RESYNC, SegmentState.HELD, freed=True, renewed=True),
 }
 
 

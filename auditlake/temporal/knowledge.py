@@ -23,7 +23,7 @@ from auditlake.lake.erasures import read_erasures
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Parked, State
+from auditlake.lake.parking import Parked, SegmentState
 from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
 from auditlake.messages import say, say_once
@@ -50,7 +50,7 @@ class Segment:
     it had been observed by `seen_by`.
     """
 
-    state: State
+    state: SegmentState
     table: TableName | None
     after: Lsn
     upto: Lsn | None
@@ -91,14 +91,14 @@ def recorded(gaps: Iterable[Gap], parked: Iterable[Parked], name: TableName | No
     """Yield where tables are parked, and then the gaps, of one table or of all."""
     for each in parked:
         if name in {None, each.table}:
-            state = State.ENDED if each.ended else each.rule.state
+            state = SegmentState.ENDED if each.ended else each.rule.state
             seen_by = each.until if each.silent else None
             segment = Segment(state, each.table, each.lsn, None, each.reason, each.remedy, each.time_us)
             yield replace(segment, silent=each.silent, seen_by=seen_by)
     for gap in gaps:
         if name is None or gap.is_of(name):
             times = gap.from_us, gap.to_us
-            yield Segment(State.GAP, gap.table, gap.lsn_from, gap.lsn_to, gap.reason, "", *times, silent=True)
+            yield Segment(SegmentState.GAP, gap.table, gap.lsn_from, gap.lsn_to, gap.reason, "", *times, silent=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,14 @@ class Timeline:
     @property
     def recorded(self) -> Sequence[Segment]:
         """The segments that are on record: after which LSN the table is parked, and the gaps."""
-        return [each for each in self.segments if each.state not in {State.EARLY, State.AHEAD}]
+        return [each for each in self.segments if each.state not in {SegmentState.EARLY, SegmentState.AHEAD}]
 
     def at(self, lsn: Lsn) -> Segment | None:
         """Return the segment in which the state at an LSN is; None if it is known."""
         return next((each for each in self.segments if self._contains(each, (lsn, AtLsn(lsn)))), None)
 
     def _contains(self, segment: Segment, point: Point) -> bool:
-        is_parked = segment.upto is None and segment.state is not State.AHEAD
+        is_parked = segment.upto is None and segment.state is not SegmentState.AHEAD
         # The table's last snapshot is exact, whatever came before or after.
         return segment.contains(point, self.known_lsn) and not (is_parked and point[0] == self.table.resynced)
 
@@ -144,7 +144,7 @@ class Timeline:
         for each in self.segments:
             if not (self._contains(each, end) or (each.upto is not None and self._meets(each, start, end))):
                 continue
-            if each.state is not State.GAP or not self.allow_gaps:
+            if each.state is not SegmentState.GAP or not self.allow_gaps:
                 raise _REFUSALS[each.state](self, each, start, end)
             known = f"inside the gap the answer shows the state at {each.after}"
             say(f"gap: {self.table.label} {_missing(each, start, end)}; {known}")
@@ -160,7 +160,7 @@ class Timeline:
 
     def _edge(self, gap: Segment, side: Callable[[Segment], Lsn]) -> Lsn | None:
         found: Segment | None = gap
-        while found is not None and found.state is State.GAP:
+        while found is not None and found.state is SegmentState.GAP:
             lsn = side(found)
             found = self.at(lsn)
         return None if found else lsn
@@ -178,8 +178,8 @@ def timeline_of(  # noqa: PLR0913 - what a lake knows of a table
     """Return the timeline of a table, given the gaps and parked tables of the lake."""
     last = Lsn(max(known_lsn, table.position))
     segments = [
-        Segment(State.EARLY, table.name, Lsn(-1), table.horizon),
-        Segment(State.AHEAD, table.name, last, None),
+        Segment(SegmentState.EARLY, table.name, Lsn(-1), table.horizon),
+        Segment(SegmentState.AHEAD, table.name, last, None),
         *(replace(each, after=max(each.after, table.horizon)) for each in recorded((), parked, table.name)),
         *recorded(gaps, (), table.name),
     ]
@@ -231,11 +231,11 @@ def _gap(timeline: Timeline, segment: Segment, start: Point, end: Point) -> NotA
     )
 
 
-_REFUSALS: Mapping[State, Callable[[Timeline, Segment, Point, Point], NotAnswerable]] = {
-    State.EARLY: _early,
-    State.AHEAD: _ahead,
-    **dict.fromkeys((State.PARKED, State.HELD, State.WAITING, State.ENDED), _parked),
-    State.GAP: _gap,
+_REFUSALS: Mapping[SegmentState, Callable[[Timeline, Segment, Point, Point], NotAnswerable]] = {
+    SegmentState.EARLY: _early,
+    SegmentState.AHEAD: _ahead,
+    **dict.fromkeys((SegmentState.PARKED, SegmentState.HELD, SegmentState.WAITING, SegmentState.ENDED), _parked),
+    SegmentState.GAP: _gap,
 }
 """Message about a state in a segment."""
 

@@ -24,7 +24,7 @@ from auditlake.lake.histories import ALL, Asked, read_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Parked, State, in_force, read_records
+from auditlake.lake.parking import Parked, SegmentState, in_force, read_records
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersions, read_versions
@@ -113,7 +113,7 @@ class Known:
     @property
     def in_doubt(self) -> tuple[TableName, ...]:
         """Return the tables whose definition, and perhaps name, was changed by a commit not captured yet."""
-        return tuple(sorted(name for name, parked in self.parked.items() if parked.rule.state is State.WAITING))
+        return tuple(sorted(name for name, parked in self.parked.items() if parked.rule.state is SegmentState.WAITING))
 
     @cached_property
     def names(self) -> tuple[TableName, ...]:
@@ -197,7 +197,9 @@ class Known:
     def unknown(self, table: HistoryTable | None = None) -> list[Segment]:
         """Return where a table is parked and its gaps, or those of all tables."""
         name = None if table is None else table.name
-        return [each for each in recorded(self.gaps, self.parked.values(), name) if each.state is not State.ENDED]
+        return [
+            each for each in recorded(self.gaps, self.parked.values(), name) if each.state is not SegmentState.ENDED
+        ]
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes`, `transactions` and `relations` that a query as of `lsn` reads.

@@ -8,7 +8,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import RULES, Cause, Parked, State, park, unpark
+from auditlake.lake.parking import RULES, Cause, Parked, SegmentState, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.temporal.knowledge import Timeline, timeline_of
@@ -27,21 +27,21 @@ def _timeline(root: Path, *parked: Parked, resynced: int = 0) -> Timeline:
 @pytest.mark.parametrize(
     ("lsn", "state"),
     [
-        (0, State.EARLY),
-        (9, State.EARLY),
+        (0, SegmentState.EARLY),
+        (9, SegmentState.EARLY),
         (10, None),
         (20, None),
-        (21, State.GAP),
-        (30, State.GAP),
-        (39, State.GAP),
+        (21, SegmentState.GAP),
+        (30, SegmentState.GAP),
+        (39, SegmentState.GAP),
         (40, None),
         (60, None),
-        (61, State.PARKED),
-        (90, State.PARKED),
-        (91, State.AHEAD),
+        (61, SegmentState.PARKED),
+        (90, SegmentState.PARKED),
+        (91, SegmentState.AHEAD),
     ],
 )
-def test_every_lsn_is_known_or_in_a_segment(tmp_path: Path, lsn: int, state: State | None) -> None:
+def test_every_lsn_is_known_or_in_a_segment(tmp_path: Path, lsn: int, state: SegmentState | None) -> None:
     """Both ends of a gap are known, unless another one has them; a refusal names the first segment."""
     timeline = _timeline(tmp_path, _SILENT)
     found = timeline.at(Lsn(lsn))
