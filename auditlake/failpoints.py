@@ -63,6 +63,7 @@ class After(StrEnum):
     LOG_FORGOTTEN = "log-forgotten"
     VERSIONS_DELETED = "versions-deleted"  # older ones of objects in a bucket
     ERASURE_ENDED = "erasure-ended"
+    DIGEST_COSIGNED = "digest-cosigned"  # by a witness; it is kept nowhere yet
     DIGEST_STORED = "digest-stored"
     LOGS_BACKED_UP = "logs-backed-up"
     FILE_BACKED_UP = "file-backed-up"  # in no backup yet

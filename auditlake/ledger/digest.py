@@ -144,7 +144,10 @@ def sign(lake: Lake, key: SigningKey, block: Block, witness: Witness | None) -> 
     note = key.sign(checkpoint_of(block))
     if witness is None:
         return note
-    return witness.cosigned(note, leaves_of(each for each in read_blocks(lake) if each.number <= block.number))
+    leaves = leaves_of(each for each in read_blocks(lake) if each.number <= block.number)
+    cosigned = witness.cosigned(note, leaves)
+    reach(After.DIGEST_COSIGNED)
+    return cosigned
 
 
 def keep(lake: Lake, settings: DigestSettings, block: Block) -> KeptDigest:

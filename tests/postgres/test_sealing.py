@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from auditlake.failpoints import After
 from auditlake.ledger.blocks import has_ledger, read_blocks
 from auditlake.ledger.digest_database import TABLE
 from auditlake.ledger.signed_note import PublicKey, open_note
@@ -68,16 +69,17 @@ def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database:
         given: list[str | Path] = ["--until-current", "--source", database, "--lake", lake.root]
         environment = {**_NO_JAVA, **settings}
         said = [command.run(["capture", *given], environment)]
-        assert said[0].code == 0
         assert 'relation "auditlake_digests" does not exist' in said[0].stderr
         conn.execute(TABLE)
         conn.execute(f"grant insert on auditlake_digests to {role}")
         conn.execute("insert into t values (2)")
         said.append(command.run(["capture", *given], environment))
-        said += [command.run(["digest", "--lake", lake.root], environment) for _ in range(2)]
+        killed = environment | {"AUDITLAKE_FAILPOINT": After.DIGEST_STORED}
+        said += [command.run(["digest", "--lake", lake.root], each) for each in (killed, environment)]
         rows = conn.execute("select origin, size, digest from auditlake_digests").fetchall()
     blocks = read_blocks(lake)
     assert [(origin, size) for origin, size, _ in rows] == [(blocks[-1].origin, blocks[-1].tree.size)]
     assert open_note(rows[0][2], PublicKey.parse(public), "digest").root == blocks[-1].tree.root
+    assert [each.code for each in said] == [0, 0, -9, 0]
     assert ["cannot be kept in" in each.stderr for each in said] == [True, False, False, False]
     assert not any("not-to-be-shown" in each.stderr + each.stdout for each in said)

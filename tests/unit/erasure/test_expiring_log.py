@@ -329,6 +329,34 @@ def test_a_killed_run_is_repeated(lake: Lake, tmp_path: Path, place: After) -> N
     assert {(each.tables[0].horizon, each.tables[0].versions) for each in read_runs(lake)} == {(0x180, 1)}
 
 
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("step", "changes", "transactions"),
+    [
+        (f"{After.EXPIRY_RECORDED}:1", 8, 5),
+        (f"{After.EXPIRY_WRITTEN}:1", 8, 5),
+        (f"{After.EXPIRED}:1", 2, 5),
+        (f"{After.EXPIRY_WRITTEN}:2", 2, 5),
+        (f"{After.EXPIRED}:2", 2, 3),
+    ],
+)
+def test_a_run_that_is_killed_between_its_commits_is_repeated(
+    lake: Lake, tmp_path: Path, step: str, changes: int, transactions: int
+) -> None:
+    """Changes may be gone while their transactions are there, never the other way round; the ledger proves both."""
+    _apply(lake)
+    states, digest = _states(lake), sealed(lake)
+    _pass(lake, 12)
+    settings = _settings(tmp_path, 'changes = "1 day"\ntransactions = "1 day"')
+    arguments: list[str | Path] = ["--config", settings, "maintain", "--lake", lake.root]
+    assert run(arguments, {"AUDITLAKE_FAILPOINT": step}).code == -9
+    assert (len(_lsns(lake)), len(_log_of(lake)), _states(lake)) == (changes, transactions, states)
+    assert compared(lake, digest).failure() is None
+    assert run_here(arguments).code == 0
+    assert (_lsns(lake), _log_of(lake), _states(lake)) == ([0x300, 0x400], [0x250, 0x300, 0x400], states)
+    assert compared(lake, digest, sealed(lake)).failure() is None
+
+
 def test_capture_goes_on_beside(lake: Lake) -> None:
     """A process that opened `changes` before appends after the commit, joins files, and keeps the horizon."""
     capture = AppendLog(lake.changes, CHANGES_SCHEMA)

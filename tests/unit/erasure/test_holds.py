@@ -9,13 +9,16 @@ import pytest
 
 from auditlake.erasure.holding import require_not_held
 from auditlake.errors import ConfigError
+from auditlake.failpoints import After
 from auditlake.lake.holds import ADDED, RELEASED, HoldEvent, holds_in_force, in_force, matches
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as held_lock
+from auditlake.ledger.blocks import read_entries
+from auditlake.ledger.canonical import Kind
 from auditlake.relation import TableName
-from tests.command import Done, run_here
+from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, found, sealed
 from tests.read_lake import history_of
 from tests.s3_server import overwrite
@@ -127,12 +130,24 @@ def test_patterns_match_names_as_postgresql_has_them() -> None:
 def test_no_hold_begins_while_rows_are_removed(lake: Lake) -> None:
     """The command that removes them holds the lock; a process has one lock only once, so another process is asked."""
     with held_lock(lake, "forget", Stage.ERASE):
-        from tests.command import run  # noqa: PLC0415 - of this test only
-
         done = run(["hold", "add", "x", "--table", "orders", *_REASON, "--lake", str(lake.root)])
     assert done.code == 6
     assert "holds the lock of erase" in done.stderr
     assert holds_in_force(lake, time.time_ns() // 1000) == []
+
+
+@pytest.mark.crash
+def test_a_killed_command_has_recorded_its_event_once(lake: Lake) -> None:
+    """The hold is in force, or released, and sealed; the command again is refused."""
+    add = ("hold", "add", "x", "--table", "orders", *_REASON, "--lake", str(lake.root))
+    release = ("hold", "release", "x", *_REASON, "--lake", str(lake.root))
+    for number, arguments in enumerate((add, release)):
+        assert run(arguments, {"AUDITLAKE_FAILPOINT": After.HOLD_RECORDED}).code == -9
+        assert [each["name"] for each in _listed(lake)] == ["x"][number:]
+        assert run_here(arguments).code == 2
+        assert found(compared(lake, sealed(lake))) == []
+        rows = read_entries(lake, f"kind = '{Kind.HOLD}'").num_rows
+        assert (rows, len(list(lake.holds.glob("*.json")))) == (number + 1, number + 1)
 
 
 def test_holds_are_sealed(lake: Lake) -> None:

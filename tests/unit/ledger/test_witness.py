@@ -1,6 +1,7 @@
 """Digests that a witness signs, too: it was written from the specification, and checks that the tree only grew."""
 
 import json
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from auditlake.config import load_settings
 from auditlake.errors import ConfigError
+from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger import seal
 from auditlake.ledger.blocks import has_ledger
@@ -20,7 +22,7 @@ from auditlake.ledger.digest import keep_note, last_block, new_key
 from auditlake.ledger.merkle import consistency_path, leaf_hash, root_of
 from auditlake.ledger.seal import Sealer
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, open_note
-from tests.command import Done, run_here
+from tests.command import Done, run, run_here
 from tests.erasure_lake import append_change, write_lake
 from tests.witness import Witness, is_consistent, serving
 
@@ -83,6 +85,25 @@ def test_a_witness_signs_a_tree_and_what_it_grows_to(lake: Lake, witness: Witnes
     kept = next((tmp_path / "kept").rglob("*.digest"))
     public = ["--public-key", witness.public_key]
     assert run_here(["verify", "--digest", kept, *public, "--no-history", "--lake", lake.root]).code == 0
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("place", [After.DIGEST_COSIGNED, After.DIGEST_STORED])
+def test_a_killed_command_keeps_the_same_digest_when_it_is_repeated(
+    lake: Lake, witness: Witness, tmp_path: Path, place: After
+) -> None:
+    """The witness remembers a tree that is kept nowhere, and signs it once more; the tree grows from there."""
+    environment = {"AUDITLAKE_FAILPOINT": place, "AUDITLAKE_DIGEST": os.environ["AUDITLAKE_DIGEST"]}
+    assert run(["digest", "--lake", lake.root], environment).code == -9
+    kept = [*(tmp_path / "kept").rglob("*.digest")]
+    assert len(kept) == int(place is After.DIGEST_STORED)
+    again = _digest(lake)
+    assert (again.code, len(witness.asked)) == (0, 3), again.stderr
+    (digest,) = (tmp_path / "kept").rglob("*.digest")
+    size = open_note(digest.read_text(), PublicKey.parse(witness.public_key), "a test").size
+    assert size == last_block(lake).tree.size == witness.trees[last_block(lake).origin][0]
+    _grow(lake)
+    assert _digest(lake).code == 0
 
 
 def test_a_witness_does_not_sign_a_ledger_that_was_made_again(lake: Lake, witness: Witness, tmp_path: Path) -> None:
