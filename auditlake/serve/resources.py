@@ -1,7 +1,7 @@
 """Resources that requests share: one state of the lake, few threads, one database, a cache of answers.
 
-- `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, and only if
-  a request asks for more than it has: the state as of an LSN does not change.
+- `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, also for a moment
+  that it knows: meanwhile a row may have been erased, and its files with it.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
@@ -38,7 +38,7 @@ from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
 from auditlake.store.session import Kept
 from auditlake.temporal.moments import Known
-from auditlake.temporal.when import AtLsn, When, parse_when
+from auditlake.temporal.when import AtLsn, parse_when
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -210,16 +210,14 @@ class Resources:
         Raises BadUsage, LakeUnusable, Hidden.
         """
         when = None if at is None else parse_when(at, datetime.now(self.zone))
-        found = self._shown(self._whole(when)).reader
+        found = self._shown(self._whole()).reader
         if when is None or isinstance(when, AtLsn):
             return found
         return found.with_clock(datetime.now(self.zone))  # a relative time counts from now
 
-    def _whole(self, when: When | None) -> Reader:
+    def _whole(self) -> Reader:
         with self._lock:
             latest, kept = self._latest, self._latest.reader
-            if kept is not None and isinstance(when, AtLsn) and when.lsn <= kept.watermark:
-                return kept
             if kept is None or time.monotonic() - latest.read_at > _FRESH_S:
                 latest.reader = kept = self._refreshed(kept)
                 latest.timeline = latest.timeline.refreshed(kept)

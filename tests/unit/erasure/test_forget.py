@@ -52,6 +52,18 @@ def _forget(lake: Lake, *arguments: str) -> Done:
     return run_here(["forget", *arguments, "--lake", lake.root])
 
 
+def test_a_page_of_the_past_shows_nothing_that_was_erased(lake: Lake) -> None:
+    """Also a server that is asked for moments which it knows alone: it keeps answers of what it has read."""
+    page = Page(lake)
+    asked = {"table": "people", "at": "0/100"}
+    assert "Zacharias Beispiel" in page.get("/api/v1/rows", **asked).text
+    assert _forget(lake, *OF_TWO).code == 0
+    page.resources._latest.read_at = 0.0  # noqa: SLF001 - as a second later
+    rows = page.get("/api/v1/rows", **asked)
+    assert rows.status_code == 200
+    assert "Zacharias Beispiel" not in rows.text
+
+
 def test_the_search_finds_every_value_before(lake: Lake) -> None:
     """In every kind of place: the log's bounds, rows that are marked as deleted, changes, contexts, and cells."""
     found = found_in(lake, (*ONE, *TWO, *OTHERS))
