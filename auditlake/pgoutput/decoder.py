@@ -206,72 +206,16 @@ class StreamAbort:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginPrepare:
-    """Start of a prepared transaction; `time` is that of PREPARE TRANSACTION."""
+class TwoPhase:
+    """A message of two-phase commit, by its name in the manual; its fields are read and dropped.
 
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    time: datetime
-    xid: int
-    gid: str
+    Capture refuses a slot with two-phase commit, so only that it was sent is of interest.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """PREPARE TRANSACTION of the transaction that the last BeginPrepare started."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    time: datetime
-    xid: int
-    gid: str
+    name: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPrepare:
-    """PREPARE TRANSACTION of a streamed transaction."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    time: datetime
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPrepared:
-    """COMMIT PREPARED."""
-
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    time: datetime
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPrepared:
-    """ROLLBACK PREPARED."""
-
-    prepare_end_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time: datetime
-    time: datetime
-    xid: int
-    gid: str
-
-
-Boundary: TypeAlias = (
-    StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | StreamPrepare
-    | CommitPrepared
-    | RollbackPrepared
-)
+Boundary: TypeAlias = StreamStart | StreamStop | StreamCommit | StreamAbort | TwoPhase
 """Messages that start or end streamed (version 2) and prepared (version 3) transactions."""
 
 Message: TypeAlias = (
@@ -406,35 +350,15 @@ def _stream_abort(cursor: ByteCursor) -> StreamAbort:
     return StreamAbort(xid, subxid, abort_lsn=cursor.lsn(), time=cursor.time())
 
 
-def _begin_prepare(cursor: ByteCursor) -> BeginPrepare:
-    return BeginPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
+def _two_phase(name: str, *, flagged: bool = True, times: int = 1) -> Callable[[ByteCursor], TwoPhase]:
+    def read(cursor: ByteCursor) -> TwoPhase:
+        if flagged:
+            cursor.flags(allowed=0)
+        for each in (cursor.lsn, cursor.lsn, *[cursor.time] * times, cursor.u32, cursor.name):
+            each()
+        return TwoPhase(name)
 
-
-def _prepare(cursor: ByteCursor) -> Prepare:
-    cursor.flags(allowed=0)
-    return Prepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
-
-
-def _stream_prepare(cursor: ByteCursor) -> StreamPrepare:
-    cursor.flags(allowed=0)
-    return StreamPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
-
-
-def _commit_prepared(cursor: ByteCursor) -> CommitPrepared:
-    cursor.flags(allowed=0)
-    return CommitPrepared(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
-
-
-def _rollback_prepared(cursor: ByteCursor) -> RollbackPrepared:
-    cursor.flags(allowed=0)
-    return RollbackPrepared(
-        prepare_end_lsn=cursor.lsn(),
-        end_lsn=cursor.lsn(),
-        prepare_time=cursor.time(),
-        time=cursor.time(),
-        xid=cursor.u32(),
-        gid=cursor.name(),
-    )
+    return read
 
 
 BOUNDARY_READERS: dict[str, Callable[[ByteCursor], Boundary]] = {
@@ -442,11 +366,11 @@ BOUNDARY_READERS: dict[str, Callable[[ByteCursor], Boundary]] = {
     "E": _stream_stop,
     "c": _stream_commit,
     "A": _stream_abort,
-    "b": _begin_prepare,
-    "P": _prepare,
-    "p": _stream_prepare,
-    "K": _commit_prepared,
-    "r": _rollback_prepared,
+    "b": _two_phase("Begin Prepare", flagged=False),
+    "P": _two_phase("Prepare"),
+    "p": _two_phase("Stream Prepare"),
+    "K": _two_phase("Commit Prepared"),
+    "r": _two_phase("Rollback Prepared", times=2),
 }
 
 

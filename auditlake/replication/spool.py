@@ -50,11 +50,11 @@ from auditlake.errors import DecodeError, InvariantBroken, LakeUnusable, WrongSo
 from auditlake.pgoutput.batch_layout import Bools, BrokenMessage, Frames, Ints, require_fine
 from auditlake.pgoutput.decoder import (
     IN_BLOCKS,
-    Message,
     StreamAbort,
     StreamCommit,
     StreamStart,
     StreamStop,
+    TwoPhase,
     decode,
     decode_streamed,
 )
@@ -456,8 +456,10 @@ class Spool:
                 self._abort(message)
             case StreamCommit(xid):
                 self._replay = self._plain(payload, self._require_open(payload, xid))
+            case TwoPhase(name):
+                raise _two_phase(name)
             case _:
-                raise _two_phase(message)
+                raise _misplaced(payload, "where a boundary is needed")
 
     def _start(self, payload: bytes, start: StreamStart) -> None:
         if not start.first:
@@ -532,8 +534,7 @@ def _misplaced(payload: bytes, problem: str) -> DecodeError:
     return DecodeError(f"pgoutput message {chr(payload[0])!a} out of order: {problem}")
 
 
-def _two_phase(message: Message) -> WrongSource:
-    name = type(message).__name__
+def _two_phase(name: str) -> WrongSource:
     return WrongSource(
         f"the slot sent a {name} message: it has two-phase commit, need a slot without",
         "Prepared transactions may have been skipped; run auditlake resync --all.",

@@ -2,29 +2,24 @@
 
 import struct
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
 
 from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Boundary,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldTuple,
     Origin,
-    Prepare,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     Type,
     Update,
     Value,
@@ -69,25 +64,8 @@ def _encode_boundary(message: Boundary) -> bytes:
         case StreamAbort(xid, subxid, lsn, time):
             parallel = b"" if lsn is None or time is None else struct.pack(">Qq", lsn, _time(time))
             return struct.pack(">cII", b"A", xid, subxid) + parallel
-        case _:
-            return _encode_prepared(message)
-
-
-_Prepared: TypeAlias = BeginPrepare | RollbackPrepared | Prepare | StreamPrepare | CommitPrepared
-
-
-def _encode_prepared(message: _Prepared) -> bytes:
-    match message:
-        case BeginPrepare(lsn, end, time, xid, gid):
-            return struct.pack(">cQQqI", b"b", lsn, end, _time(time), xid) + _name(gid)
-        case RollbackPrepared(prepare_end, end, prepare_time, time, xid, gid):
-            times = (_time(prepare_time), _time(time))
-            return struct.pack(">cBQQqqI", b"r", 0, prepare_end, end, *times, xid) + _name(gid)
-        case Prepare(lsn, end, time, xid, gid) | StreamPrepare(lsn, end, time, xid, gid):
-            tag = b"P" if isinstance(message, Prepare) else b"p"
-            return struct.pack(">cBQQqI", tag, 0, lsn, end, _time(time), xid) + _name(gid)
-        case CommitPrepared(lsn, end, time, xid, gid):
-            return struct.pack(">cBQQqI", b"K", 0, lsn, end, _time(time), xid) + _name(gid)
+        case TwoPhase(name):
+            raise ValueError(f"{name} is received only")
 
 
 def _encode_change(message: Message) -> bytes:

@@ -9,10 +9,8 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Boundary,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -20,11 +18,8 @@ from auditlake.pgoutput.decoder import (
     OldKind,
     OldTuple,
     Origin,
-    Prepare,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
@@ -64,9 +59,6 @@ boundaries: st.SearchStrategy[Boundary] = st.one_of(
     st.builds(StreamCommit, u32, lsns, lsns, times),
     st.builds(StreamAbort, u32, u32),
     st.builds(StreamAbort, u32, u32, lsns, times),
-    *(st.builds(kind, lsns, lsns, times, u32, names) for kind in (BeginPrepare, Prepare, StreamPrepare)),
-    st.builds(CommitPrepared, lsns, lsns, times, u32, names),
-    st.builds(RollbackPrepared, lsns, lsns, times, times, u32, names),
 )
 in_blocks: st.SearchStrategy[Message] = st.one_of(
     relations,

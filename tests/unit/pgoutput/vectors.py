@@ -10,9 +10,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -20,14 +18,12 @@ from auditlake.pgoutput.decoder import (
     OldKind,
     OldTuple,
     Origin,
-    Prepare,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     Type,
     Update,
 )
@@ -78,7 +74,6 @@ VECTORS: dict[str, tuple[str, Message]] = {
 
 _LSNS_HEX = "0000000100000010 0000000100000040"
 _PREPARED_HEX = f"00 {_LSNS_HEX} {_TIME_HEX} 00000007 6100"
-_PREPARED = (Lsn(0x100000010), Lsn(0x100000040), _TIME, 7, "a")
 
 BOUNDARIES: dict[str, tuple[str, Message]] = {
     "stream_start": ("53 00000007 01", StreamStart(7, first=True)),
@@ -93,13 +88,13 @@ BOUNDARIES: dict[str, tuple[str, Message]] = {
         f"41 00000007 00000007 0000000100000010 {_TIME_HEX}",
         StreamAbort(7, 7, Lsn(0x100000010), _TIME),
     ),
-    "begin_prepare": (f"62 {_LSNS_HEX} {_TIME_HEX} 00000007 6100", BeginPrepare(*_PREPARED)),
-    "prepare": (f"50 {_PREPARED_HEX}", Prepare(*_PREPARED)),
-    "stream_prepare": (f"70 {_PREPARED_HEX}", StreamPrepare(*_PREPARED)),
-    "commit_prepared": (f"4b {_PREPARED_HEX}", CommitPrepared(*_PREPARED)),
+    "begin_prepare": (f"62 {_LSNS_HEX} {_TIME_HEX} 00000007 6100", TwoPhase("Begin Prepare")),
+    "prepare": (f"50 {_PREPARED_HEX}", TwoPhase("Prepare")),
+    "stream_prepare": (f"70 {_PREPARED_HEX}", TwoPhase("Stream Prepare")),
+    "commit_prepared": (f"4b {_PREPARED_HEX}", TwoPhase("Commit Prepared")),
     "rollback_prepared": (
         f"72 00 {_LSNS_HEX} {_TIME_HEX} 00000000001e8480 00000007 6100",
-        RollbackPrepared(Lsn(0x100000010), Lsn(0x100000040), _TIME, _TIME.replace(second=2), 7, "a"),
+        TwoPhase("Rollback Prepared"),
     ),
 }
 

@@ -14,7 +14,6 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
 from auditlake.pgoutput.decoder import (
     Begin,
-    BeginPrepare,
     Commit,
     Insert,
     Message,
@@ -32,6 +31,7 @@ from tests.unit.pgoutput.model import Model, Versions
 from tests.unit.pgoutput.strategies import effort
 from tests.unit.pgoutput.streamed_model import plain_messages, through_spool
 from tests.unit.pgoutput.streaming_server import TIME, Row, StreamingServer
+from tests.unit.pgoutput.vectors import BOUNDARIES
 
 KINDS = ["change"] * 6 + ["stream"] * 3 + ["savepoint", "savepoint", "rollback", "rollback", "release"]
 KINDS += ["commit", "abort", "plain", "plain", "rename"]
@@ -197,8 +197,8 @@ def test_an_abort_of_an_unknown_transaction_is_ignored() -> None:
 
 def test_two_phase_commit_is_refused() -> None:
     """A transaction acknowledged at PREPARE would be lost, so a slot with two-phase commit is refused."""
-    with pytest.raises(WrongSource, match="sent a BeginPrepare message: it has two-phase commit"):
-        Spool().handle_boundary(encode(BeginPrepare(Lsn(1), Lsn(2), TIME, 7, "gid")))
+    with pytest.raises(WrongSource, match="sent a Begin Prepare message: it has two-phase commit"):
+        Spool().handle_boundary(bytes.fromhex(BOUNDARIES["begin_prepare"][0]))
 
 
 def spooled(folder: Path) -> bytes:
