@@ -153,7 +153,10 @@ def make_registry(sources: Sources) -> CollectorRegistry:
 
 def exposed(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """Return the metrics in the format that an Accept header asks for, and their content type."""
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # it has a version that is none
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 

@@ -4,17 +4,19 @@
     /healthz   200 if the process is alive, 503 and the reason if not; touches neither PostgreSQL nor the lake
     /readyz    200 if it also does its work
 
-Requests are answered from memory. At most eight are answered at a time, each within a few seconds; others are closed.
+Requests are answered from memory. At most eight are answered at a time, each within a few seconds, however slowly its
+client sends or takes; if another one comes, the oldest is closed. So no client keeps a health check from its answer.
 """
 
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError
@@ -29,6 +31,8 @@ from auditlake.store.place import by_requests
 _READ_EVERY_S, _READ_EVERY_S_IN_STORE = 5.0, 60.0
 _REQUEST_S = 5.0
 _AT_A_TIME = 8
+_ENDED_S = 0.05
+"""So long a new connection waits for a place before the oldest one is ended."""
 _TEXT = "text/plain; charset=utf-8"
 
 Page = Callable[[str], tuple[int, bytes, str]]
@@ -109,20 +113,27 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *given: object) -> None:
         self._places = threading.BoundedSemaphore(_AT_A_TIME)
+        self._open: dict[socket.socket, None] = {}
         super().__init__(*given)  # type: ignore[arg-type]
 
-    def process_request(self, request: object, client_address: object) -> None:
-        """Answer in a thread, if there is a place."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)  # type: ignore[arg-type]
-        else:
-            self.shutdown_request(request)  # type: ignore[arg-type]
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver
+        """Answer in a thread; if all places are taken, in that of the oldest connection."""
+        while not self._places.acquire(timeout=_ENDED_S):
+            for oldest in list(self._open)[:1]:
+                _end(oldest)
+        self._open[request] = None
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
-        """Answer, and free the place."""
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver
+        """Answer within `_REQUEST_S`, and free the place."""
+        limit = threading.Timer(_REQUEST_S, _end, [request])
+        limit.daemon = True
+        limit.start()
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            super().process_request_thread(request, client_address)
         finally:
+            limit.cancel()
+            del self._open[request]
             self._places.release()
 
     def handle_error(self, *_: object) -> None:
@@ -130,6 +141,12 @@ class _Server(ThreadingHTTPServer):
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, OSError):
             report_bug(error)
+
+
+def _end(connection: socket.socket) -> None:
+    """Let every operation on a connection fail, also one that another thread waits in."""
+    with suppress(OSError):  # it is closed
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,12 +1,13 @@
 """The endpoint of --metrics-port over the small lake: formats, values, absent gauges, health; no server, no JVM."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -81,6 +82,50 @@ def test_both_formats_have_the_same_families(lake: Lake) -> None:
     assert {family.name for family in parsed if family.name.startswith("auditlake")} == {
         name.removesuffix("_info") for name in named
     }
+
+
+@pytest.mark.parametrize("accept", ['application/openmetrics-text; version="1.0.0"', "text/plain; version=1.x", ";=,"])
+def test_a_scraper_that_asks_for_no_known_format_gets_text(
+    lake: Lake, accept: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its header is no bug of ours."""
+    with exported(lake, Beat.SERVE) as url:
+        status, kind, text = ask(f"{url}/metrics", accept)
+    assert (status, kind.split(";")[0]) == (200, "text/plain")
+    assert "auditlake_build" in text
+    assert capfd.readouterr().err == ""
+
+
+def _half_sent(url: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+    connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+    return connection
+
+
+def test_half_sent_requests_keep_no_health_check_from_its_answer(lake: Lake) -> None:
+    """The oldest of them is closed for another one: else a manager would end a process that is well."""
+    with exported(lake, Beat.SERVE) as url, ExitStack() as held:
+        connections = [held.enter_context(_half_sent(url)) for _ in range(20)]
+        assert ask(f"{url}/healthz")[0] == 200
+        assert connections[0].recv(1) == b""
+
+
+def test_a_request_has_to_arrive_however_slowly_it_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte at a time exceeds no timeout of a socket."""
+    monkeypatch.setattr("auditlake.metrics.server._REQUEST_S", 0.2)
+    with exported(lake, Beat.SERVE) as url, _half_sent(url) as connection:
+        connection.settimeout(0.01)
+
+        def is_closed() -> bool:
+            try:
+                connection.sendall(b"x")
+                return connection.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        await_true(is_closed)
 
 
 def test_shows_positions_and_states_of_the_lake(lake: Lake) -> None:
