@@ -7,7 +7,7 @@ Files that `within` excludes by the statistics in the log are not opened; DuckDB
 deletion vectors mark are left out, and a file from before a column was added has NULL in it. In an object store small
 files are requested at once, and the others read in ranges.
 
-All statements of a session run in one database of MEMORY_BYTES, which spills to a folder that only this user can read.
+All statements of a session run in one database of MEMORY_BYTES, which spills to the folder of this process.
 """
 
 import errno
@@ -36,6 +36,7 @@ from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place, by_requests, session_of
+from auditlake.store.process_folder import process_folder
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -100,7 +101,7 @@ class _Database:
     """The database in which a session runs its statements."""
 
     def __init__(self) -> None:
-        spill = tempfile.mkdtemp(prefix="auditlake-")
+        spill = tempfile.mkdtemp(dir=process_folder())
         weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
         self.connection = open_duckdb(spill=Path(spill))
         self.connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it

@@ -50,6 +50,7 @@ from auditlake.relation import Column
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.store.files import local_path, parquet, read_each
 from auditlake.store.place import Place
+from auditlake.store.process_folder import process_folder
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -135,7 +136,7 @@ def comparing(
 
     try:
         with (
-            TemporaryDirectory(dir=local_path(spill), prefix="compared-") as folder,
+            TemporaryDirectory(dir=local_path(spill) or process_folder(), prefix="compared-") as folder,
             open_duckdb(_memory_bytes(), Path(folder)) as connection,
         ):
             yield _Sides(connection, files, copied, columns, mark).compare()

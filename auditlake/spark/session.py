@@ -38,6 +38,7 @@ from auditlake.spark.java import require_java
 from auditlake.spark.jvm import driver_options, launch, stop_spark
 from auditlake.startup import is_submitted, whole
 from auditlake.store.objects import S3_FILE_SYSTEM
+from auditlake.store.process_folder import process_folder
 
 _DEFAULTS = {
     "spark.app.name": "auditlake",
@@ -253,6 +254,7 @@ def _local_defaults() -> dict[str, str]:
         # The only executor is in this JVM. After two minutes of suspension Spark would declare it lost, and print a
         # stack trace every few seconds from then on.
         "spark.storage.blockManagerHeartbeatTimeoutMs": str(2**31 - 1),
+        "spark.local.dir": str(process_folder()),
         # Nothing is written to it, but Spark creates it: keep it out of the working folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{os.getuid()}", "warehouse")),
     }

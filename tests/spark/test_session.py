@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from auditlake.spark.jars import delta_jars
 from auditlake.spark.jvm import archive_path, driver_options
 from auditlake.spark.session import spark_session
+from auditlake.store.process_folder import process_folder
 from tests.running import await_true
 
 pytestmark = pytest.mark.spark
@@ -47,6 +48,13 @@ def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:
     """Settings that can still change are applied."""
     again = spark_session({"spark.sql.shuffle.partitions": "2"})
     assert again.sparkContext is spark.sparkContext
+
+
+def test_rows_that_leave_memory_end_with_the_process(spark: SparkSession) -> None:
+    """In a folder of its own, which the next process removes if this one is killed."""
+    folder = Path(spark.sparkContext.getConf().get("spark.local.dir") or "")
+    assert folder == process_folder()
+    assert list(folder.glob("blockmgr-*"))
 
 
 def test_workers_run_the_same_python(spark: SparkSession) -> None:
@@ -112,7 +120,7 @@ def test_a_signal_while_spark_starts_leaves_nothing_behind(number: signal.Signal
         run.communicate(timeout=120)
     assert run.returncode == -number
     await_true(lambda: _in_group(group) == [])  # a killed process takes a moment to leave
-    assert list(tmp_path.iterdir()) == []
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 def test_a_jvm_that_is_killed_while_it_starts_is_reported_as_killed(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""The folder of one process for rows that leave its memory: what DuckDB and a local Spark spill.
+
+A process that is killed cannot remove what it spilled, and rows of a table must not outlive it: `auditlake forget`
+knows nothing of them. So each process has one folder in the system's temporary folder, and the next one that needs a
+folder removes those of processes that have ended.
+
+1. A process holds an flock(2) on its folder, which the system releases when the process ends, however it ends.
+2. Who removes a folder holds its lock, so it never removes that of a process at work.
+3. Between the creation of a folder and its lock another process may remove it. So the creator looks for it once it has
+   the lock, and creates another if it is gone.
+
+Only folders of this user are removed, and no link is followed: others may create names in the temporary folder.
+
+Authority: flock(2), "NOTES"
+"""
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_PREFIX = "auditlake-process-"
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@cache
+def process_folder() -> Path:
+    """Return this process's folder, which only this user can read; it is removed when the process ends."""
+    _remove_left()
+    folder, descriptor = _create()
+    atexit.register(_remove_own, folder, os.getpid(), descriptor)
+    return folder
+
+
+def _create() -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, _FLAGS)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _remove_own(folder: Path, pid: int, descriptor: int) -> None:
+    """Remove the folder, unless this is a fork of the process that created it."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_left() -> None:
+    """Remove the folders of processes that have ended."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(left, _FLAGS)
+        except OSError:  # removed meanwhile, a link, or another user's
+            continue
+        try:
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:  # of a process at work
+            pass
+        finally:
+            os.close(descriptor)
