@@ -9,6 +9,7 @@ have a result of the same commit, scale and runs.
 import argparse
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -49,6 +50,7 @@ def main() -> None:
     unknown = {name for name, _ in jobs} - set(JOBS)
     if unknown:
         parser.error(f"unknown jobs: {', '.join(sorted(unknown))}")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and folders removed
     end_s = time.monotonic() + 60 * arguments.minutes
     facts = {**environment(), "runs": arguments.runs}

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -89,7 +89,11 @@ def contenders(source: Source) -> list[Contender]:
         Contender("spark-jdbc", lambda folder: _spark(source, folder), _checked(source, _delta)),
         Contender("dlt", lambda folder: _dlt(source, folder), _checked(source, _dlt_delta)),
         Contender("debezium", lambda folder: _debezium(source, folder, delta=False)),
-        Contender("debezium-delta", lambda folder: _debezium(source, folder, delta=True), _checked(source, _delta)),
+        Contender(
+            "debezium-delta",
+            lambda folder: _debezium(source, folder, delta=True),
+            _checked(source, _delta, days=True),
+        ),
     ]
 
 
@@ -211,12 +215,15 @@ Reader = Callable[[duckdb.DuckDBPyConnection, Path, str], str]
 """Registers the rows of a table in a folder, and returns what SQL calls them."""
 
 
-def _checked(source: Source, read: Reader) -> Callable[[Path], Digest]:
+def _checked(source: Source, read: Reader, *, days: bool = False) -> Callable[[Path], Digest]:
+    """Return a check of what was left; with `days`, its dates are numbers of days since 1970."""
+
     def check(folder: Path) -> Digest:
         found = {}
         for table in source.tables:
+            columns = [replace(column, days=days) for column in columns_of(source.dsn, table)]
             with duckdb.connect() as conn:
-                found[table] = of_relation(conn, read(conn, folder, table), columns_of(source.dsn, table))
+                found[table] = of_relation(conn, read(conn, folder, table), columns)
         return Digest.of_tables(found)
 
     return check

@@ -25,12 +25,13 @@ _TEXTS = frozenset({"text", "varchar", "bpchar"})
 
 @dataclass(frozen=True)
 class Column:
-    """A column that takes part."""
+    """A column that takes part; `days`: its dates are numbers of days since 1970."""
 
     name: str
     type_name: str
     typmod: int
     key: bool
+    days: bool = False
 
     def text(self) -> str:
         """Return SQL of both engines for the text of its value."""
@@ -40,7 +41,7 @@ class Column:
         if self.type_name in _TEXTS:
             return f"rtrim({name}::text)"
         if self.type_name == "date":
-            return f"{name}::date::text"
+            return f"(date '1970-01-01' + {name}::int)::text" if self.days else f"{name}::date::text"
         precision, scale = (self.typmod - 4) >> 16, (self.typmod - 4) & 0xFFFF
         return f"{name}::decimal({precision},{scale})::text"
 

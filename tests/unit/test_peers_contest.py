@@ -1,11 +1,12 @@
-"""A contest of `make peers`: turns, the warm-up, patience, and contenders that cannot run."""
+"""A contest of `make peers`: turns, the warm-up, patience, contenders that cannot run, and the digest of dates."""
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from peers.arena import Absent
 from peers.contest import Contender, contest
-from peers.digest import Digest
+from peers.digest import Column, Digest, of_relation
 from peers.measured import Figures, PeerFailed, middle
 
 
@@ -60,3 +61,12 @@ def test_a_median_of_what_is_unknown_is_unknown() -> None:
     """A subscription has no client whose memory could be measured."""
     runs: list[Figures] = [{"wall_s": value, "peak_mb": None} for value in (3.0, 1.0, 2.0)]
     assert middle(runs) == {"wall_s": 2.0, "peak_mb": None}
+
+
+def test_dates_in_days_have_the_digest_of_dates() -> None:
+    """Debezium leaves the days since 1970, also negative ones, as text."""
+    days, dates = (Column("d", "date", -1, key=False, days=days) for days in (True, False))
+    with duckdb.connect() as conn:
+        left = of_relation(conn, "(values ('9573'), ('-1'), (null)) as rows(d)", [days])
+        expected = of_relation(conn, "(values ('1996-03-18'), ('1969-12-31'), (null)) as rows(d)", [dates])
+    assert left == expected
