@@ -76,7 +76,7 @@ class ParkedReports:
 
     def _is_shown(self, record: Parked, now_s: float) -> bool:
         name = record.table
-        return record.rule.state not in _PASSING or name in self._shown or now_s - self._since_s[name] > _LONG_S
+        return record.state not in _PASSING or name in self._shown or now_s - self._since_s[name] > _LONG_S
 
 
 class Applier:

@@ -115,6 +115,11 @@ class Status:
         return None if self.refusal is None else self.refusal.message
 
     @property
+    def parked(self) -> Sequence[tuple[str, Parked]]:
+        """The tables that are parked, without dropped ones, each with its record."""
+        return [(t.name, t.parked) for t in self.tables if t.parked is not None and not t.parked.ended]
+
+    @property
     def current_age_s(self) -> float | None:
         """Seconds from the moment up to which capture is known to be current until the status was read."""
         if self.positions is None or not self.positions.current_us:
@@ -414,8 +419,7 @@ def _of_tables(status: Status) -> Iterator[Verdict]:
         rows = "1 erased row is" if len(status.returned) == 1 else f"{len(status.returned)} erased rows are"
         sentence = f"{rows} in the lake again: of {erasure.name} since {lsn}"
         yield Verdict(ConfigError.exit_code, sentence, "auditlake forget --returned shows them.")
-    parked = [(t.name, t.parked) for t in status.tables if t.parked is not None and not t.parked.ended]
-    if parked:
+    if parked := status.parked:
         name, first = parked[0]
         sentence = f"{name} is parked at {first.lsn}: {first.reason}"
         if len(parked) > 1:

@@ -164,9 +164,8 @@ class Lake:
         for name, table in sorted(known.tables_at(known.now_lsn).items()):
             columns = reader.columns_at(table, known.now_lsn)
             key = tuple(column.name for column in table.key)
-            parked = known.parked.get(table.name)
-            reason = None if parked is None else parked.reason
             names = tuple(column.name for column in columns)
+            reason = known.why_parked(table)
             listed.append(TableInfo(str(name), table.horizon, table.position, names, key, reason))
         return Found(tuple(listed), results.TABLES)
 

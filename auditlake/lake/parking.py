@@ -138,6 +138,11 @@ class Parked:
         return RULES[self.cause]
 
     @property
+    def state(self) -> SegmentState:
+        """Return what is known of the table after `lsn`."""
+        return SegmentState.ENDED if self.ended else self.rule.state
+
+    @property
     def silent(self) -> bool:
         """Return whether the stream does not contain the reason."""
         return self.rule.writer is not Writer.APPLY

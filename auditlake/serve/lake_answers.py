@@ -203,7 +203,7 @@ def _sample(status: Status) -> tuple[int, float | None, float | None, float | No
         source.lag_bytes if source else None,
         slot.retained_bytes if slot else None,
         status.current_age_s,
-        float(sum(table.parked is not None and not table.parked.ended for table in status.tables)),
+        float(len(status.parked)),
     )
 
 

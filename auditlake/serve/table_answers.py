@@ -115,8 +115,7 @@ def list_tables(resources: Resources, asked: Listed) -> models.TablesJson:
 def _summary(
     resources: Resources, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None
 ) -> models.TableSummaryJson:
-    name, parked = str(table.name_at(lsn)), reader.known.parked.get(table.name)
-    reason = None if parked is None or parked.ended else parked.reason
+    name, reason = str(table.name_at(lsn)), reader.known.why_parked(table)
     try:
         reader.check(table, lsn, at)
         state = TableState(reader, table, lsn)

@@ -91,9 +91,8 @@ def recorded(gaps: Iterable[Gap], parked: Iterable[Parked], name: TableName | No
     """Yield where tables are parked, and then the gaps, of one table or of all."""
     for each in parked:
         if name in {None, each.table}:
-            state = SegmentState.ENDED if each.ended else each.rule.state
             seen_by = each.until if each.silent else None
-            segment = Segment(state, each.table, each.lsn, None, each.reason, each.remedy, each.time_us)
+            segment = Segment(each.state, each.table, each.lsn, None, each.reason, each.remedy, each.time_us)
             yield replace(segment, silent=each.silent, seen_by=seen_by)
     for gap in gaps:
         if name is None or gap.is_of(name):

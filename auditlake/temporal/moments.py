@@ -194,6 +194,11 @@ class Known:
         known_lsn, allow_gaps = self.positions.known_lsn, self.allow_gaps
         return timeline_of(self.lake, table, known_lsn, self.gaps, parked, allow_gaps=allow_gaps)
 
+    def why_parked(self, table: HistoryTable) -> str | None:
+        """Return why a table is parked; None if it is followed, or was dropped."""
+        parked = self.parked.get(table.name)
+        return None if parked is None or parked.ended else parked.reason
+
     def unknown(self, table: HistoryTable | None = None) -> list[Segment]:
         """Return where a table is parked and its gaps, or those of all tables."""
         name = None if table is None else table.name
