@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TypeVar
 
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
 from auditlake.audit.transactions import ShownChange, TransactionFilters, contents, find, lsns_of_table
@@ -62,7 +62,7 @@ class AuditOracle:
             assert (before.heap.total(), after.heap.total()) == (found.stat().rows_before, found.stat().rows_after)
 
     def _compared(self, table: str, span: Span) -> Compared:
-        return Compared(self.reader, self.reader.known.tables[table_name(table)], span, reverse=False)
+        return compared_rows(self.reader, self.reader.known.tables[table_name(table)], span, reverse=False)
 
     def _check_diff(self, table: str, before: Moment, after: Moment, span: Span) -> None:
         one, other = by_key(table, before.states[table]), by_key(table, after.states[table])
@@ -179,7 +179,7 @@ class AuditOracle:
                     assert (wanted.states, wanted.heap) == read_states(conn), (before.lsn, after.lsn, reverse)
 
     def _all(self, span: Span, *, reverse: bool) -> list[Compared]:
-        return [Compared(self.reader, table, span, reverse=reverse) for table in self.reader.known.tables.values()]
+        return [compared_rows(self.reader, table, span, reverse=reverse) for table in self.reader.known.tables.values()]
 
 
 def _order(event: Happened) -> tuple[int, bool, str]:

@@ -12,14 +12,14 @@ cannot be distinguished, so none is modified.
 and tail (`audit.overlay`). A key on neither side, or equal on both, has no net change. The columns are those of
 `versions.history_texts`.
 
-`Compared` chooses between the two and reverses the direction if required.
+`compared_rows` chooses between the two. In either direction, names and keys are those of the later moment.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,14 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.masks import masked_names
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column
 from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.values.input_syntax import type_name
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
-_REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
 _NUL = "\0"
 _ROWS_AT_ONCE = 100
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,6 @@ class DifferingRow:
     after: Values | None
     changed: tuple[str, ...]
 
-    def reversed(self) -> "DifferingRow":
-        """Return the difference in the other direction."""
-        return DifferingRow(_REVERSED.get(self.kind, self.kind), self.key, self.after, self.before, self.changed)
-
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -113,34 +109,58 @@ class Stat:
         return self.rows_after - self.added - self.modified
 
 
-class _TwoMoments:
-    """A table and its columns at the beginning and at the end of a span."""
+class Compared:
+    """A table and its columns at two moments of a span: from its beginning to its end or, if `reverse`, back.
 
-    def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
+    `moments` are the one that the difference starts from, with `columns_before`, and the one that it ends at.
+    """
+
+    def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
         self._reader = reader
         self.table = table
+        self.name = table.name
         self._span = span
-        self.columns_before = reader.columns_at(table, span.after)
-        self.columns_after = reader.columns_at(table, span.upto)
+        self._reverse = reverse
+        self.moments = self._directed(Lsn(span.after), Lsn(span.upto))
+        self._earlier, self._later = reader.columns_at(table, span.after), reader.columns_at(table, span.upto)
+        self.columns_before, self.columns_after = self._directed(self._earlier, self._later)
         own = reader.own_names(table)
-        self.own = {c: own.get(c.stored, c.stored) for c in (*self.columns_before, *self.columns_after)}
-        now = {self.own[c]: c.name for c in self.columns_after}
-        self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self.columns_before, *self.columns_after)}
+        self.own = {c: own.get(c.stored, c.stored) for c in (*self._earlier, *self._later)}
+        now = {self.own[c]: c.name for c in self._later}
+        self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self._earlier, *self._later)}
+
+    def _directed(self, earlier: _T, later: _T) -> tuple[_T, _T]:
+        return (later, earlier) if self._reverse else (earlier, later)
 
     @cached_property
     def _overlay(self) -> Overlay:
         """The versions up to the later moment; folded when the first rows are asked for, not for all tables at once."""
         return overlaid(self._reader, self.table, self._span.upto)
 
-    def named_columns(self, columns: Sequence[Column], kind: str) -> dict[str, Column]:
-        """Return the columns of one moment by the names that they have in entries of a kind.
+    def stat(self) -> Stat:
+        """Count the rows and cells that differ."""
+        raise NotImplementedError
+
+    def entries(self, kind: str) -> Iterator[DifferingRow]:
+        """Yield the rows of one kind, in key order; of a table without a key, each copy."""
+        raise NotImplementedError
+
+    def columns_with_invalid_text(self) -> Sequence[str]:
+        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
+        raise NotImplementedError
+
+    def named_columns(self, kind: str) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Return the columns on both sides of entries of a kind, by the names that they have there.
 
         In a modified row, a renamed column has its later name on both sides; a dropped one whose name was given to
         another column is left out.
         """
+        return self._named(self.columns_before, kind), self._named(self.columns_after, kind)
+
+    def _named(self, columns: Sequence[Column], kind: str) -> dict[str, Column]:
         if kind != MODIFIED:
             return {column.name: column for column in columns}
-        later = {self.own[column] for column in self.columns_after}
+        later = {self.own[column] for column in self._later}
         lasting = {self._now[self.own[column]]: column for column in columns if self.own[column] in later}
         gone = {column.name: column for column in columns if self.own[column] not in later}
         return {column.name: column for column in gone.values() if column.name not in lasting} | lasting
@@ -153,21 +173,46 @@ class _TwoMoments:
         return any(before[own] != after[own] for own in before.keys() & after.keys())
 
     @property
-    def key_names(self) -> list[str]:
+    def key(self) -> list[str]:
         """The names of the key's columns at the later moment."""
         return [self._now.get(column.name, column.name) for column in self.table.key]
 
+    @property
+    def masked_columns(self) -> Sequence[str]:
+        """The names of columns, at either moment, whose values the lake does not have."""
+        masked = masked_names(self._reader.lake, self.table)
+        return sorted(masked & {column.name for column in (*self._earlier, *self._later)})
 
-class Diff(_TwoMoments):
-    """A table with a key at two moments, A before B."""
+    def schema_changes(self) -> list[str]:
+        """Describe each difference of the columns in one line."""
+        own = self.own
+        was, now = ({own[column]: column for column in shape} for shape in (self.columns_before, self.columns_after))
+        gone = {column.name: column for name, column in was.items() if name not in now}
+        new = {column.name: column for name, column in now.items() if name not in was}
+        pairs = [(column, now[name]) for name, column in was.items() if name in now]
+        pairs += [(column, new[name]) for name, column in gone.items() if name in new]
+        added = [f"column {name} added" for name in new if name not in gone]
+        removed = [f"column {name} removed" for name in gone if name not in new]
+        renamed = [f"column {one.name} renamed to {other.name}" for one, other in pairs if one.name != other.name]
+        types = [(two.name, type_name(*one.type), type_name(*two.type)) for one, two in pairs if one.type != two.type]
+        other = [f"column {name} changed its type: {one} → {two}" for name, one, two in types]
+        replaced = [
+            f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and c.type == new[n].type
+        ]
+        return [*added, *removed, *renamed, *other, *replaced]
 
-    def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
-        super().__init__(reader, table, span)
+
+class Diff(Compared):
+    """A table with a key at two moments."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
+        super().__init__(reader, table, span, reverse=reverse)
         self._key = [value_column(column.name) for column in table.key]
 
     @cached_property
     def _sides(self) -> Sides:
-        return _sides(self._reader, self._overlay, self._span)
+        sides = _sides(self._reader, self._overlay, self._span)
+        return Sides(*self._directed(sides.before, sides.after))
 
     @cached_property
     def _pairs(self) -> pa.Table:
@@ -180,8 +225,8 @@ class Diff(_TwoMoments):
     @cached_property
     def common(self) -> list[str]:
         """The columns outside the key that the table had at both moments, by own name."""
-        later = {self.own[column] for column in self.columns_after}
-        names = (self.own[column] for column in self.columns_before)
+        later = {self.own[column] for column in self._later}
+        names = (self.own[column] for column in self._earlier)
         return [name for name in names if name in later and value_column(name) not in self._key]
 
     @cached_property
@@ -213,14 +258,12 @@ class Diff(_TwoMoments):
         return self._pairs.filter(pc.is_null(self._pairs["i"]))["j"]
 
     def stat(self) -> Stat:
-        """Count the rows and cells that differ."""
         modified = self._modified
         cells = sum(pc.sum(modified[value_column(name)]).as_py() or 0 for name in self.common)
-        rows_before, rows_after = map(self._overlay.count, (self._span.after, self._span.upto))
+        rows_before, rows_after = map(self._overlay.count, self.moments)
         return Stat(rows_before, rows_after, len(self._added), len(self._removed), modified.num_rows, cells)
 
     def entries(self, kind: str) -> Iterator[DifferingRow]:
-        """Yield the rows of one kind, in key order."""
         if kind == MODIFIED:
             yield from self._modified_entries()
             return
@@ -232,11 +275,10 @@ class Diff(_TwoMoments):
             yield DifferingRow(kind, self._key_of(row), before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
-        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
         before, after = self._sides.before, self._sides.after
         written = [before.take(rows) for rows in (self._removed, self._modified["i"])]
         written += [after.take(rows) for rows in (self._added, self._modified["j"])]
-        names = {column.name: self.own[column] for column in self.columns_after}
+        names = {column.name: self.own[column] for column in self._later}
         return [name for name, own in names.items() if any(_has_nul(column_or_null(rows, own)) for rows in written)]
 
     def _modified_entries(self) -> Iterator[DifferingRow]:
@@ -251,8 +293,8 @@ class Diff(_TwoMoments):
             changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
             yield DifferingRow(MODIFIED, self._key_of(now), one, other, changed)
 
-    def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], kind: str) -> Values:
-        named = self.named_columns(columns, kind)
+    def _row(self, row: dict[str, str | None], columns: Sequence[Column], kind: str) -> Values:
+        named = self._named(columns, kind)
         return {name: row.get(value_column(self.own[column])) for name, column in named.items()}
 
     def _key_of(self, row: dict[str, str | None]) -> Values:
@@ -286,32 +328,30 @@ def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
 Row = tuple[tuple[str, str | None], ...]
 
 
-class MultisetDiff(_TwoMoments):
-    """A table without a key at two moments, A before B."""
+def _kept(values: Values, names: Container[str]) -> Row:
+    return tuple(sorted((name, text) for name, text in values.items() if name in names))
 
-    def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
-        super().__init__(reader, table, span)
-        # A column that was dropped in between makes no row differ.
-        self._kept = {self.own[column] for column in self.columns_after}
-        self._net = self._read_net()
 
-    def _read_net(self) -> Counter[Row]:
+class MultisetDiff(Compared):
+    """A table without a key at two moments."""
+
+    @cached_property
+    def _net(self) -> Counter[Row]:
+        """The copies of each row, without columns that were dropped in between: those make no row differ."""
         sides, net = _sides(self._reader, self._overlay, self._span), Counter[Row]()
-        net.update(self._kept_row(row_values(row)) for row in sides.after.to_pylist())
-        net.subtract(self._kept_row(row_values(row)) for row in sides.before.to_pylist())
+        before, after = self._directed(sides.before, sides.after)
+        kept = {self.own[column] for column in self._later}
+        net.update(_kept(row_values(row), kept) for row in after.to_pylist())
+        net.subtract(_kept(row_values(row), kept) for row in before.to_pylist())
         return net
 
-    def _kept_row(self, values: Values) -> Row:
-        return tuple(sorted((name, text) for name, text in values.items() if name in self._kept))
-
     def stat(self) -> Stat:
-        """Count the rows and cells that differ."""
         added, removed = (sum(1 for _ in self.entries(kind)) for kind in (ADDED, REMOVED))
-        before = self._overlay.count(self._span.after)
-        return Stat(before, before + added - removed, added, removed, 0, 0)
+        earlier, more = self._overlay.count(self._span.after), added - removed
+        before = earlier - more if self._reverse else earlier
+        return Stat(before, before + more, added, removed, 0, 0)
 
     def entries(self, kind: str) -> Iterator[DifferingRow]:
-        """Yield each copy that was added or removed."""
         sign = {ADDED: 1, REMOVED: -1}.get(kind, 0)
         for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
             texts = dict(row)
@@ -323,7 +363,6 @@ class MultisetDiff(_TwoMoments):
                 yield DifferingRow(kind, {}, before, after, tuple(values))
 
     def columns_with_invalid_text(self) -> list[str]:
-        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
         texts = ((name, text) for row, count in self._net.items() if count for name, text in row)
         return sorted({self._now[name] for name, text in texts if text is not None and _NUL in text})
 
@@ -339,92 +378,10 @@ def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTab
     return after
 
 
-class Compared:
-    """The difference of one table over a span, in the direction asked for; `reverse`: from its end to its beginning."""
+def compared_rows(reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> Compared:
+    """Compare a table with itself over a span; `reverse`: from its end to its beginning.
 
-    def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
-        table = _with_one_key(reader, table, span)
-        self._diff = Diff(reader, table, span) if table.key else MultisetDiff(reader, table, span)
-        self._lake = reader.lake
-        self._reverse = reverse
-        self._span = span
-
-    @property
-    def name(self) -> TableName:
-        return self._diff.table.name
-
-    @property
-    def moments(self) -> tuple[Lsn, Lsn]:
-        """The moment that the difference starts from, and the one that it ends at."""
-        after, upto = Lsn(self._span.after), Lsn(self._span.upto)
-        return (upto, after) if self._reverse else (after, upto)
-
-    @property
-    def columns_before(self) -> Sequence[Column]:
-        """The table's columns at the moment that the difference starts from."""
-        return self._diff.columns_after if self._reverse else self._diff.columns_before
-
-    @property
-    def columns_after(self) -> Sequence[Column]:
-        """The table's columns at the moment that it ends at."""
-        return self._diff.columns_before if self._reverse else self._diff.columns_after
-
-    @property
-    def key(self) -> Sequence[str]:
-        """The names of the key's columns."""
-        return self._diff.key_names
-
-    @property
-    def renames(self) -> bool:
-        """Whether a column has one name at one moment and another name at the other one."""
-        return self._diff.renames
-
-    @property
-    def masked_columns(self) -> Sequence[str]:
-        """The names of columns, at either moment, whose values the lake does not have."""
-        masked = masked_names(self._lake, self._diff.table)
-        return sorted(masked & {column.name for column in (*self.columns_before, *self.columns_after)})
-
-    def named_columns(self, kind: str) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Return the columns on both sides of entries of a kind, by the names that they have there."""
-        before, after = (self._diff.named_columns(each, kind) for each in (self.columns_before, self.columns_after))
-        return before, after
-
-    def entries(self, kind: str) -> Iterator[DifferingRow]:
-        """Yield the rows of one kind, in key order."""
-        if not self._reverse:
-            yield from self._diff.entries(kind)
-            return
-        for entry in self._diff.entries(_REVERSED.get(kind, kind)):
-            yield entry.reversed()
-
-    def stat(self) -> Stat:
-        """Count the rows and cells that differ."""
-        stat = self._diff.stat()
-        if not self._reverse:
-            return stat
-        return replace(
-            stat, rows_before=stat.rows_after, rows_after=stat.rows_before, added=stat.removed, removed=stat.added
-        )
-
-    def columns_with_invalid_text(self) -> Sequence[str]:
-        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
-        return self._diff.columns_with_invalid_text()
-
-    def schema_changes(self) -> list[str]:
-        """Describe each difference of the columns in one line."""
-        own = self._diff.own
-        was, now = ({own[column]: column for column in shape} for shape in (self.columns_before, self.columns_after))
-        gone = {column.name: column for name, column in was.items() if name not in now}
-        new = {column.name: column for name, column in now.items() if name not in was}
-        pairs = [(column, now[name]) for name, column in was.items() if name in now]
-        pairs += [(column, new[name]) for name, column in gone.items() if name in new]
-        added = [f"column {name} added" for name in new if name not in gone]
-        removed = [f"column {name} removed" for name in gone if name not in new]
-        renamed = [f"column {one.name} renamed to {other.name}" for one, other in pairs if one.name != other.name]
-        types = [(two.name, type_name(*one.type), type_name(*two.type)) for one, two in pairs if one.type != two.type]
-        other = [f"column {name} changed its type: {one} → {two}" for name, one, two in types]
-        replaced = [
-            f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and c.type == new[n].type
-        ]
-        return [*added, *removed, *renamed, *other, *replaced]
+    Raises NotAnswerable if the key changed in between.
+    """
+    table = _with_one_key(reader, table, span)
+    return (Diff if table.key else MultisetDiff)(reader, table, span, reverse=reverse)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
-from auditlake.audit.diff import Compared
+from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
@@ -330,7 +330,7 @@ class DiffQuestion:
             reader.check(table, a, self.moment_a)
             reader.check(table, b, moment_b)
         span = Span(min(a, b), max(a, b))
-        return [Compared(reader, table, span, reverse=(a > b) != self.reverse) for table in tables]
+        return [compared_rows(reader, table, span, reverse=(a > b) != self.reverse) for table in tables]
 
     def _second(self, reader: Reader) -> tuple[str, tuple[str, ...]]:
         """Return the second moment and the tables.

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_sides, differences
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, count_rows
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows, count_rows
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
 from auditlake.audit.row_key import parse_key
@@ -465,7 +465,7 @@ def _table_diff(
         _check_both(reader, table, lsns, asked)
     except AuditlakeError as exc:
         return models.TableDiffJson(table=name, problem=exc.message)
-    found = Compared(reader, table, span, reverse=lsns[0] > lsns[1])
+    found = compared_rows(reader, table, span, reverse=lsns[0] > lsns[1])
     stat = found.stat()
     entries: list[models.EntryJson] = []
     for kind in (ADDED, REMOVED, MODIFIED):
@@ -515,4 +515,4 @@ def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:
     tables = _tables(reader, span, asked.table)
     for table in tables:
         _check_both(reader, table, (a, b), asked)  # also if one is new: nothing is known that could be restored
-    yield from patch([Compared(reader, table, span, reverse=a < b) for table in tables])
+    yield from patch([compared_rows(reader, table, span, reverse=a < b) for table in tables])

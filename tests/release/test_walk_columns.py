@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 import auditlake
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.audit.answers import DeletedRow, RowEvent
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, DifferingRow
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, DifferingRow, compared_rows
 from auditlake.audit.json_output import content_fields, deleted_fields, event_fields
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
@@ -246,7 +246,7 @@ def _audit(walk: Walk) -> list[object]:
 
 def _check_diff(reader: Reader, span: Span, was: Shown, now: Shown, table: HistoryTable) -> None:
     """Check that added and removed rows are those of the two moments, in the columns of each."""
-    found = Compared(reader, table, span, reverse=False)
+    found = compared_rows(reader, table, span, reverse=False)
     assert [f"column {name} added" for name in now.columns if name not in was.columns] == found.schema_changes()
     if not table.key:
         return

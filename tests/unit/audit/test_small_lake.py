@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
@@ -149,7 +149,7 @@ def test_a_diff_is_net(
     modified: list[tuple[str, Sequence[str]]],
 ) -> None:
     """Within the history, across its position and within the tail; changes that cancel out are not shown."""
-    found = Compared(reader, reader.table("orders"), Span(Lsn(span[0]), Lsn(span[1])), reverse=False)
+    found = compared_rows(reader, reader.table("orders"), Span(Lsn(span[0]), Lsn(span[1])), reverse=False)
     keys = {kind: [entry.key["id"] for entry in found.entries(kind)] for kind in (ADDED, REMOVED)}
     assert {ADDED: added, REMOVED: removed} == keys
     assert modified == [(entry.key["id"], entry.changed) for entry in found.entries(MODIFIED)]
@@ -158,13 +158,13 @@ def test_a_diff_is_net(
 @pytest.mark.parametrize(("lsn", "rows"), [(0x100, 2), (0x200, 2), (0x250, 3), (0x300, 2)])
 def test_stat_counts_the_rows_of_both_states(reader: Reader, lsn: int, rows: int) -> None:
     """In the history and in the tail."""
-    stat = Compared(reader, reader.table("orders"), Span(Lsn(0x100), Lsn(lsn)), reverse=False).stat()
+    stat = compared_rows(reader, reader.table("orders"), Span(Lsn(0x100), Lsn(lsn)), reverse=False).stat()
     assert (2, rows) == (stat.rows_before, stat.rows_after)
 
 
 def test_a_reversed_diff_swaps_added_and_removed(reader: Reader) -> None:
     """From B to A, old and new values change places too."""
-    found = Compared(reader, reader.table("orders"), Span(Lsn(0x200), Lsn(0x250)), reverse=True)
+    found = compared_rows(reader, reader.table("orders"), Span(Lsn(0x200), Lsn(0x250)), reverse=True)
     assert [entry.key["id"] for entry in found.entries(REMOVED)] == ["4"]
     (entry,) = found.entries(MODIFIED)
     assert entry.before is not None
