@@ -53,14 +53,16 @@ def _key(names: tuple[str, ...], values: Values) -> Key:
     return tuple(UNKNOWN if (text := values.get(name)) is None else text for name in names)
 
 
-def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "true") -> Iterator[Change]:
-    """Read the changes of a table in a span that match `condition`, ordered by (lsn, ordinal)."""
+def changes_of(
+    reader: Reader, table: TableName, span: Span, condition: str = "true", limit: int | None = None
+) -> Iterator[Change]:
+    """Read the changes of a table in a span that match `condition`, at most `limit`, ordered by (lsn, ordinal)."""
     if reader.changes is None:
         return
     sql = (
         f"select {_COLUMNS} from changes where {reader.about(table)} and op in ({FOLDED_OPS_SQL})"
         f" and lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d} and ({condition})"
-        " order by lsn, ordinal"
+        f" order by lsn, ordinal{'' if limit is None else f' limit {limit:d}'}"
     )
     for row in select(sql, changes=reader.changes_in(span)).to_pylist():
         yield change_of(row, reader)

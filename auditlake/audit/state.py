@@ -17,7 +17,7 @@ Memory: rows of the history are streamed; the changes and rows of the tail are h
 `delta.sql.MEMORY_BYTES`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import pyarrow as pa
 from auditlake.audit.filters import column_named, filter_on, may_not_fit, ordered, signed, sort_column
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay, overlaid
+from auditlake.audit.row_key import Key
 from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb
 from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
@@ -175,15 +176,15 @@ def versions_query(
     return f"select {', '.join(shown)} from ({overlay.sql(connection)})"
 
 
-def versions_upto(reader: Reader, table: HistoryTable, upto: Lsn) -> Overlay:
-    """Return all versions up to an LSN.
+def versions_upto(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Key] | None = None) -> Overlay:
+    """Return the versions up to an LSN, of all keys or of some (`audit.overlay`).
 
     Raises Unsupported.
     """
     _files(table)
     if upto > table.position and reader.changes is not None:
         _check_key(reader, table, upto)
-    return overlaid(reader, table, upto)
+    return overlaid(reader, table, upto, keys)
 
 
 def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:

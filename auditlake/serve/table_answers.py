@@ -5,14 +5,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
-from auditlake.audit.changes import Values
+from auditlake.audit.changes import Values, changes_of
 from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
-from auditlake.audit.lake_reader import Reader
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.overlay import Overlay
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import CommitMark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage
@@ -24,12 +25,18 @@ from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, failure
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
+from auditlake.sql_names import duckdb_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import Conversion
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 _NUMBERS = frozenset({Conversion.INTEGER, Conversion.DECIMAL, Conversion.FLOAT})
 _MOST_FACETS = 20
+_FEW = 100
+"""Fewer rows that may match are folded without the others."""
 
 
 class Listed(At):
@@ -244,6 +251,16 @@ class Search:
         wheres = self.where[name]
         return text is not None and any(w.text in text if w.operation.name == "has" else w.text == text for w in wheres)
 
+    def in_changes(self) -> str:
+        """Return a condition that every change with a matching value fulfils."""
+        parts = []
+        for op, value in {(each.operation.name, each.text) for wheres in self.where.values() for each in wheres}:
+            text = duckdb_literal(value)
+            for side in ('"new"', '"old"'):
+                whole = f"contains(array_to_string({side}, chr(31)), {text})"
+                parts.append(whole if op == "has" else f"array_has({side}, {text})")
+        return " or ".join(parts) or "false"
+
 
 def find_rows(resources: Resources, asked: OfFind) -> models.FindsJson:
     """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
@@ -308,22 +325,40 @@ _Matched = tuple[Version, Sequence[Version]]
 
 def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> Iterator[_Matched]:
     """Yield rows with a matching version, with own names, at most `limit`."""
-    conditions, groups = list(_conditions(state, search)), dict[Key, list[Version]]()
+    rows, keys, groups = list[dict[str, Any]](), list[Key](), dict[Key, list[Version]]()
     with resources.cursor() as cursor:
-        rows = [] if state.table.key else list(state.versions(cursor, conditions, limit))
-        keys = state.keys(cursor, conditions, limit) if state.table.key else []
+        if state.table.key:
+            overlay = _that_may_match(state, search, cursor)
+            keys = state.keys(cursor, overlay, _conditions(state, search, overlay.table), limit)
+        else:
+            rows += state.versions(cursor, _conditions(state, search, state.overlay.table), limit)
     for version in versions_of(state.reader, state.table, keys, state.lsn) if keys else ():
         groups.setdefault(version.key, []).append(version)
     yield from (each for row in rows if (each := _matched(search, [_version(row, state.lsn)])))
     yield from (each for key in keys if (each := _matched(search, groups.get(key, ()))))
 
 
-def _conditions(state: TableState, search: Search) -> Iterator[Condition]:
-    """Yield the conditions one of which a version matches."""
-    stored = {column.stored for column in state.overlay.table.columns}
-    for wheres in search.where.values():
-        yield from (where.sql() for where in wheres if where.column.stored in stored)
-    yield from ((f"_to_lsn < {since:d}", []) for since in _showing_missing(state, search))
+def _that_may_match(state: TableState, search: Search, cursor: "DuckDBPyConnection") -> Overlay:
+    """Return the versions up to the moment; if few rows may match, of these alone: no others are folded.
+
+    A value that a change did not send is one that a version of the row had before, under this key or a former one.
+    """
+    if (applied := state.applied) is None:
+        return state.overlay
+    keys = state.keys(cursor, applied, _conditions(state, search, applied.table), _FEW)
+    names, span = tuple(column.name for column in state.table.key), Span(state.table.position, state.lsn)
+    changes = list(changes_of(state.reader, state.table.name, span, search.in_changes(), _FEW))
+    if _FEW in {len(keys), len(changes)}:
+        return state.overlay
+    found = {*keys, *(key for each in changes for key in (each.key_before(names), each.key_after(names)))}
+    return state.overlay_of(found) if found else applied
+
+
+def _conditions(state: TableState, search: Search, table: HistoryTable) -> list[Condition]:
+    """Return the conditions one of which a version in the columns of `table` matches."""
+    stored = {column.stored for column in table.columns}
+    found = [where.sql() for wheres in search.where.values() for where in wheres if where.column.stored in stored]
+    return [*found, *((f"_to_lsn < {since:d}", []) for since in _showing_missing(state, search))]
 
 
 def _showing_missing(state: TableState, search: Search) -> Iterator[int]:

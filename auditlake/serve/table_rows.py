@@ -6,7 +6,7 @@ table that is asked for again are in memory (`held_tables`).
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -30,6 +30,7 @@ from auditlake.audit.filters import (
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay
+from auditlake.audit.row_key import Key
 from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
@@ -132,7 +133,18 @@ class TableState:
     @cached_property
     def overlay(self) -> Overlay:
         """All versions up to the LSN, with those of changes that are not applied."""
-        return versions_upto(self.reader, self.table, self.lsn)
+        return self.overlay_of(None)
+
+    def overlay_of(self, keys: Collection[Key] | None) -> Overlay:
+        """Return the same, of all keys or of some."""
+        return versions_upto(self.reader, self.table, self.lsn, keys)
+
+    @property
+    def applied(self) -> Overlay | None:
+        """The versions of the history; None if they are all there are, or changes of the columns are not applied."""
+        if self.lsn <= self.table.position or self.reader.shapes_of(self.table).shapes.following:
+            return None
+        return versions_upto(self.reader, self.table, self.table.position)
 
     def versions(
         self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int
@@ -143,7 +155,7 @@ class TableState:
         """
         some, values = _any_of(conditions)
         sql = (
-            f"select * {self._begun(cursor)} and ({some})"
+            f"select * {self._begun(cursor, self.overlay)} and ({some})"
             f" order by _to_lsn is null or _to_lsn > {self.lsn:d}, _to_lsn desc limit {limit:d}"
         )
         for batch in cursor.execute(sql, values).to_arrow_reader():
@@ -156,13 +168,15 @@ class TableState:
             for place, bounds in enumerate(period):
                 yield {**{name: each[place] for name, each in zip(texts, values_of, strict=True)}, **bounds}
 
-    def keys(self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int) -> list[tuple[str, ...]]:
+    def keys(
+        self, cursor: "DuckDBPyConnection", overlay: Overlay, conditions: Sequence[Condition], limit: int
+    ) -> list[Key]:
         """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
-        parts = [types_over_time(self.overlay.table, column) for column in self.table.key]
+        parts = [types_over_time(overlay.table, column) for column in self.table.key]
         typed = [column for part in parts for column in part]
         cells = [f"h.{quoted(column)}" for column in typed]
         cells += [raw_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
-        every, (some, values) = self._begun(cursor), _any_of(conditions)
+        every, (some, values) = self._begun(cursor, overlay), _any_of(conditions)
         listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
         same = " and ".join(f"{cell} is not distinct from m.k{n}" for n, cell in enumerate(cells))
         names = ", ".join(f"m.k{n}" for n in range(len(cells)))
@@ -181,9 +195,9 @@ class TableState:
         key = [pc.coalesce(*(texts[column.stored] for column in part)).to_pylist() for part in parts]
         return list(dict.fromkeys(zip(*key, strict=True)))[:limit]
 
-    def _begun(self, cursor: "DuckDBPyConnection") -> str:
+    def _begun(self, cursor: "DuckDBPyConnection", overlay: Overlay) -> str:
         """Return FROM and WHERE of the versions that began up to the LSN, alias h."""
-        return f"from ({self.overlay.sql(cursor)}) h where _from_lsn <= {self.lsn:d}"
+        return f"from ({overlay.sql(cursor)}) h where _from_lsn <= {self.lsn:d}"
 
     @property
     def held_rows(self) -> HeldRows:

@@ -1,15 +1,19 @@
 """Find lists every row with a matching version, however many versions one row has, and says if there are more."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
+from auditlake.audit.overlay import Overlay
+from auditlake.audit.row_key import Key
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.serve import table_answers
+from auditlake.serve.table_rows import TableState
 from tests.page import Page, write_lake
 from tests.small_lake import T0, T0_US, version, write_history, write_log
 
@@ -65,6 +69,59 @@ def test_rows_are_found_as_of_a_moment(page: Page) -> None:
     assert len(answer["found"]) == 1 + _OTHERS + 5
 
 
+_LONG = "a long text"
+_MOVES: list[dict[str, Any]] = [
+    {"op": "update", "old": ["2", None, None], "new": ["3", "y", None], "unchanged": [2]},
+    {"op": "insert", "new": ["4", "x", "short"]},
+    {"op": "delete", "old": ["1", None, None]},
+    {"op": "update", "new": ["5", "z", _LONG]},
+]
+_FOUND = {
+    "x": [("1", "deleted"), ("2", "deleted"), ("4", "exists"), ("5", "exists")],
+    "y": [("3", "exists")],
+    "z": [("5", "exists")],
+    _LONG: [("2", "deleted"), ("3", "exists"), ("5", "exists")],
+    "none": [],
+}
+
+
+def test_rows_are_found_without_folding_the_changes_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By values in the history and in changes, also under a key to which the row moved with an unchanged value."""
+    lake, name = write_lake(tmp_path / "lake"), TableName("public", "moved")
+    columns = tuple(Column(c, oid, -1, key=c == "id") for c, oid in (("id", 23), ("note", 25), ("text", 25)))
+    texts = {1: None, 2: _LONG, 5: None}
+    rows = [{"id": k, "note": "x", "text": t} | version(0x100, None, "snapshot", None) for k, t in texts.items()]
+    write_history(lake, name, columns, rows, {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    _append(lake, Relation(9, name, ReplicaIdentity.DEFAULT, columns), Lsn(0x300), _MOVES)
+    page, folded, overlay_of = Page(lake), list[object](), TableState.overlay_of
+
+    def recorded(self: TableState, keys: Collection[Key] | None) -> Overlay:
+        folded.append(keys)
+        return overlay_of(self, keys)
+
+    monkeypatch.setattr(TableState, "overlay_of", recorded)
+    for value, rows_found in _FOUND.items():
+        found = page.json("find", table="moved", value=value)["found"]
+        assert sorted((each["key"][0], each["state"]) for each in found) == rows_found, value
+    assert None not in folded
+    monkeypatch.setattr(table_answers, "_FEW", 0)
+    for value, rows_found in _FOUND.items():
+        found = Page(lake).json("find", table="moved", value=value)["found"]
+        assert sorted((each["key"][0], each["state"]) for each in found) == rows_found, value
+    assert None in folded
+
+
+def _append(lake: Lake, relation: Relation, since: Lsn, changes: list[dict[str, Any]]) -> None:
+    """Append a transaction of a relation, which is known since an LSN."""
+    relations = RelationsLog(lake)
+    number = relations.register(relation, since)
+    relations.flush()
+    common = {"lsn": 0x500, "xid": 90, "time": T0, "schema": "public", "table": relation.name.table, "relation": number}
+    log = [{"lsn": 0x500, "end_lsn": 0x508, "xid": 90, "time": T0, "time_mono": T0, "tables": [str(relation.name)]}]
+    numbered = [common | {"ordinal": n} | each for n, each in enumerate(changes)]
+    write_log(lake, log, numbered, acknowledged_lsn=0x508, current_us=T0_US + 200_000_000)
+
+
 def test_rows_of_a_table_without_a_key_are_found_in_the_tail(tmp_path: Path) -> None:
     """One that a change inserted, and one that another change deleted."""
     lake, name, columns = (
@@ -74,13 +131,8 @@ def test_rows_of_a_table_without_a_key_are_found_in_the_tail(tmp_path: Path) -> 
     )
     positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     write_history(lake, name, columns, [{"note": "held"} | version(0x100, None, "snapshot", None)], positions)
-    relations = RelationsLog(lake)
-    number = relations.register(Relation(9, name, ReplicaIdentity.FULL, columns), Lsn(0x500))
-    relations.flush()
-    common = {"lsn": 0x500, "xid": 90, "time": T0, "schema": "public", "table": "bag", "relation": number}
-    changes = [{"ordinal": 0, "op": "delete", "old": ["held"]}, {"ordinal": 1, "op": "insert", "new": ["sent"]}]
-    log = [{"lsn": 0x500, "end_lsn": 0x508, "xid": 90, "time": T0, "time_mono": T0, "tables": [str(name)]}]
-    write_log(lake, log, [common | each for each in changes], acknowledged_lsn=0x508, current_us=T0_US + 200_000_000)
+    changes: list[dict[str, Any]] = [{"op": "delete", "old": ["held"]}, {"op": "insert", "new": ["sent"]}]
+    _append(lake, Relation(9, name, ReplicaIdentity.FULL, columns), Lsn(0x500), changes)
     page = Page(lake)
     for value, state in (("sent", "exists"), ("held", "deleted")):
         found = page.json("find", table="bag", value=value, limit=9)["found"]
