@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,9 @@ from unittest import mock
 
 from auditlake.cli.main import main
 from auditlake.lake.layout import Lake
+from auditlake.snapshot import worker_pool
+from auditlake.snapshot.worker_pool import Workers
+from tests.copied_here import WorkersHere
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
@@ -103,12 +106,16 @@ def capture_here(dsn: str, lake: Lake) -> Done:
     return run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
-def run_here(arguments: Sequence[str | Path]) -> Done:
-    """Run `auditlake` in this process, with its settings and working folder, and nothing on stdin."""
+def run_here(arguments: Sequence[str | Path], workers: Callable[[int], Workers] = WorkersHere) -> Done:
+    """Run `auditlake` in this process, with its settings and working folder, and nothing on stdin.
+
+    `workers` copy the tables, unless Spark does.
+    """
     stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
     stdin = mock.patch.object(sys, "stdin", io.StringIO())
-    with argv, stdin, redirect_stdout(stdout), redirect_stderr(stderr):
+    copying = mock.patch.object(worker_pool, "LocalWorkers", workers)
+    with argv, stdin, copying, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main()
         except SystemExit as exc:

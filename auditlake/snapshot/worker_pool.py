@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from auditlake.engine import Engine, local_cores
@@ -119,22 +119,26 @@ class SparkWorkers:
 
 
 class LocalWorkers:
-    """Run bundles in processes of this machine, which end when this one does, even if it is killed."""
+    """Run bundles in processes of this machine, which end when this one does, even if it is killed.
+
+    One starts at once, another whenever a bundle finds none idle: most copies are a single bundle.
+    """
 
     def __init__(self, count: int) -> None:
         self.at_once = count
         self._processes: list[_Process] = []
         self._idle: SimpleQueue[_Process] = SimpleQueue()
-        for _ in range(count):
-            self._start()
+        self._idle.put(self._start())
 
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
-        """Run a bundle in an idle process."""
-        process = self._idle.get()
+        """Run a bundle in an idle process, or in a new one."""
+        try:
+            process = self._idle.get_nowait()
+        except Empty:
+            process = self._start()
         try:
             done = process.run(tasks)
         except (OSError, EOFError, pickle.UnpicklingError):
-            self._start()
             return _lost(tasks, f"its worker {process.end()}", "Check whether memory ran out")
         self._idle.put(process)
         return done
@@ -148,10 +152,10 @@ class LocalWorkers:
         for process in self._processes:
             process.end()
 
-    def _start(self) -> None:
+    def _start(self) -> "_Process":
         process = _Process()
         self._processes.append(process)
-        self._idle.put(process)
+        return process
 
 
 class _Process:

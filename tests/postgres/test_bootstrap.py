@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
 from auditlake.snapshot import ctid_ranges as ranges
+from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import command, oracle
 from tests.full_disk import file_size_limit
 from tests.running import await_true
@@ -123,7 +124,7 @@ def test_a_killed_worker_fails_only_its_own_tables(site: Site, monkeypatch: pyte
     )
     slowly = ("--copy-bytes-per-s", "2000")
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(site.bootstrap, *slowly)
+        running = pool.submit(command.run_here, site.arguments(*slowly), LocalWorkers)
         await_true(lambda: running.done() or (_begun(site, "large") and _begun(site, "small")))
         for worker in _sleeping_workers(site):
             os.kill(worker, signal.SIGKILL)

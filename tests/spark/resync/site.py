@@ -22,8 +22,8 @@ from auditlake.resync.renewal import Renewal
 from auditlake.resync.resync import ResyncTarget, Starters, resync
 from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import oracle
+from tests.copied_here import WorkersHere
 from tests.s3_server import chosen_lake
 from tests.server import Server, execute
 
@@ -63,7 +63,7 @@ class Site:
 
     def resync(self, *tables: str, renewal: Renewal | None = None) -> list[Resynced]:
         """Give tables a new snapshot."""
-        start = Starters(lambda: self.spark, lambda: LocalWorkers(1))
+        start = Starters(lambda: self.spark, lambda: WorkersHere(1))
         names = [TableName("public", table) for table in tables]
         return resync(ResyncTarget(self.dsn, self.lake, renewal=renewal), names, start, lambda _: None)
 
@@ -94,7 +94,7 @@ def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site
     made = Site(server.dsn(name), chosen_lake(tmp_path / "lake"), spark)
     try:
         made.run(SCHEMA)
-        bootstrap(Target(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
+        bootstrap(Target(made.dsn, made.lake, "resync", "resync", None), lambda: WorkersHere(1), lambda _: None)
         yield made
     finally:
         server.drop_database(name)

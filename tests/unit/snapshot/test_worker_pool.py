@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -48,6 +49,24 @@ def test_without_spark_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatc
     worker_pool.start_workers(SparkOnDemand({"spark.master": "local[3]"}))
     worker_pool.start_workers(SparkOnDemand({"spark.master": "yarn"}, Engine.DUCKDB))
     assert started == [3, os.cpu_count()]
+
+
+def test_a_worker_starts_only_if_none_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most copies are one bundle, and a process costs as much as copying megabytes."""
+    started: list[mock.Mock] = []
+
+    def start() -> mock.Mock:
+        started.append(mock.Mock(run=lambda _: ()))
+        return started[-1]
+
+    monkeypatch.setattr(worker_pool, "_Process", start)
+    workers = worker_pool.LocalWorkers(3)
+    for _ in range(2):
+        workers.run([])
+        assert len(started) == 1
+    started[0].run = workers.run  # the second bundle comes while the first one is copied
+    workers.run([])
+    assert len(started) == 2
 
 
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:
