@@ -29,6 +29,8 @@ catalog is compared before every batch and every idle stretch becomes durable:
    changed replica identity does not). There is no gap if the DDL trigger reported the change. Rows in the stream prove
    their shape and shorten the range, unless rows may have changed without messages, or the definition may have been
    changed and changed back (`ShapeDifference.touched`).
+   A label that was added to an enum type is a difference, too: a row may have it under a former name, if it was renamed
+   since. Rows in the stream show that.
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
    its changes there are missing: it is parked, whatever the DDL trigger has reported.
 
@@ -86,7 +88,7 @@ from auditlake.values.types import is_widened
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _TOUCHED = "its definition may have been changed, and changed back"
 _LEFT = "it may have been in another schema, which the publication may not carry"
-_PENDING = "its definition was changed, and the stream has not reached that yet"
+_PENDING = "its definition or a type of its columns was changed, and the stream has not reached that yet"
 _CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
 _SETTLES = "A running auditlake follow or auditlake capture settles it when the stream has reached that change."
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
@@ -465,14 +467,13 @@ class ShapeWatch:
         if not found and not found.touched:
             if since is not None and (watched.unsettled is None or watched.unsettled.is_difference):
                 self._record_return(name, since, read_at)
-            if enlarged_enums(watched.shape, shape):
-                watched.unsettled = _Unsettled(shape, changed_by, read_at, since or held, found)
-            else:
+            if not enlarged_enums(watched.shape, shape):
+                if since is not None:
+                    unpark(self.lake, name, Cause.PENDING)
                 self._accept(name, watched, shape)
-            return
+                return
         self.moved |= shape.relation.name != watched.shape.relation.name
-        since = since or held
-        watched.unsettled = _Unsettled(shape, changed_by, read_at, since, found)
+        watched.unsettled = _Unsettled(shape, changed_by, read_at, since or held, found)
         self._park(Cause.PENDING, name, _PENDING, watched.unsettled)
 
     def _drop(self, name: TableName, watched: _Watched, read_at: WalEnd) -> None:
@@ -506,7 +507,6 @@ class ShapeWatch:
         """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
         if not self._trigger_records or self.recorder.failed:
             record_gaps(self.lake, [_gap(name, since, _last_seen(read_at), (_TOUCHED,))])
-        unpark(self.lake, name, Cause.PENDING)
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
         if shape != watched.shape:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import auditlake
+from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from tests import command, oracle
+from tests.crash.killed import killed_at
 from tests.read_lake import history_of
 from tests.server import execute, install_trigger
 
@@ -165,3 +167,16 @@ def test_added_labels_need_no_new_snapshot(database: str, tmp_path: Path, *, wit
     assert not read_gaps(Lake(lake))
     shown = {row["id"]: row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()}
     assert shown == {"1": "sad", "2": "new", "3": "newer", "4": None}
+
+
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+def test_a_label_that_is_renamed_after_a_kill(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
+    """The killed capture had seen the label, and made a row with it durable."""
+    lake = tmp_path / "lake"
+    settings = _make(database, lake, with_trigger=with_trigger)
+    execute(database, "alter type mood add value 'new'", "update t0 set v = 'new'")
+    killed_at(After.ACKNOWLEDGED, ["capture", *settings])
+    execute(database, "alter type mood rename value 'new' to 'good'")
+    done = command.run_here(["follow", "--until-current", *settings])
+    assert done.code == 0, done.stderr
+    assert [row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()] == ["good"]
