@@ -1,13 +1,16 @@
-"""Failures of an object store, as obstore, deltalake and Spark's S3A report them: told apart from bugs, and worded.
+"""Failures of a disk, and of an object store as obstore, deltalake and Spark's S3A report them: told apart from bugs.
+
+A disk that is full or broken, missing rights, and too few descriptors are the system's, whatever file it was.
 
 Full texts quote whole requests, and Spark's may quote rows. Only the status, the code or the kind of failure is shown.
 In Spark, a missing object (404) and a refused condition (412) are not failures of the store: each means something to
 its caller.
 
-Authority: Hadoop's `S3AUtils.translateException`; obstore.exceptions; py4j.protocol
+Authority: errno(3); Hadoop's `S3AUtils.translateException`; obstore.exceptions; py4j.protocol
 """
 
 import re
+from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
 
 from auditlake.errors import LakeUnusable
 from auditlake.jvm_trace import trace_of
@@ -24,6 +27,8 @@ _OF_SPARK = re.compile(
 )
 _MISSING = "NoSuchKey"
 _OF_ARROW_AND_DELTALAKE = frozenset({"ArrowException", "DeltaError"})
+_OF_DISK = frozenset({EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS, ESTALE})
+_HINT_OF_DISK = "Correct that, then run this again: it continues from there."
 _HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
@@ -34,9 +39,11 @@ def code_or_kind(exc: BaseException) -> str:
 
 
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:
-    """Return the error to report if `exc` is a failure of the store; None if it is not."""
+    """Return the error to report if `exc` is a failure of the disk or the store; None if it is not."""
     if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
         return LakeUnusable(f"{exc.filename}: {exc.strerror}", _HINT)
+    if isinstance(exc, OSError) and exc.errno in _OF_DISK:
+        return LakeUnusable(": ".join(str(each) for each in (exc.filename, exc.strerror) if each), _HINT_OF_DISK)
     reason = _failure(exc)
     return LakeUnusable(reason, _HINT) if reason else None
 

@@ -1,4 +1,8 @@
-"""Failures of a store in Spark's exceptions are errors of the lake; the texts are those of S3A before such a store."""
+"""Failures of a disk are errors of the lake, and those of a store in Spark's exceptions: S3A's before such a store."""
+
+import errno
+import os
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -6,6 +10,9 @@ from pyspark.errors import PySparkException
 
 from auditlake.jvm_trace import trace_of
 from auditlake.store.failures import as_lake_error
+from tests import command
+from tests.full_disk import file_size_limit
+from tests.small_lake import write_lake_with_manifest
 
 _S3A, _SDK = "org.apache.hadoop.fs.s3a", "software.amazon.awssdk"
 _FRAMES = f"""
@@ -56,6 +63,25 @@ def test_a_failure_of_the_store_in_spark(text: str, message: str) -> None:
 def test_other_failures_are_not_the_stores(exc: BaseException) -> None:
     """A missing object has a meaning for who asked, and a frame of the trace is no cause."""
     assert as_lake_error(exc) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE])
+def test_a_failure_of_the_disk_names_the_file(number: int) -> None:
+    """It is no bug; a missing file may be one."""
+    found = as_lake_error(OSError(number, os.strerror(number), "/lake/changes"))
+    assert found is not None
+    assert (found.message, found.exit_code) == (f"/lake/changes: {os.strerror(number)}", 6)
+    assert as_lake_error(FileNotFoundError(errno.ENOENT, "gone", "/lake/changes")) is None
+
+
+def test_a_backup_on_a_full_disk_is_no_bug(tmp_path: Path) -> None:
+    """The next one goes on from what was copied."""
+    write_lake_with_manifest(tmp_path / "lake")
+    arguments: list[str | Path] = ["backup", tmp_path / "backups", "--lake", tmp_path / "lake"]
+    with file_size_limit(300):
+        done = command.run_here(arguments)
+    assert (done.code, "File too large" in done.stderr, "bug" in done.stderr) == (6, True, False), done.stderr
+    assert command.run_here(arguments).code == 0
 
 
 class Py4JJavaError(Exception):
