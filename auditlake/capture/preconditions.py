@@ -53,7 +53,15 @@ from auditlake.source.connection import (
     unreachable,
 )
 from auditlake.source.server import identify
-from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
+from auditlake.source.slot import (
+    Committed,
+    SlotReader,
+    SlotState,
+    read_reader,
+    read_resent,
+    read_slot,
+    terminate_reader,
+)
 
 _RESYNC = (
     "Run auditlake resync --all: it creates the slot anew, takes a new snapshot of all tables and keeps their history."
@@ -243,14 +251,13 @@ def check_resent(control: psycopg.Connection[Row], lake: Lake, manifest: Manifes
 
     A slot is behind the lake after a crash of the server, which loses the last acknowledgements. It is also behind
     in a server that was restored to an earlier state and has continued from there: the same range of the log then
-    holds other transactions.
+    holds other transactions. Transactions that have expired in the lake are not compared; the last one never expires.
     """
     slot = read_slot(control, manifest.slot)
     if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
         return
-    since = slot.confirmed_flush_lsn
-    resent = read_resent(control, manifest.slot, manifest.publication, start)
-    held = _read_held(lake, since, start)
+    held, since = _read_held(lake, slot.confirmed_flush_lsn, start)
+    resent = {each for each in read_resent(control, manifest.slot, manifest.publication, start) if each.lsn >= since}
     other = held - resent if control.info.server_version < _EMPTY_SKIPPED_SINCE else held ^ resent
     if other:
         raise WrongSource(
@@ -363,14 +370,17 @@ class Claimer:
         return reader is not None and reader.replied_since(first)
 
 
-def _read_held(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, int, int]]:
-    """Read LSN, xid and time (us since 1970) of the visible transactions with commit LSN in `[since, upto)`."""
+def _read_held(lake: Lake, since: Lsn, upto: Lsn) -> tuple[frozenset[Committed], Lsn]:
+    """Read the visible transactions with commit LSN in `[since, upto)`; return also from which LSN on none expired."""
     from auditlake.delta.sql import read_newest, select  # noqa: PLC0415 - slow to load, and rarely needed
+    from auditlake.lake.expiries import expired_upto  # noqa: PLC0415 - as above
 
     table, positions = read_newest(lake.transactions), read_positions(lake)
     if table is None or positions is None:
-        return frozenset()
+        return frozenset(), since
+    since = Lsn(max(since, expired_upto(table) + 1))
     query = f"select lsn, xid, epoch_us(time) as time_us from transactions where lsn >= {since:d} and lsn < {upto:d}"
     rows = select(query, transactions=table.within(lsn=(since, upto)))
     transactions = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-    return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in transactions if lsn <= positions.watermark)
+    held = (Committed(Lsn(lsn), xid, time_us) for lsn, xid, time_us in transactions if lsn <= positions.watermark)
+    return frozenset(held), since

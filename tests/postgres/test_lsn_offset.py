@@ -9,10 +9,12 @@ from psycopg.conninfo import make_conninfo
 
 from auditlake.capture.preconditions import check_resent
 from auditlake.capture.supervisor import make_task, run_capture
+from auditlake.erasure.retention import expire
 from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, require_manifest
 from auditlake.lsn import Lsn
+from auditlake.settings.retention_rules import RetentionPeriods
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.source.connection import connect
 from auditlake.source.slot import read_resent
@@ -20,6 +22,8 @@ from auditlake.status import read_status
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.erasure_lake import apply
+from tests.expiry import AT_ONCE
 from tests.read_lake import positions_of
 
 pytestmark = pytest.mark.pg
@@ -87,3 +91,27 @@ def test_what_the_slot_sends_again_is_compared(database: str, tmp_path: Path) ->
         conn.execute("insert into t values (3)")
         capture(database, lake)
         assert [row["new"] for row in oracle.changes(lake)] == [*(row["new"] for row in before), ["3", None]]
+
+
+def test_expired_transactions_are_no_other_ones(database: str, tmp_path: Path) -> None:
+    """The slot would send them again; the last one, which stays, shows that the source is the same."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key)")
+        lake = make_lake(database, tmp_path / "lake", lsn_offset=OFFSET)
+        conn.execute("select pg_copy_logical_replication_slot('auditlake', 'kept')")
+        for number in range(3):
+            conn.execute("insert into t values (%s)", [number])
+        capture(database, lake)
+        apply(lake)
+        expire(lake, RetentionPeriods(changes=AT_ONCE, transactions=AT_ONCE), "tests", lambda _: None)
+        conn.execute("select pg_drop_replication_slot('auditlake')")
+        conn.execute("select pg_copy_logical_replication_slot('kept', 'auditlake')")
+        manifest, end = require_manifest(lake), positions_of(lake).acknowledged
+        with connect(database, OFFSET) as control:
+            assert (len(read_resent(control, "auditlake", "auditlake", end)), len(oracle.transactions(lake))) == (3, 1)
+            check_resent(control, lake, manifest, end)
+        with connect(database) as unshifted, pytest.raises(WrongSource, match="would send other"):
+            check_resent(unshifted, lake, manifest, end)
+        conn.execute("insert into t values (3)")
+        capture(database, lake)
+        assert [row["new"] for row in oracle.changes(lake)] == [["3"]]
