@@ -5,7 +5,9 @@ Changes expire up to an LSN, the last one whose commit the lake knows to be olde
 I1  No change of a table after its position goes: it is not folded yet, and the state of the table is made from it. A
     position never moves back, and whatever moves it (apply, or a new snapshot of the table) needs no change before it.
     Most tables have no change between their position and that LSN, so they hold nothing up.
-I2  While a table is copied, nothing goes: which changes follow its snapshot is not known before it has a position.
+I2  While a table is copied, nothing goes: which changes follow its snapshot is not known before it has a position. A
+    bootstrap holds its lock from before its snapshot until its last table has a position (`copied_upto`), and a table
+    without a position is one whose copy was killed.
 I3  In a lake with a ledger, nothing goes that is not sealed. The leaves of what goes stay.
 I4  Nothing goes while an erasure is unfinished, which looks in the changes of the row for values to erase, or while a
     legal hold covers a table of the lake: a file has the changes of all tables.
@@ -29,7 +31,9 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.lake.erasures import unfinished
 from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, ExpiredTable, expired_upto
 from auditlake.lake.holds import HoldEvent
-from auditlake.lake.layout import EXPIRED_APP
+from auditlake.lake.layout import EXPIRED_APP, Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -123,14 +127,27 @@ class _Old:
     last: Lsn
 
 
-def find_expiring(known: Known, kept: RetentionPeriods, holds: Sequence[HoldEvent]) -> list[ExpiringRows]:
-    """Find the changes, then the transactions, that have expired, or that only a need keeps."""
+def copied_upto(lake: Lake) -> Lsn:
+    """Return the LSN up to which no running copy needs changes; read what is known of the lake after this.
+
+    A copy that ended before has positions, which are read then. One that has not begun will have a later snapshot than
+    the watermark of now; so it does no harm that a process just about to begin may be missed.
+    """
+    positions = read_positions(lake)
+    return Lsn(0) if positions is None or holder_lives(lake, Stage.BOOTSTRAP) is not False else positions.watermark
+
+
+def find_expiring(known: Known, kept: RetentionPeriods, holds: Sequence[HoldEvent], copied: Lsn) -> list[ExpiringRows]:
+    """Find the changes, then the transactions, that have expired, or that only a need keeps.
+
+    `copied` is `copied_upto`, from before `known` was read.
+    """
     changes, transactions = read_newest(known.lake.changes), known.open_transactions()
     if changes is None or transactions is None:
         return []
     held = next((hold for hold in holds for table in known.listed if hold.covers(table)), None)
     old = _old_changes(known, changes, kept)
-    of_changes = None if old is None else _found(known, old, _most_needed(known, changes, old.last), held)
+    of_changes = None if old is None else _found(known, old, _most_needed(known, changes, old.last, copied), held)
     gone = expired_upto(changes) if of_changes is None else of_changes.upto
     old = _old_transactions(known, transactions, kept)
     of_transactions = None if old is None else _found(known, old, Needed(gone, "their changes are kept"), held)
@@ -173,13 +190,15 @@ def _found(known: Known, old: _Old, needed: Needed | None, held: HoldEvent | Non
     )
 
 
-def _most_needed(known: Known, changes: TableFiles, last: Lsn) -> Needed | None:
-    return min(_needed(known, changes, last), key=lambda each: each.after, default=None)
+def _most_needed(known: Known, changes: TableFiles, last: Lsn, copied: Lsn) -> Needed | None:
+    return min(_needed(known, changes, last, copied), key=lambda each: each.after, default=None)
 
 
-def _needed(known: Known, changes: TableFiles, last: Lsn) -> Iterator[Needed]:
+def _needed(known: Known, changes: TableFiles, last: Lsn, copied: Lsn) -> Iterator[Needed]:
     """Yield what needs changes up to `last`: see I1 to I4."""
     lake = known.lake
+    if copied < last:
+        yield Needed(copied, "auditlake bootstrap copies tables")
     for name in known.copying:
         yield Needed(Lsn(0), f"{name} is being copied")
     if found := unfinished(lake):

@@ -37,7 +37,7 @@ from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
-from auditlake.erasure.expiring_log import ExpiringRows, find_expiring, removal
+from auditlake.erasure.expiring_log import ExpiringRows, copied_upto, find_expiring, removal
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
@@ -124,13 +124,13 @@ def find_expiries(lake: Lake, kept: RetentionPeriods) -> Iterator[Expiry | Expir
 
     Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
     """
-    known = read_known(lake)
+    copied, known = copied_upto(lake), read_known(lake)
     _require_matching(known, kept.versions)
     holds = holds_in_force(lake)
     for table in known.listed:
         if (found := _find(known, table, kept.versions, holds)) is not None:
             yield found
-    yield from find_expiring(known, kept, holds)
+    yield from find_expiring(known, kept, holds, copied)
 
 
 def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[str], None]) -> None:
@@ -143,9 +143,9 @@ def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[s
         return
     with hold(lake, command, Stage.ERASE), writing("what expires"):
         _require_confirmed(lake)
-        known = read_known(lake)
+        copied, known = copied_upto(lake), read_known(lake)
         _require_matching(known, kept.versions)
-        _Run(known, kept, holds_in_force(lake), report).expire()
+        _Run(known, kept, holds_in_force(lake), copied, report).expire()
 
 
 class Retaining:
@@ -196,12 +196,14 @@ class _Run:
     known: Known
     kept: RetentionPeriods
     holds: list[HoldEvent]
+    copied: Lsn
     report: Callable[[str], None]
 
     def expire(self) -> None:
         """Record what has expired, then remove it, table by table."""
         found = [each for table in self.known.listed if (each := self._find(table)) and not self._is_held(each)]
-        expiring = [each for each in find_expiring(self.known, self.kept, self.holds) if not self._is_kept(each)]
+        old = find_expiring(self.known, self.kept, self.holds, self.copied)
+        expiring = [each for each in old if not self._is_kept(each)]
         if not found and not expiring:
             return
         tables = [ExpiredTable(*each.table.name, each.upto, each.rows) for each in found]

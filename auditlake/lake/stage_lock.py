@@ -239,7 +239,7 @@ def _conflict(place: Place, stage: Stage, holder: Mapping[str, Any]) -> LakeConf
 def holder_lives(lake: Lake, stage: Stage) -> bool | None:
     """Return whether a process of this host holds a lock; None if that cannot be known from here.
 
-    It takes no lock, which would refuse a process that starts at this moment; so it is for hints and decides nothing.
+    It takes no lock, which would refuse a process that starts at this moment, so it may miss one that has just begun.
     """
     place: Place = lock_of(lake, stage)
     try:

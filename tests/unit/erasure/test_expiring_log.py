@@ -32,6 +32,7 @@ from auditlake.lake.expiries import CHANGES_NAME, expired_upto, read_runs
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lake.relations import RelationsLog
+from auditlake.lake.stage_lock import Stage, hold, lock_of
 from auditlake.lsn import Lsn
 from auditlake.mcp_server import AnswerLimits, make_server
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
@@ -41,7 +42,7 @@ from auditlake.serve.timeline import CommitIndex
 from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import list_written, remove_files
-from auditlake.temporal.moments import read_known
+from auditlake.temporal.moments import Known, read_known
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
 from tests.page import Page
@@ -216,6 +217,37 @@ def test_nothing_expires_while_a_table_is_copied(lake: Lake) -> None:
     _pass(lake, 9)
     assert ["public.copied is being copied" in line for line in _expire(lake)] == [True]
     assert _lsns(lake) == _ALL
+
+
+def test_nothing_expires_while_a_bootstrap_runs(lake: Lake, tmp_path: Path) -> None:
+    """It may have a snapshot already, of a table that has no folder yet; one that was killed has none any more."""
+    _pass(lake, 9)
+    with hold(lake, "bootstrap", Stage.BOOTSTRAP):
+        (line,) = _maintain(lake, tmp_path, "--dry-run", "--json").stdout.splitlines()
+        assert (json.loads(line)["rows"], json.loads(line)["needed"]) == (0, "auditlake bootstrap copies tables")
+        assert ["auditlake bootstrap copies tables" in each for each in _expire(lake)] == [True]
+        left = lock_of(lake, Stage.BOOTSTRAP).read_text().replace(f'"pid": {os.getpid()}', f'"pid": {2**22 + 1}')
+    assert _lsns(lake) == _ALL
+    lock_of(lake, Stage.BOOTSTRAP).parent.mkdir(exist_ok=True)
+    lock_of(lake, Stage.BOOTSTRAP).write_text(left)
+    _expire(lake)
+    assert _lsns(lake) == _ALL[1:]
+
+
+def test_what_is_committed_after_the_look_for_copies_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bootstrap that begins then has a snapshot after everything that expires, and a table that is not known yet."""
+    _apply(lake)
+    message = {"op": "message", "prefix": "p", "content": b"c", "schema": None, "table": None, "relation": None}
+
+    def read_later(read: Lake) -> Known:
+        _capture(lake, 0x500, message)
+        _pass(lake, 9 * 86_400)
+        return read_known(read)
+
+    monkeypatch.setattr("auditlake.erasure.retention.read_known", read_later)
+    said = _expire(lake)
+    assert _lsns(lake) == [0x400, 0x500]
+    assert any("rows after 0/300 are kept longer: auditlake bootstrap copies tables" in each for each in said), said
 
 
 def test_a_dry_run_shows_and_changes_nothing(lake: Lake, tmp_path: Path) -> None:
