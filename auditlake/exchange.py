@@ -24,6 +24,12 @@ _TAIL_BYTES = 1 << 16
 _TAIL_S = 2.0
 _TICK_S = 0.05
 _PATH = re.compile(r"[!-~]+")
+IsOver = Callable[[], bool]
+
+
+def never_over() -> bool:
+    """Return that there is time left."""
+    return False
 
 
 class OutOfTime(OSError):
@@ -130,7 +136,7 @@ class Exchange:
             answer.close()  # not when the exception, which has it in a cycle, is collected
             self._tail.set_exception(exc)
 
-    def head(self, most_s: float, is_over: Callable[[], bool]) -> http.client.HTTPResponse:
+    def head(self, most_s: float, is_over: IsOver) -> http.client.HTTPResponse:
         """Return the answer once its head was read; give up after `most_s`, or once `is_over`.
 
         Raises OutOfTime, and what http.client raises.
@@ -140,22 +146,22 @@ class Exchange:
             raise OutOfTime
         return self._head.result()
 
-    def is_reusable(self, is_over: Callable[[], bool]) -> bool:
+    def is_reusable(self, is_over: IsOver) -> bool:
         """Return whether all of the answer was read, so that the connection can be used again."""
         return _await(self._tail, _TAIL_S, is_over) and self._tail.exception() is None and self._tail.result()[1]
 
-    def content(self) -> bytes:
+    def content(self, is_over: IsOver) -> bytes:
         """Return what follows the head of the answer, the first `_TAIL_BYTES` of it.
 
         Raises OutOfTime if it does not come, and what http.client raises, ValueError too.
         """
-        if not _await(self._tail, _TAIL_S, lambda: False):
+        if not _await(self._tail, _TAIL_S, is_over):
             self._connection.give_up()
             raise OutOfTime
         return self._tail.result()[0]
 
 
-def _await(future: "Future[Any]", most_s: float, is_over: Callable[[], bool]) -> bool:
+def _await(future: "Future[Any]", most_s: float, is_over: IsOver) -> bool:
     """Wait for a future; return whether it is done."""
     until = time.monotonic() + most_s
     done = threading.Event()

@@ -2,7 +2,8 @@
 
 It seals if the lake has a ledger or `[digest]` is set. A pass of an idle lake reads the positions of capture. A failure
 is reported once, whatever it is, and tried again with the next pass: capture goes on. Another process that seals
-meanwhile is no failure.
+meanwhile is no failure. When capture stops, a witness that does not answer is given up at once, and asked once more for
+the last digest, for five seconds.
 """
 
 import threading
@@ -27,6 +28,9 @@ INTERVAL_S = 30.0
 _LOOK_S = 600.0
 """So often a lake is searched for new copies, relations and gaps although nothing was captured."""
 
+_LAST_S = 5.0
+"""So long the witness of the last digest is waited for."""
+
 
 @dataclass(slots=True)
 class Sealing:
@@ -43,6 +47,7 @@ class Sealing:
     _sealed_s: float = 0.0
     _kept_s: float = float("-inf")
     _kept: Block | None = None
+    _is_last: bool = False
     _failures: FailureReports = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +69,10 @@ class Sealing:
         except LakeConflict:
             return
         except Exception as exc:  # noqa: BLE001 - a store that fails for a moment must not end sealing
-            self._failures.report(f"{failed}, trying again while capture goes on", exc)
+            if self.stop.is_set():  # `finish` tries again
+                return
+            again = "" if self._is_last else ", trying again while capture goes on"
+            self._failures.report(f"{failed}{again}", exc)
         else:
             self._failures.forget()
 
@@ -86,7 +94,9 @@ class Sealing:
         if block != self._kept:
             if time.monotonic() - self._kept_s < self.settings.every_s:
                 return
-            if (kept := keep(self.lake, self.settings, block)).is_new:
+            until_s = time.monotonic() + (_LAST_S if self._is_last else float("inf"))
+            kept = keep(self.lake, self.settings, block, lambda: self.stop.is_set() or time.monotonic() > until_s)
+            if kept.is_new:
                 self.report(f"digest kept in {kept.where}")
             self._kept, self._kept_s = block, time.monotonic()
         advance(Mark.DIGEST_TIME, self._sealed_s)
@@ -94,7 +104,7 @@ class Sealing:
     def finish(self) -> None:
         """Seal what became durable since the last pass, and keep its digest."""
         self.stop.clear()
-        self._kept_s = float("-inf")
+        self._kept_s, self._is_last = float("-inf"), True
         self.once()
 
 

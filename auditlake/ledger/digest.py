@@ -19,6 +19,7 @@ from pathlib import Path
 
 from auditlake.config import DigestDatabase, DigestSettings
 from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable
+from auditlake.exchange import IsOver, never_over
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import Block, leaves_of, read_blocks, read_last_block
@@ -132,11 +133,14 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
     return KeptDigest(str(store(to, checkpoint, note)), is_new)
 
 
-def witness_of(settings: DigestSettings | None) -> Witness | None:
-    """Return the witness that the settings name, None if they name none; raises ConfigError."""
+def witness_of(settings: DigestSettings | None, is_over: IsOver = never_over) -> Witness | None:
+    """Return the witness that the settings name, None if they name none; raises ConfigError.
+
+    It is waited for until `is_over`.
+    """
     if settings is None or settings.witness is None:
         return None
-    return Witness.of(settings.witness, settings.witness_key or "")
+    return Witness.of(settings.witness, settings.witness_key or "", is_over)
 
 
 def sign(lake: Lake, key: SigningKey, block: Block, witness: Witness | None) -> str:
@@ -150,10 +154,10 @@ def sign(lake: Lake, key: SigningKey, block: Block, witness: Witness | None) -> 
     return cosigned
 
 
-def keep(lake: Lake, settings: DigestSettings, block: Block) -> KeptDigest:
-    """Sign the tree after a block, and store the digest as the settings require.
+def keep(lake: Lake, settings: DigestSettings, block: Block, is_over: IsOver) -> KeptDigest:
+    """Sign the tree after a block, and store the digest as the settings require; a witness is asked until `is_over`.
 
     Raises ConfigError, BadUsage, LakeUnusable.
     """
-    note = sign(lake, read_key(settings.key), block, witness_of(settings))
+    note = sign(lake, read_key(settings.key), block, witness_of(settings, is_over))
     return keep_note(settings.to, checkpoint_of(block), note)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from auditlake.errors import BadUsage, ConfigError, LakeUnusable
-from auditlake.exchange import Address, Exchange, OutOfTime
+from auditlake.exchange import Address, Exchange, IsOver, OutOfTime, never_over
 from auditlake.ledger.merkle import consistency_path
 from auditlake.ledger.signed_note import PublicKey
 
@@ -32,13 +32,14 @@ _AGAIN = "Run auditlake digest again (follow and capture ask every 30 seconds), 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """URL of a witness, and the key that verifies its signatures."""
+    """URL of a witness, the key that verifies its signatures, and whether to stop waiting for its answer."""
 
     url: str
     key: PublicKey
+    is_over: IsOver = never_over
 
     @classmethod
-    def of(cls, url: str, key: str) -> "Witness":
+    def of(cls, url: str, key: str, is_over: IsOver = never_over) -> "Witness":
         """Parse the settings of a witness, whose URL was checked with them; raises ConfigError."""
         fix = "Set `witness_key` in [digest] to the key that its operator publishes."
         try:
@@ -47,7 +48,7 @@ class Witness:
             raise ConfigError(f"the key of the witness is wrong: {exc.message}", fix) from None
         if not parsed.is_witness:
             raise ConfigError(f"{parsed.name} is the key of a log, need the one of a witness", fix)
-        return cls(url, parsed)
+        return cls(url, parsed, is_over)
 
     def cosigned(self, note: str, leaves: Sequence[bytes]) -> str:
         """Return a digest of a tree with these leaf hashes, with the signature of the witness after its own.
@@ -78,8 +79,8 @@ class Witness:
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         try:
             exchange = Exchange(connection, f"{address.path.rstrip('/')}/add-checkpoint", body, headers)
-            answer = exchange.head(_ANSWER_S, lambda: False)
-            content = exchange.content().decode(errors="replace")
+            answer = exchange.head(_ANSWER_S, self.is_over)
+            content = exchange.content(self.is_over).decode(errors="replace")
         except (OSError, http.client.HTTPException, ValueError) as exc:
             raise LakeUnusable(f"the witness {self.url} cannot be asked: {_reason(exc)}", _AGAIN) from exc
         finally:

@@ -1,6 +1,9 @@
 """Sealing beside capture, without capture: what its marks say of seals and digests, and when they stand still."""
 
+import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,12 +12,15 @@ from auditlake import counters
 from auditlake.config import DigestSettings
 from auditlake.counters import Mark, read_marks
 from auditlake.lake.layout import Lake
+from auditlake.ledger import beside
 from auditlake.ledger.beside import Sealing
 from auditlake.ledger.digest import last_block, new_key
 from auditlake.ledger.signed_note import PublicKey, open_note
 from auditlake.status import as_json, read_status
 from tests.small_lake import write_lake_with_manifest
 from tests.witness import Witness, serving
+
+_TIMEOUT_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +89,38 @@ def test_a_digest_is_kept_once_the_witness_signs_it(lake: Lake, tmp_path: Path) 
         f"no digest is kept, trying again while capture goes on: the witness {witness.url} answers 503"
     )
     assert done == f"digest kept in {kept}"
+
+
+def test_a_witness_that_does_not_answer_holds_up_no_end(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up at once, and soon after it was asked for the last digest; that is reported."""
+    monkeypatch.setattr(beside, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(beside, "_LAST_S", 0.1)
+    monkeypatch.setattr("auditlake.ledger.witness._ANSWER_S", 10 * _TIMEOUT_S)
+    key, reports, asked = new_key(tmp_path / "key", "tests"), list[str](), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        url, public = f"http://127.0.0.1:{server.getsockname()[1]}", Witness(str(key.public)).public_key
+        settings = DigestSettings(to=tmp_path / "digests", key=tmp_path / "key", witness=url, witness_key=public)
+        given_up = pool.submit(_await_ends, server, asked)
+        with beside.sealing(lake, settings, "tests", reports.append):
+            assert asked.wait(_TIMEOUT_S)
+        given_up.result()
+    assert [f"no digest is kept: the witness {url} cannot be asked: no answer in time" in each for each in reports] == [
+        True
+    ]
+
+
+def _await_ends(server: socket.socket, asked: threading.Event) -> None:
+    """Answer nothing, and wait until the client ends each of two connections."""
+    server.settimeout(_TIMEOUT_S)
+    for _ in range(2):
+        connection, _ = server.accept()
+        asked.set()
+        with connection:
+            connection.settimeout(_TIMEOUT_S)
+            while connection.recv(1 << 16):
+                pass
 
 
 def test_status_shows_up_to_where_the_ledger_is_sealed(lake: Lake) -> None:
