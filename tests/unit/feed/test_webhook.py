@@ -243,6 +243,31 @@ def test_a_run_that_delivers_nothing_leaves_the_place_where_it_began(
         assert len(receiver.transactions()) == missed
 
 
+class _Waits(threading.Event):
+    """An event that nobody sets, and that has been waited for at once; `asked` are the times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asked.append(timeout)
+        return False
+
+
+def test_a_receiver_cannot_ask_for_requests_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for none at all."""
+    heads = (f"HTTP/1.1 503 Busy\r\nRetry-After: {each}\r\nContent-Length: 0\r\n\r\n" for each in ("0", "7", "9" * 400))
+    monkeypatch.setattr(exchange, "_TAIL_S", 0.2)
+    stop = _Waits()
+    with (
+        _answering(*(iter([head.encode()]) for head in heads), iter([_OK])) as (url, _),
+        closing(webhook.Sender(webhook.Receiver.parse(url, _SECRET), stop)) as sender,
+    ):
+        assert sender.deliver(webhook.WebhookMessage(b"{}", None))
+    assert stop.asked == [1, 7, 60]
+
+
 def test_a_redirect_is_not_followed(lake: Lake) -> None:
     """Not to another host, which would get the transactions; what it asks to wait must be a number."""
     with _receiving() as other:
