@@ -19,11 +19,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -133,11 +132,7 @@ class Access:
         return f"{until}.{_signature(given.strip(), until)}"
 
     def _user_of_session(self, cookies: str) -> User | None:
-        try:
-            kept = SimpleCookie(cookies).get(COOKIE)
-        except CookieError:
-            return None
-        until, _, signature = (kept.value if kept else "").partition(".")
+        until, _, signature = cookie_parser(cookies).get(COOKIE, "").partition(".")
         if not (until.isascii() and until.isdigit() and len(until) <= _DIGITS) or int(until) < time.time():
             return None
         given = signature.encode()

@@ -48,7 +48,7 @@ class AccessLog:
         path = str(scope["path"])
         if path.startswith(_STATIC) or (path in _QUIET and status < _REFUSED):
             return
-        asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=1_000)
+        asked = parse_qs(scope["query_string"].decode("latin-1"))
         client = scope.get("client")
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

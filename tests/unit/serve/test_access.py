@@ -74,6 +74,14 @@ def test_a_cookie_that_is_none_of_ours_is_no_session(cookie: str) -> None:
     assert access.user(Headers({"cookie": f"{COOKIE}={cookie}"}), None) is None
 
 
+@pytest.mark.parametrize("other", ['seen={"id": 1}', "a b=c", "\xe9=1", "a", 'a="', "path=/", "a[0]=1", "=", "a=b;;"])
+def test_cookies_of_other_programs_on_this_machine_end_no_session(other: str) -> None:
+    """A browser sends those of every port: some are no cookies by the standard."""
+    access = Access(_HOSTS, TOKEN)
+    for cookies in (f"{other}; {COOKIE}={access.session(TOKEN)}", f"{COOKIE}={access.session(TOKEN)}; {other}"):
+        assert access.user(Headers({"cookie": cookies}), None) is not None
+
+
 def test_sign_in_leads_to_this_server_only(lake: Lake) -> None:
     """`next` is a path of this server, or the first page."""
     page = Page(lake, Access(_HOSTS, TOKEN))

@@ -490,6 +490,14 @@ def test_who_looked_at_what_is_recorded(lake: Lake, tmp_path: Path) -> None:
     assert "SECRET" not in "".join(lines)
 
 
+def test_a_request_of_many_fields_is_recorded(lake: Lake, tmp_path: Path) -> None:
+    """As any other."""
+    file = tmp_path / "access_log.jsonl"
+    page = Page(lake, access_log=AccessLog(file))
+    assert page.ask("GET", "/rows?table=orders" + 2_000 * "&facet=id").status_code == 200
+    assert json.loads(file.read_text())["tables"] == ["orders"]
+
+
 def test_nothing_is_answered_that_cannot_be_recorded(lake: Lake, tmp_path: Path) -> None:
     """Without a row of it; once the file can be written again, the server answers."""
     folder = tmp_path / "folder"
