@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -106,26 +107,33 @@ class Refused(Exception):
     """A question that the lake refuses, with its reason."""
 
 
-Ask = Callable[[Lake, TableName, Lsn], Shown]
+Answer = Callable[[TableName], Shown]
+Ask = Callable[[Lake, Lsn], Answer]
+"""Opens a moment of a lake; the answer about each of its tables may raise Refused."""
 
 
-def ask_python(lake: Lake, name: TableName, lsn: Lsn) -> Shown:
-    """Ask the Python API; raises Refused."""
-    try:
-        rows = PythonLake(lake.root).as_of(str(lsn)).table(str(name))
-        columns = tuple(rows.batches().schema.names)
-        found = Counter(tuple(row.values()) for row in rows.texts())
-    except AuditlakeError as exc:
-        if exc.exit_code not in {_BAD_USAGE, _NOT_ANSWERABLE}:
-            raise
-        raise Refused(exc.message) from exc
-    return Shown(columns, found)
+def ask_python(lake: Lake, lsn: Lsn) -> Answer:
+    """Ask the Python API, which reads the lake once for all tables of a moment."""
+    at = cache(lambda: PythonLake(lake.root).as_of(str(lsn)))
+
+    def answer(name: TableName) -> Shown:
+        try:
+            rows = at().table(str(name))
+            texts = list(rows.texts())
+            columns = tuple(texts[0] if texts else rows.batches().schema.names)
+        except AuditlakeError as exc:
+            if exc.exit_code not in {_BAD_USAGE, _NOT_ANSWERABLE}:
+                raise
+            raise Refused(exc.message) from exc
+        return Shown(columns, Counter(tuple(row.values()) for row in texts))
+
+    return answer
 
 
 def ask_sql(engine: str) -> Ask:
     """Return a way to ask `auditlake sql` with an engine; an empty text cannot be told from NULL."""
 
-    def ask(lake: Lake, name: TableName, lsn: Lsn) -> Shown:
+    def answer(lake: Lake, lsn: Lsn, name: TableName) -> Shown:
         options: list[str | Path] = ["--lake", lake.root, "--as-of", str(lsn), "--engine", engine, "--format", "csv"]
         done = command.run_here(
             ["sql", "--dialect", "spark", *options, f"select * from `{name.schema}`.`{name.table}`"]
@@ -138,7 +146,7 @@ def ask_sql(engine: str) -> Ask:
         texts = Counter(tuple(cell or None for cell in row or [""]) for row in rows)
         return Shown(tuple(header), texts, in_sql=True)
 
-    return ask
+    return lambda lake, lsn: partial(answer, lake, lsn)
 
 
 @dataclass
@@ -165,14 +173,15 @@ def compare(lake: Lake, moments: Iterable[Moment], ask: Ask, verdict: Verdict) -
     listed = list(moments)
     names = sorted({name for moment in listed for name in moment.tables}, key=str)
     for moment in listed:
+        answer = ask(lake, moment.lsn)
         for name in names:
-            _compare_one(lake, moment, name, ask, verdict)
+            _compare_one(moment, name, answer, verdict)
 
 
-def _compare_one(lake: Lake, moment: Moment, name: TableName, ask: Ask, verdict: Verdict) -> None:
+def _compare_one(moment: Moment, name: TableName, answer: Answer, verdict: Verdict) -> None:
     expected = moment.tables.get(name)
     try:
-        found = ask(lake, name, moment.lsn)
+        found = answer(name)
     except Refused as exc:
         if expected is not None:
             verdict.refuse(name, str(exc))
