@@ -311,6 +311,8 @@ class CommitEnd:
 
 
 def _last_time_us(transactions: AppendLog) -> int:
-    query = "select epoch_us(max(time_mono)) as last from transactions"
-    last = select(query, transactions=transactions.files)["last"][0].as_py()
+    found = transactions.files
+    if not found.files:  # bootstrap: DuckDB is not even imported
+        return 0
+    last = select("select epoch_us(max(time_mono)) as last from transactions", transactions=found)["last"][0].as_py()
     return 0 if last is None else int(last)

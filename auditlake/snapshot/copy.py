@@ -45,8 +45,6 @@ from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schem
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import OutOfRange, SelectList
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
-from auditlake.source.connection import connect
-from auditlake.source.lock_waits import name_blockers
 from auditlake.store.files import crc32_written, ensure_folder, new_file, parquet, set_mode, size_bytes
 from auditlake.store.place import Place
 
@@ -130,6 +128,9 @@ def _refused(task: CopyTask, sqlstate: str | None) -> AuditlakeError:
     if sqlstate is None or sqlstate.startswith(_LOST):
         return SourceAway(f"{problem}: the connection was lost", _AGAIN)
     if sqlstate == _LOCK_NOT_AVAILABLE:
+        from auditlake.source.connection import connect  # noqa: PLC0415 - a fifth of a worker's start, rarely needed
+        from auditlake.source.lock_waits import name_blockers  # noqa: PLC0415 - the same
+
         with connect(task.conninfo) as control:
             blockers = name_blockers(control, [task.name]) or "a session that has ended"
         return SourceUnready(
