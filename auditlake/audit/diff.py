@@ -53,7 +53,7 @@ class Sides:
 
 def read_sides(reader: Reader, table: HistoryTable, span: Span) -> Sides:
     """Read both sides of a span; `span.after` must be at or above the table's horizon."""
-    return _sides(reader, overlaid(reader, table, span.upto), span)
+    return _sides(reader, overlaid(reader, table, span.upto, moments=(span.after, span.upto)), span)
 
 
 def _sides(reader: Reader, overlay: Overlay, span: Span) -> Sides:
@@ -135,7 +135,8 @@ class Compared:
     @cached_property
     def _overlay(self) -> Overlay:
         """The versions up to the later moment; folded when the first rows are asked for, not for all tables at once."""
-        return overlaid(self._reader, self.table, self._span.upto)
+        moments = self._span.after, self._span.upto
+        return overlaid(self._reader, self.table, self._span.upto, moments=moments)
 
     def stat(self) -> Stat:
         """Count the rows and cells that differ."""

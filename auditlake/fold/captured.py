@@ -20,6 +20,8 @@ from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import outside, typed_values
 
 _NO_TEXT = pa.scalar(None, pa.string())
+AS_THEY_ARE = {name: f'"{name}"' for name in ("old", "new", "unchanged")}
+"""Expressions of tuples that have the columns of the tail."""
 NEVER_SENT = "an unchanged value was never sent, or for another key"
 
 
@@ -28,8 +30,8 @@ class Captured:
 
     def __init__(self, changes: pa.Table, columns: Sequence[Column], omitted: Sequence[int]) -> None:
         self._columns, self.omitted = columns, omitted
-        self.op = changes["op"].combine_chunks()
-        self._old, self._new, self._unchanged = (changes[name].combine_chunks() for name in ("old", "new", "unchanged"))
+        names, whole = ("op", "old", "new", "unchanged"), changes.combine_chunks()
+        self.op, self._old, self._new, self._unchanged = (_array(whole[name]) for name in names)
         self.had_old = pc.is_valid(self._old)
         self.is_delete = pc.equal(self.op, "delete")
 
@@ -97,6 +99,11 @@ class Captured:
         return self._old
 
 
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; `combine_chunks` copies a single one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def _lists(columns: Sequence[pa.Array], had: pa.Array) -> pa.Array:
     """Return a list of the columns' elements per row; NULL if the row had none."""
     rows, width = len(had), len(columns)
@@ -116,7 +123,7 @@ def sql_of_tuples(
     texts = [missing.get(column.stored, "null") for column in columns]
     others = {n: layout for n, layout in layouts.items() if not layout.is_plain or layout.width != len(columns)}
     if not others:
-        return {name: f'"{name}"' for name in ("old", "new", "unchanged")}
+        return AS_THEY_ARE
     no_texts = ["null"] * len(texts)
     return {
         "old": _by_relation(

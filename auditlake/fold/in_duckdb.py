@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import TableFiles, register
-from auditlake.fold.captured import NEVER_SENT, Captured, sql_of_tuples
+from auditlake.fold.captured import AS_THEY_ARE, NEVER_SENT, Captured, sql_of_tuples
 from auditlake.fold.chains import roots
 from auditlake.fold.net import BEFORE, KIND, PLACE, Executor, FoldColumns, RowKind
 from auditlake.fold.open_versions import TooLarge, key_of, may_have_key_of
@@ -57,17 +57,19 @@ _NO_NUMBER = pa.scalar(None, pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class ToFold:
-    """A tail: a query of its `changes` in any order, the columns along it, and the files of the versions open before.
+    """A tail: its `changes` in any order or a query of them, the columns along it, and the files of versions before.
 
     `condition` is one on the open versions that all of its keys fulfil. `most_bytes` limits the open versions that are
-    held; None is no limit. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
+    held; None is no limit. `wanted` is a condition on the periods of versions that begin in the tail: others are left
+    out. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
     """
 
-    changes: str
+    changes: str | pa.Table
     followed: Followed
     opened: TableFiles
     condition: str = "true"
     most_bytes: int | None = None
+    wanted: str | None = None
     only_open: bool = False
 
     @property
@@ -119,9 +121,13 @@ class Fold:
 
     def _read(self) -> pa.Table:
         """Return the changes of the tail in any order."""
-        tail = self._tail
+        tail, changes = self._tail, self._tail.changes
         tuples = sql_of_tuples(tail.followed.layouts, tail.columns, tail.followed.added)
-        query = _CHANGES.format(tuples=", ".join(tuples.values()), changes=tail.changes)
+        if isinstance(changes, pa.Table):
+            if tuples is AS_THEY_ARE:
+                return changes
+            changes = f"from {register(self._connection, changes)}"
+        query = _CHANGES.format(tuples=", ".join(tuples.values()), changes=changes)
         return self._connection.sql(query).to_arrow_table()
 
     def _net(self, changes: pa.Table, truncates: pa.Table) -> pa.Table:
@@ -149,7 +155,10 @@ class Fold:
         return self._net_rows(form, effects)
 
     def _net_rows(self, form: FoldColumns, effects: str) -> pa.Table:
-        return self._table(form.last_rows(effects) if self._tail.only_open else form.net_rows(effects))
+        if self._tail.only_open:
+            return self._table(form.last_rows(effects))
+        rows, wanted = form.net_rows(effects), self._tail.wanted
+        return self._table(rows if wanted is None else f"from ({rows}) where kind = '{RowKind.CLOSE}' or ({wanted})")
 
     def _registered(self, columns: Mapping[str, pa.Array]) -> str:
         return register(self._connection, pa.table(columns))

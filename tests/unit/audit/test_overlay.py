@@ -144,6 +144,18 @@ def test_changes_of_a_key_that_contradict_its_history_are_refused(tmp_path: Path
     assert len(versions_of(reader, table, [("4",)], Lsn(0x500))) == 1
 
 
+def test_an_overlay_of_moments_holds_no_version_between_them(tmp_path: Path) -> None:
+    """Only those of the tail that are valid at one of them; it counts the rows as the whole one."""
+    updates = {0x500 + n: [{"op": "update", "new": ["1", f"n{n}", None, _AT]}] for n in range(25)}
+    reader, moments = _extended(tmp_path / "lake", updates), (Lsn(0x250), Lsn(0x518))
+    table = reader.table("orders")
+    some, whole = (overlaid(reader, table, moments[1], moments=each) for each in (moments, ()))
+    sql = "select note, _from_lsn, _to_lsn from history where _from_lsn > 512 order by _from_lsn, id"
+    begun = [tuple(row.values()) for row in select(sql, history=some).to_pylist()]
+    assert begun == [("c", 0x250, 0x500), ("new", 0x250, None), ("half", 0x400, None), ("n24", 0x518, None)]
+    assert [some.count(lsn) for lsn in moments] == [whole.count(lsn) for lsn in moments] == [3, 3]
+
+
 def test_an_error_of_a_query_names_the_history(tmp_path: Path) -> None:
     """The versions are of its files and of the tail."""
     reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")]})
