@@ -22,7 +22,7 @@ from typing import Self
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.extras import SPARK, missing_of_spark
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
-from auditlake.store.failures import as_lake_error
+from auditlake.store.failures import as_disk_error, as_lake_error
 from auditlake.values.escapes import visible, visible_lines
 
 Say = Callable[[str], None]
@@ -150,8 +150,8 @@ def report_error(error: AuditlakeError) -> None:
 def report(error: BaseException) -> int:
     """Report any error, and return its exit code.
 
-    A failure of the store is one of the lake, a JVM that was killed or a Spark that is not installed one of the
-    settings; all else is a bug.
+    A failure of the store or the disk is one of the lake, a JVM that was killed or a Spark that is not installed one of
+    the settings; all else is a bug.
     """
     known = _as_known(error)
     if known is None:
@@ -164,7 +164,7 @@ def report(error: BaseException) -> int:
 def _as_known(error: BaseException) -> AuditlakeError | None:
     if isinstance(error, AuditlakeError):
         return error
-    return as_lake_error(error) or _as_lost_jvm(error) or _as_missing_spark(error)
+    return as_lake_error(error) or as_disk_error(error) or _as_lost_jvm(error) or _as_missing_spark(error)
 
 
 def _as_missing_spark(error: BaseException) -> ConfigError | None:

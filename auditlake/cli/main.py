@@ -33,8 +33,9 @@ def main() -> None:
     except click.ClickException as exc:
         report_error(_misused(exc))
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+    except (click.Abort, KeyboardInterrupt) as exc:
+        # click also raises Abort for any EOFError, as of bytecode that was stored on a full disk.
+        sys.exit(report(exc.__cause__) if isinstance(exc.__cause__, EOFError) else 130)
     except Exception as exc:  # noqa: BLE001 - the one handler of bugs
         sys.exit(report(exc))
 

@@ -9,6 +9,7 @@ its caller.
 Authority: errno(3); Hadoop's `S3AUtils.translateException`; obstore.exceptions; py4j.protocol
 """
 
+import os
 import re
 from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
 
@@ -38,12 +39,18 @@ def code_or_kind(exc: BaseException) -> str:
     return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
 
 
+def as_disk_error(exc: BaseException) -> LakeUnusable | None:
+    """Return the error to report if `exc` is a failure of the disk or the system, by its number; None if it is not."""
+    if not isinstance(exc, OSError) or exc.errno not in _OF_DISK:
+        return None
+    reason = os.strerror(exc.errno)
+    return LakeUnusable(f"{exc.filename}: {reason}" if exc.filename else reason, _HINT_OF_DISK)
+
+
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:
-    """Return the error to report if `exc` is a failure of the disk or the store; None if it is not."""
+    """Return the error to report if `exc` is a failure of the store; None if it is not."""
     if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
         return LakeUnusable(f"{exc.filename}: {exc.strerror}", _HINT)
-    if isinstance(exc, OSError) and exc.errno in _OF_DISK:
-        return LakeUnusable(": ".join(str(each) for each in (exc.filename, exc.strerror) if each), _HINT_OF_DISK)
     reason = _failure(exc)
     return LakeUnusable(reason, _HINT) if reason else None
 

@@ -1,11 +1,14 @@
 """Errors carry an exit code and a hint, also across processes."""
 
 import pickle
+from unittest import mock
 
 import pytest
 
 from auditlake import errors
+from auditlake.cli.main import auditlake
 from auditlake.errors import AuditlakeError, SourceAway, SourceRefuses, SourceUnreachable
+from tests import command
 
 EXIT_CODES = {
     "BadUsage": 2,
@@ -46,3 +49,10 @@ def test_a_class_is_final_or_temporary() -> None:
     assert {each for each in _classes(AuditlakeError) if each.retryable} == _classes(SourceAway)
     for error in (SourceAway("gone"), SourceRefuses("no free WAL sender"), SourceUnreachable("wrong password")):
         assert pickle.loads(pickle.dumps(error)).retryable is isinstance(error, SourceAway)  # noqa: S301 - our own
+
+
+def test_the_end_of_a_file_is_not_taken_for_an_interruption() -> None:
+    """Click raises Abort for both; after an interruption nothing is printed."""
+    with mock.patch.object(auditlake.commands["status"], "callback", side_effect=EOFError("marshal data too short")):
+        done = command.run_here(["status"])
+    assert (done.code, "EOFError" in done.stderr) == (1, True), done

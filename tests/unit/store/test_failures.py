@@ -9,7 +9,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from auditlake.jvm_trace import trace_of
-from auditlake.store.failures import as_lake_error
+from auditlake.store.failures import as_disk_error, as_lake_error
 from tests import command
 from tests.full_disk import file_size_limit
 from tests.small_lake import write_lake_with_manifest
@@ -68,10 +68,10 @@ def test_other_failures_are_not_the_stores(exc: BaseException) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE])
 def test_a_failure_of_the_disk_names_the_file(number: int) -> None:
     """It is no bug; a missing file may be one."""
-    found = as_lake_error(OSError(number, os.strerror(number), "/lake/changes"))
+    found = as_disk_error(OSError(number, "a text", "/lake/changes"))
     assert found is not None
     assert (found.message, found.exit_code) == (f"/lake/changes: {os.strerror(number)}", 6)
-    assert as_lake_error(FileNotFoundError(errno.ENOENT, "gone", "/lake/changes")) is None
+    assert as_disk_error(FileNotFoundError(errno.ENOENT, "gone", "/lake/changes")) is None
 
 
 def test_a_backup_on_a_full_disk_is_no_bug(tmp_path: Path) -> None:
