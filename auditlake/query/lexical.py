@@ -48,6 +48,8 @@ _ESCAPE = re.compile(
 _AS_IT_IS = re.compile(r"[^\\'\"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NO_NAME = re.compile(r"\$\{|[\ud800-\udfff]")
+LONGEST_NUMBER = 1_000
+"""So many characters it may have: Python converts at most 4,300 digits."""
 _OPERANDS = frozenset({"word", "quoted", "number"})
 _SUBSTITUTED = "${"
 _QUOTES_IN_HINT = re.compile(r"""['"`]|--|/\*""")
@@ -121,6 +123,8 @@ def _pieces(sql: str) -> Iterator[tuple[TokenKind | None, str]]:
         text = match[0]
         if group == "number" and text[0] == "." and before in _OPERANDS:
             raise _refused(sql, at, f"{text} after a name or a number")
+        if group == "number" and len(text) > LONGEST_NUMBER:
+            raise _refused(sql, at, f"a number of {len(text):,} characters")
         if _touches(before, last, group):
             yield None, " "
         yield _KINDS.get(group), _again(sql, at, group, text)

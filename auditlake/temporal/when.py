@@ -58,6 +58,7 @@ _TIME = re.compile(
 )
 _MAX_XID = 2**32 - 1
 _MAX_LSN = 2**64 - 1
+_LONGEST = 200
 _FORMS = (
     "Write an ISO time (2026-11-21T09:30:00Z), 08:00, yesterday, a relative time (-2h, 10 minutes ago), "
     "an LSN (0/16B3748), xid:750 or now."
@@ -127,6 +128,8 @@ def parse_when(text: str, now: datetime) -> When:
     Raises BadUsage.
     """
     text = text.strip()
+    if len(text) > _LONGEST:
+        raise BadUsage(f"not a moment: a text of {len(text):,} characters", _FORMS)
     if text.lower() == "now":
         return AtNow()
     if match := _RELATIVE.fullmatch(text) or _AGO.fullmatch(text):

@@ -16,6 +16,7 @@ from sqlglot.parsers.postgres import PostgresParser
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
+from auditlake.query.lexical import LONGEST_NUMBER
 
 _POSTGRES = Postgres()
 HINT = "The SQL is PostgreSQL's; the dialect spark reads Spark's. FOR SYSTEM_TIME follows a table's name or alias."
@@ -25,6 +26,7 @@ _READ_ONLY = (
 )
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
+_SHORTER = f"Write at most {LONGEST_NUMBER:,}; a text may be longer, and be cast."
 _DEEPEST = 300
 _AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"})
 
@@ -171,9 +173,11 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
 
 
 def _check_tokens(sql: str, tokens: list[Token]) -> None:
-    """Refuse what is nested too deep, and a comma that nothing follows, which sqlglot ignores."""
+    """Refuse what is nested too deep, long numbers, and a comma that nothing follows, which sqlglot ignores."""
     depth = 0
     for token in tokens:
+        if token.token_type is TokenType.NUMBER and len(token.text) > LONGEST_NUMBER:
+            raise BadUsage(f"the number at {place_in(sql, token.start)} has {len(token.text):,} characters", _SHORTER)
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
         if depth > _DEEPEST:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")

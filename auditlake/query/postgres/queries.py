@@ -249,6 +249,10 @@ def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
     return f"unnest({cell.sql})", element
 
 
+_LONGEST_SERIES = 1_000_000
+"""DuckDB computes one of constants before it runs, in 80 bytes a value: its limit of memory does not count them."""
+
+
 def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
     """Translate generate_series of whole numbers, or of times by an interval."""
     only(node, "start", "end", "step", "is_end_exclusive")
@@ -260,15 +264,24 @@ def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
             raise Refused(node, f"generate_series of {kind.shown}")
         start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
         by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
-        guarded = by if not step else f"case when {by} = 0 then {failed('step size cannot equal zero')} else {by} end"
+        length = f"(cast({end} as hugeint) - {start}) // {by}"
         held = Type("int4") if kind.name == "int2" else kind
-        return f"cast(unnest(generate_series({start}, {end}, {guarded})) as {held.duckdb})", held
+        return f"cast(unnest(generate_series({start}, {end}, {_step(by, '0', length)})) as {held.duckdb})", held
     if first.type.name in {"timestamp", "timestamptz", "date"} and len(step) == 1:
         by = coerced(step[0], INTERVAL, node).sql
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
         start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
-        return f"unnest(generate_series({start}, {end}, {by}))", kind
+        length = f"(epoch({end}) - epoch({start})) / epoch({by})"
+        step_sql = _step(by, "interval '0 days'", length)
+        return f"unnest(generate_series({start}, {end}, {step_sql}))", kind
     raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
+
+
+def _step(by: str, zero: str, length: str) -> str:
+    """Return the step of a series; it fails if that is zero, or if the series is too long, which DuckDB holds whole."""
+    too_long = failed(f"a series would have more than {_LONGEST_SERIES:,} values")
+    no_step = failed("step size cannot equal zero")
+    return f"case when {by} = {zero} then {no_step} when {length} >= {_LONGEST_SERIES} then {too_long} else {by} end"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ import pytest
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.query.in_duckdb import InDuckDb
+from auditlake.query.languages import Dialect
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.postgres.numbers import divide
@@ -188,6 +190,40 @@ def test_a_function_makes_no_text_of_gigabytes(state: LakeState, value: str) -> 
         _rows(state, f"select length({value})")
     with pytest.raises(BadUsage, match="a text would have more than 16 MB"):
         _rows(state, f"select length({value.replace('0)', '0 + id::int)')}) from orders")
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        "generate_series(1, 1000001)",
+        "generate_series(-9223372036854775807, 9223372036854775807, 7)",
+        "generate_series(0, -3000000, -2)",
+        "generate_series(timestamp '2026-01-01', timestamp '2026-03-01', interval '1 second')",
+    ],
+)
+def test_a_series_is_not_longer_than_memory(state: LakeState, series: str) -> None:
+    """DuckDB computes it whole, before the statement runs, and nothing interrupts that."""
+    for sql in (f"select count(*) from {series}", f"select {series} limit 1", f"select n from orders, {series} n"):
+        with pytest.raises(BadUsage, match="a series would have more than 1,000,000 values"):
+            _rows(state, sql)
+
+
+def test_a_series_may_be_long_empty_and_backwards(state: LakeState) -> None:
+    """Its length is that of the direction in which it goes."""
+    for series, count in (("1, 1000000", 1_000_000), ("9000000, 1", 0), ("9, 1, -4", 3), ("null::int, 5", 0)):
+        assert _rows(state, f"select count(*) from generate_series({series})") == [(count,)]
+    with pytest.raises(BadUsage, match="step size cannot equal zero"):
+        _rows(state, "select generate_series(timestamp '2026-01-01', timestamp '2026-03-01', interval '0')")
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "spark"])
+@pytest.mark.parametrize(
+    "sql", ["select {n}", "select 1 order by {n}", "select cast(1 as numeric({n}, 2))", "select 1 limit {n}"]
+)
+def test_a_number_of_thousands_of_digits_is_refused(state: LakeState, dialect: Dialect, sql: str) -> None:
+    """Python converts at most 4,300."""
+    with pytest.raises(BadUsage, match=r"number .*5,000 characters"):
+        InDuckDb({}).prepare(state, sql.format(n="9" * 5_000), dialect)
 
 
 @pytest.mark.parametrize(

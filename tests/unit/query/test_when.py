@@ -160,6 +160,9 @@ def test_an_lsn_and_an_xid_are_exact() -> None:
         "XID 7",
         "xid:4294967296",
         "\uff12026-11-21",
+        f"-{'9' * 5_000}h",
+        f"xid:{'9' * 5_000}",
+        "9" * 5_000,
     ],
 )
 def test_any_other_text_is_bad_usage(text: str) -> None:
