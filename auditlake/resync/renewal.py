@@ -38,7 +38,8 @@ from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect
-from auditlake.source.publication import read_membership
+from auditlake.source.preflight import check_publication
+from auditlake.source.publication import read_membership, read_publication
 from auditlake.source.server import wal_end, write_wal_record
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, drop_slot, read_slot
 
@@ -59,7 +60,10 @@ class Renewal:
 
 
 def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
-    """Determine how the lake can continue: with a new slot, or another source; None if its stream can be continued."""
+    """Determine how the lake can continue: with a new slot, or another source; None if its stream can be continued.
+
+    Raises SourceUnready if the publication would not publish every change to it.
+    """
     recorded, positions = require_manifest(lake), read_positions(lake)
     if positions is None:
         raise LakeUnusable(f"the bootstrap of {lake.root} ended before it created the log", "Run it again.")
@@ -68,6 +72,7 @@ def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
         problem = _problem(conninfo, control, lake, (recorded, current), positions)
         if problem is None:
             return None
+        _require_all_operations(control, recorded.publication)
         known = _known(lake, positions)
         if wal_end(control).lsn == known:  # a killed run has recorded it, and the source is idle since
             write_wal_record(control)
@@ -99,6 +104,13 @@ def _problem(
     except WrongSource as exc:
         return exc.message
     return None
+
+
+def _require_all_operations(control: psycopg.Connection[Row], name: str) -> None:
+    """Require what bootstrap requires of an existing publication: what it publishes from now on is not missed."""
+    publication = read_publication(control, name)
+    for finding in [] if publication is None else check_publication(publication):
+        raise SourceUnready(str(finding), finding.fix)
 
 
 def _known(lake: Lake, positions: Positions) -> Lsn:
@@ -143,6 +155,7 @@ def renew_source(
     `tables` are the OIDs of the source's tables, by the names of their histories.
     """
     membership = read_membership(control, renewal.manifest.publication)
+    _require_all_operations(control, renewal.manifest.publication)
     if membership is None:
         raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync --all again.")
     found = {member.relation: member for member in membership.tables.values()}

@@ -9,6 +9,7 @@ from unittest import mock
 import psycopg
 import pytest
 
+import auditlake
 from auditlake.capture import publication_watch
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import NotAnswerable
@@ -29,7 +30,7 @@ from tests.server import chosen_version, execute, wal_end
 
 pytestmark = pytest.mark.pg
 
-WRONG_SOURCE = 5
+SOURCE_UNREADY, WRONG_SOURCE = 3, 5
 
 
 @pytest.fixture
@@ -114,6 +115,20 @@ def test_a_publication_with_fewer_operations_is_refused(database: str, lake: Lak
         assert Lsn.parse(since) <= low < Lsn.parse(end) <= wal_end(database)
         assert read_positions(lake) == before
         restore(database, lake)
+
+
+def test_a_lake_is_not_renewed_from_a_publication_with_fewer_operations(database: str, lake: Lake) -> None:
+    """The stream would lack them from then on, and what the publication carries now would count as all of it."""
+    execute(database, "alter publication auditlake set (publish = 'insert')")
+    renew = ["resync", "--all", "--yes", "--source", database, "--lake", str(lake.root)]
+    done = command.run_here(renew)
+    assert done.code == SOURCE_UNREADY, done.stderr
+    assert "set (publish = 'insert, update, delete, truncate')" in done.stderr.lower()
+    execute(database, "alter publication auditlake set (publish = 'insert, update, delete, truncate')")
+    assert command.run_here(renew).code == 0
+    execute(database, "insert into t values (1)", "update t set v = 'kept'")
+    assert command.capture_here(database, lake).code == 0
+    assert [row["v"] for row in auditlake.Lake(lake.root).as_of().table("t").texts()] == ["kept"]
 
 
 def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lake) -> None:
