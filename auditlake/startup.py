@@ -10,7 +10,7 @@ import os
 import sys
 from importlib.abc import MetaPathFinder
 
-_GARBAGE = 50_000
+_GARBAGE = 200_000  # more objects than any command's imports make
 _FRAMES = frozenset({"pandas", "polars"})
 """pyarrow imports the first; the ADBC driver imports both."""
 
