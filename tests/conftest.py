@@ -47,10 +47,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put tests that share a JVM on one worker, those of apply apart, and those that start their own on one, too."""
+    """Put tests that share a JVM on one worker, those that apply apart, and those that start their own on one, too."""
     if item.get_closest_marker("spark"):
-        shares = "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("crash")
-        group = "jvm-of-apply" if "apply" in item.path.parts else "jvm-of-questions"
+        shares = "spark" in getattr(item, "fixturenames", ())
+        group = "jvm-of-apply" if {"apply", "crash"} & {*item.path.parts} else "jvm-of-questions"
         item.add_marker(pytest.mark.xdist_group(group if shares else "own-jvm"))
 
 

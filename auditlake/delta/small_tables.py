@@ -1,7 +1,7 @@
 """All rows of a small table: one of the lake's own that capture appends to, such as `relations`. No deltalake.
 
 In an object store, one listing shows whether the table has changed since the session read it last. If it has, the
-missing entries are requested at once, and then the files.
+missing entries are requested at once, and then the files that are new.
 
 Authority: Delta's PROTOCOL.md, "Action Reconciliation"
 """
@@ -17,8 +17,9 @@ from auditlake.store.place import Place
 from auditlake.store.session import Kept, Session
 
 _KEPT_BYTES = 256 << 20
-_Rows = tuple[tuple[int, str], pa.Table]
-"""The rows of a table, with version and mark of its newest entry."""
+_Files = dict[Place, pa.Table]
+_Rows = tuple[tuple[int, str], _Files, pa.Table]
+"""Version and mark of a table's newest entry, the rows of each file, and all of them, which share memory."""
 
 
 class _Tables(Kept):
@@ -40,11 +41,12 @@ def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
             return schema.empty_table()
         newest = listing.newest, _mark(table, listing)
         if held is None or held[0] != newest:
-            held = newest, _rows(table, listing, schema)
-            kept.put(table, held, held[1].nbytes)
+            files = _files(table, listing, schema, {} if held is None else held[1])
+            held = newest, files, pa.concat_tables([schema.empty_table(), *files.values()])
+            kept.put(table, held, held[2].nbytes)
     except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
         raise LakeUnusable(f"the Delta log of {table} cannot be read: {exc}", "Restore the folder.") from exc
-    return held[1]
+    return held[2]
 
 
 def _mark(table: Place, listing: Listing) -> str:
@@ -55,10 +57,13 @@ def _mark(table: Place, listing: Listing) -> str:
     return f"{found.st_mtime_ns} {found.st_size}"
 
 
-def _rows(table: Place, listing: Listing, schema: pa.Schema) -> pa.Table:
+def _files(table: Place, listing: Listing, schema: pa.Schema, known: _Files) -> _Files:
+    """Return the rows of each live file; those of known files, which never change, are not read again."""
     adds = live_files(table, listing.newest, listing.entries[listing.newest], listing)
     paths = [file_path(table, add) for add in adds]
-    return pa.concat_tables([schema.empty_table(), *read_each(table, lambda path: _file(path, schema), paths)])
+    new = [path for path in paths if path not in known]
+    read = known | dict(zip(new, read_each(table, lambda path: _file(path, schema), new), strict=True))
+    return {path: read[path] for path in paths}
 
 
 def _file(path: Place, schema: pa.Schema) -> pa.Table:

@@ -11,8 +11,7 @@ import pytest
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
-from tests.command import Done, run, run_here
-from tests.crash.killed import SPARK
+from tests.command import Done, run_here
 from tests.server import Server
 
 pytestmark = pytest.mark.pg
@@ -125,10 +124,11 @@ def test_an_example_has_one_answer_in_both_dialects(example: Example, day: Day) 
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_what_needs_spark_runs_there(day: Day) -> None:
     """The exact text of a NaN."""
     (example,) = (each for each in _EXAMPLES if each.needs_spark)
-    done = run(day.asked(example, "spark", engine="spark"), SPARK)
+    done = run_here(day.asked(example, "spark", engine="spark"))
     assert sorted(_rows(done)) == ["3,10.00", "4,NaN"], done.stderr
 
 
