@@ -12,7 +12,7 @@ from typing import Any, get_origin
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable
@@ -190,6 +190,8 @@ def _operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, An
 
 def problem(exc: Exception) -> Response:
     """Return an error as JSON; a bug is reported on stderr, without its message, which may quote rows."""
+    if isinstance(exc, ClientDisconnect):
+        return Response(status_code=400)  # nobody reads it
     found, status = described(exc)
     return Response(found.model_dump_json(), status, media_type="application/json")
 

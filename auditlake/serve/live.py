@@ -83,7 +83,7 @@ class Live:
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
             now = datetime.now(self._resources.zone)
-            stream = await self._resources.run(lambda: _Stream.open(seen, wanted, now))
+            stream = await self._resources.run(lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
         except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
             give_back()
             if not isinstance(exc, Exception):

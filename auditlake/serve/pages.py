@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context as JinjaContext
 from markupsafe import Markup
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -34,7 +34,7 @@ from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log, named_key
-from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
+from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, problem, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
     SHORT,
@@ -121,7 +121,9 @@ class Pages:
             return self._rendered(request, self._with_moment(path, request, found), _OK)
 
         try:
-            return await self._resources.run(answered)
+            return await self._resources.run(answered, request.is_disconnected)
+        except ClientDisconnect as exc:
+            return problem(exc)
         except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
             return await self._failed(path, request, exc)
 

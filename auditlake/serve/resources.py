@@ -3,7 +3,8 @@
 - `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, also for a moment
   that it knows: meanwhile a row may have been erased, and its files with it.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
-  than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
+  than `timeout_s` is refused too, and one whose client has gone is given up: its query is interrupted, no other one
+  begins, and its thread occupies its place until it has ended.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
@@ -81,10 +82,11 @@ class Limits:
 
 
 class _Clock:
-    """How long a request may still take."""
+    """How long a request may still take; `is_over` once nobody waits for its answer any more."""
 
     def __init__(self, limit_s: float) -> None:
         self._until = time.monotonic() + limit_s
+        self.is_over = False
         self._stopped: float | None = None
         self._most_s = 0.0
         self.waits_for = ""
@@ -181,11 +183,11 @@ class Resources:
         """Open a cursor of the embedded database; `run` interrupts a bounded one if the request takes too long.
 
         One that is not bounded may be used by several threads, one after the other.
+
+        Raises Busy if nobody waits for the answer any more.
         """
-        cursor = self._open()
         thread = threading.get_ident()
-        if bounded:
-            self._cursors[thread] = cursor
+        cursor = self.open_cursor() if bounded else self._open()
         try:
             yield cursor
         finally:
@@ -194,9 +196,16 @@ class Resources:
             cursor.close()
 
     def open_cursor(self) -> "DuckDBPyConnection":
-        """Open a cursor that `run` interrupts if the request takes too long; the caller closes it."""
-        cursor = self._open()
-        self._cursors[threading.get_ident()] = cursor
+        """Open a cursor that `run` interrupts if the request takes too long; the caller closes it.
+
+        Raises Busy if nobody waits for the answer any more.
+        """
+        thread, cursor = threading.get_ident(), self._open()
+        self._cursors[thread] = cursor
+        clock = self._clocks.get(thread)
+        if clock is not None and clock.is_over:  # checked after it can be interrupted
+            cursor.close()
+            raise Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
         return cursor
 
     def _open(self) -> "DuckDBPyConnection":
@@ -267,7 +276,7 @@ class Resources:
             raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
 
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
-        """Run `work` in a thread of the pool; interrupt its query if the client `has_gone`.
+        """Run `work` in a thread of the pool; interrupt its query, and refuse it others, if the client `has_gone`.
 
         Raises Busy, ClientDisconnect, and any exception of `work`.
         """
@@ -281,14 +290,17 @@ class Resources:
         def running() -> T:
             threads.append(threading.get_ident())
             self._clocks[threading.get_ident()] = clock
-            return work()
+            try:
+                return work()
+            finally:
+                self._clocks.pop(threading.get_ident())
 
         future = asyncio.get_running_loop().run_in_executor(self._pool, running)
         future.add_done_callback(self._done)
         while not future.done():
             if clock.left_s <= 0:
                 future.cancel()
-                self._interrupt(threads)
+                self._give_up(clock, threads)
                 count(Counter.REFUSED_QUESTIONS)
                 raise Busy(
                     f"the answer took longer than {self.limits.timeout_s:g} s{clock.waits_for}",
@@ -296,7 +308,7 @@ class Resources:
                 )
             if has_gone is not None and await has_gone():
                 future.cancel()
-                self._interrupt(threads)
+                self._give_up(clock, threads)
                 raise ClientDisconnect
             wait_s = clock.left_s if has_gone is None else min(clock.left_s, _GONE_S)
             await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
@@ -312,6 +324,11 @@ class Resources:
     def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
         return self._clocks[threading.get_ident()].stopped(waits_for, most_s)
+
+    def _give_up(self, clock: _Clock, threads: list[int]) -> None:
+        """Interrupt the query of a request, unless its thread has another one already."""
+        clock.is_over = True
+        self._interrupt([thread for thread in threads if self._clocks.get(thread) is clock])
 
     def _interrupt(self, threads: list[int]) -> None:
         for thread in threads:

@@ -125,7 +125,8 @@ def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
         try:
             asked, seen = parse(endpoint.asked, request.query_params), _seen(resources, request)
             with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
-                body = await resources.run(lambda: endpoint.answer(seen, asked).model_dump_json().encode())
+                answered = lambda: endpoint.answer(seen, asked).model_dump_json().encode()  # noqa: E731 - run elsewhere
+                body = await resources.run(answered, request.is_disconnected)
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
         return tagged(request, body, "application/json")
@@ -147,8 +148,6 @@ def _posted(
             found = await resources.run(lambda: answer(seen, asked), request.is_disconnected)
             request.scope[TABLES] = getattr(found, "tables", [])
             body = await resources.run(lambda: shown(found), request.is_disconnected)
-        except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return Response(body, media_type="application/json")
@@ -175,7 +174,7 @@ def _exporting(resources: Resources) -> Handler:
         except AuditlakeError as exc:
             return problem(exc)
         try:
-            download = await resources.run(lambda: export(seen, asked))
+            download = await resources.run(lambda: export(seen, asked), request.is_disconnected)
         except BaseException as exc:  # as above; or the client has gone
             give_back()
             if not isinstance(exc, Exception):
@@ -226,7 +225,7 @@ def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked, seen = parse(OfComparison, request.query_params), _seen(resources, request)
-            text = await resources.run(lambda: _whole(undo_script(seen, asked)))
+            text = await resources.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from auditlake.serve.resources import Busy, Limits, Resources
-from tests.page import write_lake
+from tests.page import HOST, Page, write_lake
 from tests.running import await_true
 
 _LIMIT_S = 0.3
@@ -93,6 +95,52 @@ def test_a_client_that_has_gone_ends_its_query(tmp_path: Path) -> None:
     with pytest.raises(ClientDisconnect):
         asyncio.run(resources.run(work, has_gone))
     await_true(lambda: ended == ["InterruptException"], 60)
+
+
+def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
+    """Of a list of tables, each is counted: the interruption of one is no reason to go on with the next."""
+    ended: list[str] = []
+
+    def work() -> str:
+        for _ in range(2):
+            try:
+                with resources.cursor() as cursor:
+                    cursor.execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+            except Exception as exc:  # noqa: BLE001 - as the list of tables does
+                ended.append(type(exc).__name__)
+        return "found"
+
+    with pytest.raises(Busy, match="longer than"):
+        _run(resources, work)
+    await_true(lambda: ended == ["InterruptException", "Busy"], 60)
+    assert _run(resources, lambda: _after(0)) == "found"
+    with resources.cursor() as cursor:
+        assert cursor.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/rows", "/api/v1/export", "/rows", "/api/v1/undo", "/api/v1/changes"])
+def test_a_question_is_not_answered_to_a_client_that_has_gone(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that waits for a thread take it: a browser gives up each page that the slider leaves."""
+    asked: list[bool] = []
+
+    async def run(_: Resources, *given: Any) -> None:
+        asked.append(await given[1]())
+        raise ClientDisconnect
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Message) -> None:
+        """Send nothing to nobody."""
+
+    monkeypatch.setattr(Resources, "run", run)
+    page = Page(write_lake(tmp_path / "lake"))
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", HOST.encode())]}
+    scope |= {"query_string": b"before=0/150" if path.endswith("undo") else b"table=orders", "scheme": "http"}
+    asyncio.run(page.app(scope, receive, send))
+    assert asked == [True]
 
 
 def test_the_end_of_the_server_ends_a_query(tmp_path: Path) -> None:
