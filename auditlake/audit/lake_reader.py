@@ -435,6 +435,8 @@ _MOST_IN_LIST = 20
 def in_lsns(column: str, lsns: Iterator[int] | list[int], most: int = _MOST_IN_LIST) -> str:
     """Return a condition that `column` has one of some LSNs: a range if they are more, so that files are skipped."""
     wanted = sorted(set(lsns))
+    if not wanted:
+        return "false"
     if len(wanted) <= most:
         return f"{column} in ({', '.join(f'{lsn:d}' for lsn in wanted)})"
     return f"{column} between {wanted[0]:d} and {wanted[-1]:d}"

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.canonical import text_of
 from auditlake.ledger.prove import ProofTarget, proofs_of
+from auditlake.settings.retention_rules import RetentionPeriods
 from tests.command import run, run_here
 from tests.erasure_lake import NOTES, OF_ONE, OF_TWO, ONE, TWO, found_in, require_sound, write_lake
+from tests.expiry import AT_ONCE
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
 
 
@@ -97,6 +100,15 @@ def test_a_second_erasure_in_the_same_block(lake: Lake) -> None:
     _erase(lake, *OF_TWO)
     assert found(compared(lake, digest)) == []
     assert found_in(lake, (*ONE, *TWO)) == {}
+
+
+def test_a_row_whose_changes_have_expired_is_erased(lake: Lake) -> None:
+    """It has versions still, from its copy and later; no entry of a change can be found for it."""
+    digest = sealed(lake)
+    expire(lake, RetentionPeriods(changes=AT_ONCE), "tests", lambda _: None)
+    _erase(lake, *OF_TWO)
+    assert found(compared(lake, digest, sealed(lake))) == []
+    assert found_in(lake, TWO) == {}
 
 
 @pytest.mark.parametrize("step", [After.ERASURE_BEGUN, f"{After.VALUES_ERASED}:1", After.SECRETS_DESTROYED])
