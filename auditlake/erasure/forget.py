@@ -51,6 +51,7 @@ from auditlake.ledger.seal import Sealer
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
 
+_OF_ROW = ["lsn", "ordinal", "relation", "old", "new", "unchanged"]
 _STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
 
 
@@ -194,7 +195,7 @@ class _Run:
         lsns, values = set[int](), set[str]()
         for rows in _batches(self.lake.changes):
             mask = pa.array(self.changes.of_row(rows))
-            for row in rows.filter(mask).select(["lsn", "ordinal", "relation", "old", "new"]).to_pylist():
+            for row in rows.filter(mask).select(_OF_ROW).to_pylist():
                 lsns.add(row["lsn"])
                 values |= self.changes.erased_texts(row)
         for rows in _batches(self.table.path):
@@ -208,8 +209,7 @@ class _Run:
     def _texts(self, rows: pa.Table) -> set[str]:
         wanted = [c for c in self.table.columns if not self.erasure.columns or c.stored in self.erasure.stored]
         present = [column for column in wanted if column.stored in rows.column_names]
-        if self.erasure.columns:
-            rows = rows.filter(rows["_to_lsn"].is_valid())
+        rows = rows.filter(pa.array(self.history.erased(rows)))
         texts = (text_column(rows, column).to_pylist() for column in present)
         return {text for column in texts for text in column if text is not None}
 

@@ -6,12 +6,14 @@ What is done to a row twice is done once: an erased row has no token any more, o
     history        the row goes, or the erased columns of its closed versions become NULL, and their texts leave `_raw`,
                    which gets ERASED_KEY with the columns' names instead
     changes        the row becomes `erased`, without tuples; or the columns become NULL in both tuples
+    key columns    a text with a part of the key's token, the same for each key, in both places instead of NULL: every
+                   version is still one of the same row, and every change still ends the version that it ended
     transactions   texts in `context` that contain an erased value become `[erased]`
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,8 @@ REPLACED = "[erased]"
 """What replaces a text in a context."""
 LEAST_TEXT = 4
 """Shorter values are not looked for in contexts: they are everywhere."""
+_TOKEN_CHARS = 32
+"""Hexadecimal digits, so 128 bits, that tell keys apart once they are erased."""
 
 
 @dataclass(slots=True)
@@ -35,16 +39,25 @@ class Matcher:
 
     erasure: Erasure
     secret: bytes
-    _known: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def matches(self, key: Sequence[str | None]) -> bool:
         """Return whether a key is one of those that the row had, which have no NULL."""
+        return self._token(key) in self.erasure.tokens
+
+    def replacement(self, key: Sequence[str | None]) -> str | None:
+        """Return the text that replaces the erased columns of a key; None if PostgreSQL has the key."""
+        found = self._token(key)
+        is_gone = found in self.erasure.tokens and found not in self.erasure.open_keys
+        return f"[erased {found[:_TOKEN_CHARS]}]" if is_gone else None
+
+    def _token(self, key: Sequence[str | None]) -> str:
         texts = tuple(text for text in key if text is not None)
         if len(texts) < len(key):
-            return False
+            return ""
         found = self._known.get(texts)
         if found is None:
-            found = self.erasure.token(self.secret, texts) in self.erasure.tokens
+            found = self.erasure.token(self.secret, texts)
             if len(self._known) < 1 << 20:
                 self._known[texts] = found
         return found
@@ -64,13 +77,16 @@ class InHistory:
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows have a key of the erasure."""
-        keys = [text_column(rows, column).to_pylist() for column in self.key]
-        return np.fromiter((self.matcher.matches(key) for key in zip(*keys, strict=True)), bool, rows.num_rows)
+        return np.fromiter(map(self.matcher.matches, self._keys(rows)), bool, rows.num_rows)
+
+    def _keys(self, rows: pa.Table) -> Iterator[tuple[str | None, ...]]:
+        return zip(*(text_column(rows, column).to_pylist() for column in self.key), strict=True)
 
     def erased(self, rows: pa.Table) -> np.ndarray:
-        """Return which rows go, or lose values: versions that ended."""
-        mask = self.mask(rows)
-        return mask if not self.matcher.erasure.columns else mask & rows["_to_lsn"].is_valid().to_numpy()
+        """Return which rows go, or lose values: versions that had ended."""
+        ended = pc.less_equal(rows["_to_lsn"], self.matcher.erasure.upto_lsn)
+        here: np.ndarray = self.mask(rows) & pc.fill_null(ended, fill_value=False).to_numpy()
+        return here
 
     def change(self, rows: pa.Table) -> pa.Table:
         """Return the rows that stay, without the values that go."""
@@ -79,9 +95,19 @@ class InHistory:
             return rows.filter(pc.invert(here))
         if not pc.any(here).as_py():
             return rows
+        of_key, keys = {column.stored for column in self.key}, [*self._keys(rows)]
         for name in (name for name in erasure.stored if name in rows.column_names):
-            rows = _with(rows, name, _without_values(rows[name].combine_chunks(), here))
+            values = rows[name].combine_chunks()
+            rows = _with(
+                rows, name, self._replaced(values, here, keys) if name in of_key else _without_values(values, here)
+            )
         return _with(rows, "_raw", _marked(rows["_raw"].to_pylist(), here.to_pylist(), erasure, rows["_raw"].type))
+
+    def _replaced(self, values: pa.Array, here: pa.Array, keys: Sequence[Sequence[str | None]]) -> pa.Array:
+        """Return the values of a column of the key, replaced where a row is concerned and its key is gone."""
+        rows = zip(values.to_pylist(), here.to_pylist(), keys, strict=True)
+        found = [(concerned and self.matcher.replacement(key)) or value for value, concerned, key in rows]
+        return pa.array(found, values.type)
 
 
 def _without_values(values: pa.Array, here: pa.Array) -> pa.Array:
@@ -215,41 +241,44 @@ class InChanges:
             if not erasure.columns:
                 row |= {"op": ERASED_OP, "old": None, "new": None, "unchanged": None}
                 continue
-            gone = self.relations[row["relation"]].erased
-            row["old"] = _without(row["old"], gone)
-            if (row["lsn"], row["ordinal"]) not in erasure.kept:
-                row["new"] = _without(row["new"], gone)
+            gone = {side: self._gone(row, side) for side in ("old", "new")}
+            row |= {side: _with_texts(row[side], found) for side, found in gone.items()}
         for name in ("op", "old", "new", "unchanged", "content") if mask.any() else ():
             rows = _with(rows, name, pa.array([row[name] for row in changed], rows.schema.field(name).type))
         return rows
 
     def erased_texts(self, row: Mapping[str, Any]) -> set[str]:
         """Return the values in a row that is concerned which go."""
-        erasure, places = self.matcher.erasure, self.relations[row["relation"]]
-        sides = [row["old"]] if (row["lsn"], row["ordinal"]) in erasure.kept else [row["old"], row["new"]]
-        return {
-            text
-            for texts in sides
-            for place, text in enumerate(texts or ())
-            if text is not None and (place in places.erased or not erasure.columns)
-        }
+        texts = (row[side][place] for side in ("old", "new") for place in self._gone(row, side))
+        return {text for text in texts if text is not None}
+
+    def _gone(self, row: Mapping[str, Any], side: str) -> Mapping[int, str | None]:
+        """Return the places in a tuple whose texts go, each with what replaces it."""
+        erasure, places, texts = self.matcher.erasure, self.relations[row["relation"]], row[side]
+        if texts is None or (side == "new" and erasure.columns and (row["lsn"], row["ordinal"]) in erasure.kept):
+            return {}
+        if not erasure.columns:
+            return dict.fromkeys(range(len(texts)))
+        replacement = self.matcher.replacement(_key_of(places, row, side))
+        found = {place: replacement if place in places.key else None for place in places.erased}
+        return {place: text for place, text in found.items() if text is not None or place not in places.key}
 
 
 def keys_of(places: Places, row: Mapping[str, Any]) -> list[list[str | None]]:
     """Return the keys of a row of `changes`: before the change, and after it."""
-    old, new, unchanged = row["old"], row["new"], row["unchanged"] or ()
-    found = []
-    if old is not None:
-        found.append([old[place] for place in places.key])
-    if new is not None:
-        found.append([old[p] if old is not None and p in unchanged else new[p] for p in places.key])
-    return found
+    return [_key_of(places, row, side) for side in ("old", "new") if row[side] is not None]
 
 
-def _without(texts: list[str | None] | None, gone: Sequence[int]) -> list[str | None] | None:
+def _key_of(places: Places, row: Mapping[str, Any], side: str) -> list[str | None]:
+    old, texts, unchanged = row["old"], row[side], row["unchanged"] or ()
+    return [old[p] if old is not None and p in unchanged else texts[p] for p in places.key]
+
+
+def _with_texts(texts: list[str | None] | None, found: Mapping[int, str | None]) -> list[str | None] | None:
+    """Return a tuple with other texts in some places that are not NULL."""
     if texts is None:
         return None
-    return [None if place in gone else text for place, text in enumerate(texts)]
+    return [text if text is None else found.get(place, text) for place, text in enumerate(texts)]
 
 
 @dataclass(frozen=True, slots=True)

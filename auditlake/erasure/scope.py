@@ -36,6 +36,8 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 
 _MOST_KEYS = 1000
+_TEXTS = frozenset({25, 1043})
+"""text and varchar: their histories have texts of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         by=wanted.by,
         time_us=int(now.timestamp() * 1_000_000),
         where=where,
+        open_keys=tuple(sorted(token(secret, table.name, (*where, *version.key)) for version in found.open)),
     )
 
 
@@ -135,7 +138,7 @@ def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
     if (changed := reader.rekeyed_at(table, upto)) is not None:
         raise Unsupported(
             f"the columns that identify a row of {table.label} changed at {changed}",
-            "Its rows cannot be found by one key; [retention] removes versions of all rows after their end.",
+            "Its rows cannot be found by one key. docs/proof-and-erasure.md, Erasure, has what to do instead.",
         )
 
 
@@ -169,12 +172,15 @@ def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tu
 
 
 def _stored(reader: Reader, table: HistoryTable, columns: Sequence[str], upto: Lsn) -> tuple[str, ...]:
-    keys = {column.stored for column in table.key}
+    keys = {column.stored for column in table.key if column.type_oid not in _TEXTS}
     found: set[str] = set()
     for name in columns:
         physical = reader.physical_columns(table, name, upto)
         if physical & keys:
-            raise BadUsage(f"{name} is part of the key of {table.label}", "Leave out --columns to erase the whole row.")
+            raise BadUsage(
+                f"{name} is part of the key of {table.label}, and not of a type that can have a token in its place",
+                "Leave out --columns to erase the whole row.",
+            )
         found |= physical
     return tuple(sorted(found))
 
@@ -244,16 +250,25 @@ class _Found:
                 "Delete it there, let auditlake follow apply that, then run this again; or erase some --columns.",
             )
         for version in self.open:
-            still = [name for name in columns if version.values.get(name) in self._ended(name)]
+            still = [name for name in columns if self._is_still(name, version)]
             if still:
                 raise NotAnswerable(
                     f"PostgreSQL still has the value of {', '.join(still)} in the row of {table.label}",
                     "Change it there, let auditlake follow apply that, then run this again.",
                 )
 
-    def _ended(self, name: str) -> set[str | None]:
-        """Return the values of a column that ended, without NULL."""
-        return {version.values.get(name) for version in self.versions if version.end is not None} - {None}
+    def _is_still(self, name: str, version: Version) -> bool:
+        """Return whether an open version has an ended value of a column.
+
+        Versions that ended keep the key of an open one, so its columns must have had others, and no two rows may share
+        a key.
+        """
+        ended = [each for each in self.versions if each.end is not None]
+        if name in self.names:
+            ended = [each for each in ended if each.key not in {other.key for other in self.open}]
+        is_shared = name in self.names and len(self.open) > 1
+        values = {each.values.get(name) for each in ended} - {None}
+        return is_shared or version.values.get(name) in values or (name in self.names and not ended)
 
     def kept(self) -> tuple[tuple[int, int], ...]:
         """Return the changes whose new row is the one that PostgreSQL has now."""

@@ -39,7 +39,8 @@ class Erasure:
     `kept` are the changes, as LSN and ordinal, whose new row is the one that PostgreSQL has now: it stays. The versions
     concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `entries` are the numbers of
     the ledger's entries whose secrets are destroyed. `done_us` is None while it is unfinished. `where` are the columns,
-    by stored name, whose values the rows had, in a table without a key; else empty. Times in microseconds since 1970.
+    by stored name, whose values the rows had, in a table without a key; else empty. `open_keys` are the tokens of those
+    keys that PostgreSQL has now: a column of the key keeps them. Times in microseconds since 1970.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Erasure:
     entries: tuple[int, ...] = ()
     done_us: int | None = None
     where: tuple[str, ...] = ()
+    open_keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -98,8 +100,9 @@ def read_erasures(lake: Lake) -> list[Erasure]:
 def _erasure(lake: Lake, place: Place) -> Erasure:
     content = _read(place)
     try:
-        content = {"where": (), **content}  # records of an earlier release lack it
-        lists = {name: tuple(content[name]) for name in ("tokens", "columns", "stored", "entries", "where")}
+        content = {"where": (), "open_keys": (), **content}  # records of an earlier release lack them
+        names = ("tokens", "columns", "stored", "entries", "where", "open_keys")
+        lists = {name: tuple(content[name]) for name in names}
         kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
         erasure = Erasure(**{**content, **lists, "kept": kept})
         end = _end(lake, erasure.number)

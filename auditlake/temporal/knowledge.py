@@ -309,5 +309,5 @@ def say_erased(lake: Lake, table: HistoryTable, first: Lsn, last: Lsn) -> None:
         if each.name == table.name and each.meets(first, last):
             when = f"between {Lsn(each.from_lsn)} and {Lsn(each.to_lsn)}"
             who = f"by {each.by} at {format_us(each.time_us)}: {each.reason}"
-            missing = "the answer has NULL there, or lacks the row"
+            missing = "the answer has NULL or a token there, or lacks the row"
             say_once((lake.root, each.number), f"erased: {each.what}, as it was {when}, {who}; {missing}")
