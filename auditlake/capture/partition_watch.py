@@ -8,6 +8,10 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
                             updates the entries of the columns. An empty one adds no rows.
     truncated               it has a new file. So it has after VACUUM FULL, CLUSTER and SET TABLESPACE, which keep the
                             rows, and after TRUNCATE of the whole table, which is in the stream.
+    unlogged, foreign       its changes are not in the stream
+    unlogged, then logged   it has a new file and a new TOAST table, which the commands above keep. Without a TOAST
+                            table it looks like them. So it has after a new type of a column, which also updates the
+                            entries of the root's columns.
     another identity        its old rows lack columns of the table's key. Changes of its rows are sent as the table's,
                             and do not show which row was changed.
 
@@ -36,7 +40,7 @@ Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherit
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import cast
 
 import psycopg
@@ -66,18 +70,23 @@ group by op, xid
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: its name, its file (0 if it is partitioned itself), and the xid that attached it."""
+    """A partition: its name, its file (0 if it is partitioned itself), and the xid that attached it.
+
+    `toast` is the OID of its TOAST table, 0 without one; None in a record of an earlier release.
+    """
 
     name: str
     file: int
     attached: str
+    toast: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartNow:
     """A partition's current catalog entry.
 
-    `made_here`: one command created and attached it. `changed_by` is the xid that last wrote its row of pg_class.
+    `made_here`: one command created and attached it. `changed_by` is the xid that last wrote its row of pg_class;
+    `reshaped`: that transaction changed the root's columns, too. `unlogged` says why its changes are not in the stream.
     """
 
     part: Partition
@@ -85,6 +94,8 @@ class PartNow:
     changed_by: int
     rows: float
     pages: int
+    reshaped: bool = False
+    unlogged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,11 @@ def compare_partitions(before: Mapping[int, Partition], now: Mapping[int, PartNo
     )
 
 
+def may_have_been_unlogged(before: Partition, now: PartNow) -> bool:
+    """Whether a partition with a new file may have been unlogged since the record."""
+    return not now.reshaped and (not before.toast or before.toast != now.part.toast)
+
+
 def keeps_rows(now: PartNow, truncates: Collection[int], inserts: int | None) -> bool:
     """Whether a partition with a new file lost no rows, except by a TRUNCATE in the stream.
 
@@ -138,7 +154,7 @@ select t.root::bigint,
            pg_catalog.concat_ws(':', t.relid, c.relfilenode, t.attached, c.relreplident,
                (select i.indexrelid from pg_catalog.pg_index i where i.indrelid = t.relid and i.indisreplident)),
            ',' order by t.relid))
-  from tree t join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p')
+  from tree t join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p', 'f')
  group by t.root
 """
 
@@ -146,9 +162,11 @@ select t.root::bigint,
 _PARTS = f"""{_TREE}
 select t.relid::bigint, c.relname::text,
        c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8, c.relpages,
-       coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin, false)
+       coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin, false), c.reltoastrelid::bigint,
+       exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
+       case when c.relkind = 'f' then 'foreign' when c.relpersistence <> 'p' then 'unlogged' end
   from tree t
-  join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p')
+  join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p', 'f')
   left join pg_catalog.pg_attribute s on s.attrelid = t.relid and s.attname = 'tableoid'
   left join pg_catalog.pg_attribute a on a.attrelid = t.relid and a.attnum = 1
  where t.relid <> t.root
@@ -166,16 +184,31 @@ def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dic
 def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNow]:
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
-    for oid, name, file, attached, changed_by, rows, pages, made_here in fetch(conn, _PARTS, [relation]):
-        part = Partition(str(name), cast("int", file), str(attached))
+    for oid, name, file, attached, changed_by, rows, pages, made_here, toast, reshaped, unlogged in fetch(
+        conn, _PARTS, [relation]
+    ):
+        part = Partition(str(name), cast("int", file), str(attached), cast("int", toast))
         parts[cast("int", oid)] = PartNow(
-            part, bool(made_here), cast("int", changed_by), cast("float", rows), cast("int", pages)
+            part,
+            bool(made_here),
+            cast("int", changed_by),
+            cast("float", rows),
+            cast("int", pages),
+            bool(reshaped),
+            cast("str | None", unlogged),
         )
     return parts
 
 
-def find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapping[int, PartNow]) -> str | None:
-    """Describe a partition whose old rows lack columns of the table's key; None without one."""
+def find_unlogged(conn: psycopg.Connection[Row], relation: int, parts: Mapping[int, PartNow]) -> str | None:
+    """Describe a partition whose changes the stream lacks, or the key of its old rows; None without one."""
+    for each in parts.values():
+        if each.unlogged is not None:
+            return f"its partition {each.part.name} is {each.unlogged}, so its changes are not in the stream"
+    return _find_unlogged_key(conn, relation, parts)
+
+
+def _find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapping[int, PartNow]) -> str | None:
     shapes = {oid: shape for oid, (shape, _) in read_shapes(conn, [relation, *parts]).items()}
     if relation not in shapes:
         return None
@@ -231,7 +264,8 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
     try:
         content = json.loads(path.read_text())
         parts = {
-            int(oid): Partition(part["name"], part["file"], part["attached"]) for oid, part in content["parts"].items()
+            int(oid): Partition(part["name"], part["file"], part["attached"], part.get("toast"))
+            for oid, part in content["parts"].items()
         }
         return KnownPartitions(content["relation"], parts, content.get("problem"))
     except FileNotFoundError:
@@ -244,10 +278,7 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
     """Record the current partitions of a table; raises LakeUnusable if the folder cannot be written."""
-    parts = {
-        str(oid): {"name": part.name, "file": part.file, "attached": part.attached}
-        for oid, part in sorted(known.parts.items())
-    }
+    parts = {str(oid): asdict(part) for oid, part in sorted(known.parts.items())}
     problem = {} if known.problem is None else {"problem": known.problem}
     write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts, **problem}, durable=True)
 
@@ -378,9 +409,9 @@ class PartitionWatch:
     def _lasting(
         self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, now: Mapping[int, PartNow]
     ) -> str | None:
-        """Describe a partition that does not log the table's key; recorded, because it may do so again later."""
+        """Describe a partition that does not log all of its changes; recorded, because it may do so again later."""
         known = watched.known
-        if known.problem is None and (problem := find_unlogged_key(control, known.relation, now)) is not None:
+        if known.problem is None and (problem := find_unlogged(control, known.relation, now)) is not None:
             watched.known = replace(known, problem=problem)
             write_partitions(self.lake, name, watched.known)
         return watched.known.problem
@@ -393,7 +424,7 @@ class PartitionWatch:
         now: Mapping[int, PartNow],
         held: HeldPartition,
     ) -> str | None:
-        """Describe the partition with a new file that may not have kept its rows; None without one."""
+        """Describe the partition with a new file that may not have logged or kept its rows; None without one."""
         parked = find_parked(self.lake, name, Cause.PARTITIONS)
         certain = Lsn(min(parked.lsn, held.lsn - 1) if parked else held.lsn - 1)
         began_at = time.monotonic()
@@ -401,6 +432,10 @@ class PartitionWatch:
         watched.next_look_at = time.monotonic() + _PAUSE * (time.monotonic() - began_at)
         inserts = since.inserts if watched.pending is not None and held.lsn >= watched.pending[1] else None
         for oid in differences.rewritten:
+            before, each = watched.known.parts[oid], now[oid]
+            is_whole = not before.toast and each.changed_by in since.truncates
+            if may_have_been_unlogged(before, each) and not is_whole:
+                return f"its partition {each.part.name} has a new file, and may have been unlogged for some time"
             if not keeps_rows(now[oid], since.truncates, inserts):
                 return f"its partition {now[oid].part.name} was truncated"
         return None

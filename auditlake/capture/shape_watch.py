@@ -189,7 +189,8 @@ class DdlRecorder:
 
     def _follow_rows(self, message: DdlMessage, commit: _Commit) -> None:
         """Park the tables whose rows a message without their shapes reports as changed."""
-        unshaped = message.rewritten.keys() - {shape.relation.oid for shape in message.shapes}
+        followed = [shape for shape in message.shapes if shape.relation.oid in self.tables]
+        unshaped = message.rewritten.keys() - {oid for shape in followed for oid in (shape.relation.oid, *shape.files)}
         changed = {oid: self._changed_labels(oid, labels) for oid, labels in message.labels.items()}
         for oid, shape in self.shapes.items():
             if unshaped & shape.files.keys():

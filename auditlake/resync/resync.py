@@ -33,7 +33,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 
 from auditlake.capture.masking import bind_copies, prepare_masks
-from auditlake.capture.partition_watch import find_unlogged_key, read_parts, record_partitions
+from auditlake.capture.partition_watch import find_unlogged, read_parts, record_partitions
 from auditlake.capture.preconditions import (
     CaptureSource,
     check_main_slot,
@@ -354,9 +354,9 @@ def _locked(run: _Run, holder: SnapshotHolder, todo: dict[TableName, FollowedTab
 def _logs_its_key(run: _Run, table: FollowedTable) -> bool:
     """Whether the stream shows which row of a table is changed in each of its partitions; report it if it does not."""
     parts = read_parts(run.control, table.relation.oid) if table.members else {}
-    problem = find_unlogged_key(run.control, table.relation.oid, parts) if parts else None
+    problem = find_unlogged(run.control, table.relation.oid, parts) if parts else None
     if problem is not None:
-        fix = "Run ALTER TABLE … REPLICA IDENTITY of the partition as for the table, then auditlake resync."
+        fix = "Give the partition the table's REPLICA IDENTITY, SET LOGGED or detach it; then run auditlake resync."
         run.progress.fail(table.name, SourceUnready(f"{table.name}: {problem}", fix))
     return problem is None
 

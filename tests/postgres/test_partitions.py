@@ -13,6 +13,7 @@ from auditlake.capture import partition_watch
 from auditlake.capture.partition_watch import HeldPartition, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
+from auditlake.lake.parking import read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.catalog import read_tables
@@ -75,6 +76,18 @@ SILENT = {
         ["alter table t detach partition t_a", "alter table t attach partition t_a for values in ('a')"],
         "its partition t_a was attached, perhaps with rows",
     ),
+    "created unlogged": (
+        ["create unlogged table t_n partition of t for values in ('n')", "insert into t values (1, 'n')"],
+        "its partition t_n is unlogged, so its changes are not in the stream",
+    ),
+    "set unlogged": (
+        ["vacuum analyze t_a", "alter table t_a set unlogged", "insert into t values (99, 'a')"],
+        "its partition t_a is unlogged, so its changes are not in the stream",
+    ),
+    "unlogged for some time": (
+        ["vacuum analyze t_a", "alter table t_a set unlogged", "delete from t_a", "alter table t_a set logged"],
+        "its partition t_a has a new file, and may have been unlogged for some time",
+    ),
 }
 HARMLESS = {
     "vacuum full": ["vacuum full t_a"],
@@ -136,6 +149,35 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
     _capture(database, lake)
     (again,) = read_known(lake).parked.values()
     assert replace(again, until=parked.until) == parked  # it was seen again, perhaps after a record of the server
+
+
+def test_a_foreign_partition_parks_the_table(database: str, tmp_path: Path) -> None:
+    """Its rows are those of another server. A table with a key cannot have one."""
+    parts = (
+        "create table t (id int, k text) partition by list (k)",
+        "create table t_a partition of t for values in ('a')",
+    )
+    execute(database, *parts, *(f"alter table {each} replica identity full" for each in ("t", "t_a")))
+    lake = make_lake(database, tmp_path / "lake", without=_LEAVES)
+    server = "create foreign data wrapper elsewhere", "create server there foreign data wrapper elsewhere"
+    execute(database, *server, "create foreign table t_f partition of t for values in ('f') server there")
+    assert "public.t: its partition t_f is foreign, so its changes are not in the stream" in _capture(database, lake)
+
+
+def test_the_trigger_reports_a_partition_that_was_unlogged_before_its_rows_were_rewritten(
+    database: str, tmp_path: Path
+) -> None:
+    """A wider type of a column alone rewrites every partition, and loses nothing."""
+    lake = _lake(database, tmp_path / "lake")
+    install_trigger(database)
+    execute(database, "vacuum analyze t", "alter table t alter id type bigint", "analyze t")
+    _capture(database, lake)
+    assert not read_known(lake).parked
+    unlogged = "alter table t_a set unlogged", "insert into t values (99, 'a')", "alter table t_a set logged"
+    execute(database, *unlogged, "alter table t alter id type numeric", "analyze t")
+    _capture(database, lake)
+    reasons = [parked.reason for parked in read_records(lake)]
+    assert any("was set logged or unlogged by ALTER TABLE" in reason for reason in reasons)
 
 
 def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
