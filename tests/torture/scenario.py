@@ -49,6 +49,7 @@ from tests import oracle, shape_oracle
 from tests.capture_lake import make_lake
 from tests.read_lake import positions_of
 from tests.replay import history_rows
+from tests.running import await_true
 from tests.server import install_trigger
 from tests.torture import checks, work
 from tests.torture.schema import EMPTY, LEAVES, LEDGER, RETYPE, RETYPED, TABLES
@@ -73,6 +74,14 @@ _RESHAPED = (
     "alter table rewritten alter b type bigint using b + 1",
     "update t set d = 6 where id = 2",
 )
+_PAIRS = 20
+_IS_FREE = "select true from pg_replication_slots where slot_name = 'auditlake' and not active"
+_COMMIT_LSNS = """
+select ('x' || encode(substr(data, 3, 8), 'hex'))::bit(64)::bigint
+  from pg_logical_slot_peek_binary_changes(
+       'auditlake', null, null, 'proto_version', '1', 'publication_names', 'auditlake')
+ where get_byte(data, 0) = ascii('C')
+"""
 _END_SNAPSHOT_SESSION = """
 select pg_terminate_backend(pid) from pg_locks
  where relation = 'public.b'::regclass and mode = 'AccessShareLock' and granted
@@ -212,19 +221,16 @@ class CaptureScenario:
         conn.execute("delete from retyped where id = 700003")
 
     def _commit_back_to_back(self, one: work.Conn, other: work.Conn) -> None:
-        """Commit a transaction whose record begins at the acknowledged LSN."""
-        with one.transaction():
-            one.execute("insert into accounts values (8, 'first', 0, true)")
-            other.execute("insert into accounts values (9, 'second', 0, true)")
-            while not self._is_at_end(other):  # the server may write records of its own in between
+        """Commit a transaction whose record begins where that of the last captured one ends."""
+        for key in range(8, 8 + 2 * _PAIRS, 2):
+            with one.transaction():
+                one.execute("insert into accounts values (%s, 'first', 0, true)", [key])
+                other.execute("insert into accounts values (%s, 'second', 0, true)", [key + 1])
                 self._capture()
-
-    def _is_at_end(self, conn: work.Conn) -> bool:
-        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-        positions = read_positions(self.lake)
-        assert row is not None
-        assert positions is not None
-        return Lsn.parse(row[0]) == positions.acknowledged
+            await_true(lambda: other.execute(_IS_FREE).fetchone())
+            if (oracle.transactions(self.lake)[-1]["end_lsn"],) in other.execute(_COMMIT_LSNS).fetchall():
+                return
+        raise AssertionError("the server wrote a record of its own between the two commits each time")
 
     def _take_moment(self) -> None:
         self.moments.append(oracle.take_moment(self.dsn, TABLES))
