@@ -68,10 +68,13 @@ def fixed_histories(lake: Lake) -> list[HistoryTable]:
     return [table for table in list_histories(lake) if table.name.schema not in {*SCHEMAS, ERASED}]
 
 
-def assert_log(lake: Lake, moments: Sequence[Moment]) -> list[int]:
-    """Check that snapshots and `changes` result in PostgreSQL's states; return the known tables per moment."""
+def assert_log(lake: Lake, moments: Sequence[Moment], captured: list[dict[str, Any]] | None = None) -> list[int]:
+    """Check that snapshots and `changes` result in PostgreSQL's states; return the known tables per moment.
+
+    `captured` are all changes, if some have expired.
+    """
     histories = fixed_histories(lake)
-    replay = Replay(lake, histories, changes(lake))
+    replay = Replay(lake, histories, changes(lake) if captured is None else captured)
     known = []
     for moment in sorted(moments, key=lambda moment: moment.lsn):
         replay.to(moment.lsn)

@@ -9,9 +9,10 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 
@@ -106,9 +107,14 @@ def _start_second(bed: Testbed, line: list[str | Path]) -> None:
     bed.count(f"second bootstrap beside the first ended with {code}")
 
 
-def finish(bed: Testbed, line: list[str | Path], allowed: Sequence[int] = (_DONE,)) -> int | None:
+def finish(
+    bed: Testbed,
+    line: list[str | Path],
+    allowed: Sequence[int] = (_DONE,),
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> int | None:
     """Run a command undisturbed to its end; return its exit code."""
-    process = bed.start(line)
+    process = bed.start(line, settings=settings)
     begun = time.monotonic()
     code = process.wait(_LONG_S)
     expect(bed, process, code, allowed)

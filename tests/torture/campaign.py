@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import cast
@@ -214,19 +215,21 @@ def run(seconds: float, seed: str, store: str) -> int:
         for worker in workers:
             worker.start()
         bootstrap(bed, no_truncate)
-        changes, removals = SchemaChanges(bed), Removals(bed)
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))
+        changes, removals = SchemaChanges(bed), Removals(bed, folder / "evidence")
         moments, entries = torment(bed, seconds, changes, removals)
         workers_stop.set()
         for worker in workers:
             worker.join()
         moments.append(oracle.take_moment(bed.dsn, TABLES))
         settle(bed)
-        erased = removals.verify()
-        evidence = checks.Evidence(bed.dsn, bed.lake, moments, parked=[RETYPED] if bed.retyped.is_set() else [])
+        removed = removals.verify(partial(settle, bed))
+        parked = [RETYPED] if bed.retyped.is_set() else []
+        evidence = checks.Evidence(bed.dsn, bed.lake, moments, parked=parked, archive=removals.archive)
         compared, failed = checks.failures([*checks.OF_CAPTURE, *checks.OF_APPLY], evidence)
         for name, what in failed.items():
             bed.fail(f"check {name}: {what}")
-        compared |= {"entries": entries.verify(), "erased values": erased}
+        compared |= {"entries": entries.verify()}
         chosen = random.Random(seed).sample(evidence.comparable, min(2, len(moments)))  # noqa: S311 - no secret
         compared["spark"] = compare_through_spark(bed, chosen)
         verdict = compare_shapes(bed, changes.moments)
@@ -236,6 +239,7 @@ def run(seconds: float, seed: str, store: str) -> int:
             "transactions": sum(worker.done for worker in workers),
             "moments": len(moments),
             "compared": compared,
+            "removed": removed,
             "schema changes": {
                 "trigger": _with_trigger(seed),
                 "steps": len(changes.moments),

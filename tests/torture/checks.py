@@ -18,6 +18,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from tests import oracle
 from tests.torture import ledger as ledgers
+from tests.torture.log_archive import LogArchive, Row
 from tests.torture.schema import TABLES
 
 
@@ -33,6 +34,16 @@ class Evidence:
     moments: Sequence[oracle.Moment]
     tables: Sequence[str] = TABLES
     parked: Collection[str] = ()
+    archive: LogArchive | None = None
+    """What has expired of `changes` and `transactions`, if they did."""
+
+    def changes(self) -> list[Row]:
+        """Return every change that was captured, in order."""
+        return oracle.changes(self.lake) if self.archive is None else self.archive.changes()
+
+    def transactions(self) -> list[Row]:
+        """Return every transaction that was captured, in order."""
+        return oracle.transactions(self.lake) if self.archive is None else self.archive.transactions()
 
     @property
     def comparable(self) -> list[oracle.Moment]:
@@ -60,7 +71,7 @@ def acknowledged(evidence: Evidence) -> int:
 
 def ordinals(evidence: Evidence) -> int:
     """Check that `changes` has every ordinal of each transaction once, and that `transactions` has the same ones."""
-    changes, transactions = oracle.changes(evidence.lake), oracle.transactions(evidence.lake)
+    changes, transactions = evidence.changes(), evidence.transactions()
     headers = {}
     for lsn, rows in groupby(changes, key=lambda row: row["lsn"]):
         of_one: list[Mapping[str, Any]] = list(rows)
@@ -72,12 +83,12 @@ def ordinals(evidence: Evidence) -> int:
 
 def log(evidence: Evidence) -> int:
     """Check that snapshots and `changes`, replayed, equal the state that PostgreSQL reported at each moment."""
-    return sum(oracle.assert_log(evidence.lake, evidence.comparable))
+    return sum(oracle.assert_log(evidence.lake, evidence.comparable, evidence.changes()))
 
 
 def transactions(evidence: Evidence) -> int:
     """Check that every transaction in `changes` equals that of the ledger."""
-    return ledgers.assert_changes(evidence.lake, ledgers.read_ledger(evidence.dsn, evidence.lake))
+    return ledgers.assert_changes(evidence.changes(), ledgers.read_ledger(evidence.dsn, evidence.lake))
 
 
 def parked(evidence: Evidence) -> int:
@@ -98,7 +109,7 @@ def complete(evidence: Evidence) -> int:
     histories = {table.name: table for table in oracle.fixed_histories(evidence.lake)}
     ends = {name: each.lsn for name, each in read_parked(evidence.lake, histories.values()).items()}
     folded = 0
-    for change in oracle.changes(evidence.lake):
+    for change in evidence.changes():
         table = histories.get(TableName(change["schema"], change["table"])) if change["table"] else None
         if table is not None and change["lsn"] <= ends.get(table.name, change["lsn"]):
             assert change["lsn"] <= table.position, f"{table.name}: {Lsn(change['lsn'])} is not folded"
@@ -120,7 +131,8 @@ def periods(evidence: Evidence) -> int:
 
 def versions(evidence: Evidence) -> int:
     """Check that the histories have exactly the versions that follow from the ledger."""
-    return ledgers.assert_versions(evidence.lake, ledgers.read_ledger(evidence.dsn, evidence.lake))
+    ledger = ledgers.read_ledger(evidence.dsn, evidence.lake)
+    return ledgers.assert_versions(evidence.lake, ledger, evidence.transactions())
 
 
 Check = Callable[[Evidence], int]

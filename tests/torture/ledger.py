@@ -48,19 +48,19 @@ def read_ledger(dsn: str, lake: Lake) -> list[Entry]:
     ]
 
 
-def assert_changes(lake: Lake, ledger: Sequence[Entry]) -> int:
+def assert_changes(changes: Sequence[Mapping[str, Any]], ledger: Sequence[Entry]) -> int:
     """Compare each transaction of `changes` with the ledger, change by change; return the number of transactions."""
     recorded: dict[int, list[Entry]] = defaultdict(list)
     for entry in ledger:
         recorded[entry.xid].append(entry)
-    captured: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for change in oracle.changes(lake):
+    captured: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for change in changes:
         if change["op"] != "message" and change["schema"] not in {*SCHEMAS, ERASED}:
             captured[change["xid"]].append(change)
-    for xid, changes in captured.items():
+    for xid, own in captured.items():
         expected = [(entry.table, entry.op) for entry in recorded[xid]]
-        assert expected == [(change["table"], change["op"]) for change in changes], f"changes of transaction {xid}"
-        for entry, change in zip(recorded[xid], changes, strict=True):
+        assert expected == [(change["table"], change["op"]) for change in own], f"changes of transaction {xid}"
+        for entry, change in zip(recorded[xid], own, strict=True):
             assert _same(entry.new, change["new"], change["unchanged"]), f"a row of transaction {xid}"
     return len(captured)
 
@@ -83,9 +83,8 @@ class _Commits:
         return xid in self.by_xid and self.by_xid[xid][0] > horizon
 
 
-def assert_versions(lake: Lake, ledger: Sequence[Entry]) -> int:
+def assert_versions(lake: Lake, ledger: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> int:
     """Compare the versions of every history with those that follow from the ledger; return their number."""
-    rows = oracle.transactions(lake)
     commits = _Commits({row["xid"]: (row["lsn"], _us(row["time"])) for row in rows})
     tables = (table for table in oracle.fixed_histories(lake) if not table.resynced)
     return sum(_assert_table(lake, table, ledger, commits) for table in tables)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self, TextIO
 
 import psycopg
@@ -83,13 +84,19 @@ class Testbed:
         return ["apply", "--lake", self.lake.root]
 
     def start(
-        self, line: Sequence[str | Path], place: After | None = None, *, times: int = 1, code: str = ""
+        self,
+        line: Sequence[str | Path],
+        place: After | None = None,
+        *,
+        times: int = 1,
+        code: str = "",
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> "Process":
         """Start a command, which a failpoint may kill, after some Python."""
-        settings = {"AWS_ENDPOINT_URL": self.store.endpoint} if self.store else {}
+        environment = {"AWS_ENDPOINT_URL": self.store.endpoint} if self.store else {}
         if place:
-            settings["AUDITLAKE_FAILPOINT"] = f"{place}:{times}"
-        return Process(line, settings, code)
+            environment["AUDITLAKE_FAILPOINT"] = f"{place}:{times}"
+        return Process(line, {**environment, **settings}, code)
 
     def holds_lock(self, process: "Process", stage: str) -> bool:
         """Return whether a process holds the lock of a stage."""
