@@ -48,8 +48,7 @@ class Matcher:
     def replacement(self, key: Sequence[str | None]) -> str | None:
         """Return the text that replaces the erased columns of a key; None if PostgreSQL has the key."""
         found = self._token(key)
-        is_gone = found in self.erasure.tokens and found not in self.erasure.open_keys
-        return f"[erased {found[:_TOKEN_CHARS]}]" if is_gone else None
+        return f"[erased {found[:_TOKEN_CHARS]}]" if found in self.erasure.replaced_keys else None
 
     def _token(self, key: Sequence[str | None]) -> str:
         texts = tuple(text for text in key if text is not None)

@@ -56,7 +56,7 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     """
     of_table: dict[tuple[TableName, tuple[str, ...]], list[Erasure]] = {}
     for each in read_erasures(lake):
-        if not each.columns and each.done_us is not None:
+        if each.gone_keys and each.done_us is not None:
             of_table.setdefault((each.name, each.where), []).append(each)
     if not of_table:
         return []
@@ -93,7 +93,7 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
             f"the columns that identify a row of {table.label} changed at {changed}, so erased rows are not recognized",
             "auditlake row shows what is known of a row.",
         )
-    by_token = {each: erasure for erasure in erasures for each in erasure.tokens}
+    by_token = {each: erasure for erasure in erasures for each in erasure.gone_keys}
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
     for lsn, key in chain(_begun(searched(table, where), since), _changed(reader, known, erasures[0], since)):

@@ -91,8 +91,15 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         by=wanted.by,
         time_us=int(now.timestamp() * 1_000_000),
         where=where,
-        open_keys=tuple(sorted(token(secret, table.name, (*where, *version.key)) for version in found.open)),
+        replaced_keys=_replaced_keys(secret, table, found, stored),
     )
+
+
+def _replaced_keys(secret: bytes, table: HistoryTable, found: "_Found", stored: Sequence[str]) -> tuple[str, ...]:
+    """Return the tokens of the keys that PostgreSQL no longer has, if columns of the key are erased."""
+    if not any(column.stored in stored for column in table.key):
+        return ()
+    return tuple(sorted(token(secret, table.name, key) for key in found.gone_keys))
 
 
 def _find(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn, *, by_values: bool) -> "_Found":
@@ -260,15 +267,18 @@ class _Found:
     def _is_still(self, name: str, version: Version) -> bool:
         """Return whether an open version has an ended value of a column.
 
-        Versions that ended keep the key of an open one, so its columns must have had others, and no two rows may share
-        a key.
+        Of a column of the key only keys that no open version has are erased, and no two rows may have shared one.
         """
-        ended = [each for each in self.versions if each.end is not None]
-        if name in self.names:
-            ended = [each for each in ended if each.key not in {other.key for other in self.open}]
-        is_shared = name in self.names and len(self.open) > 1
-        values = {each.values.get(name) for each in ended} - {None}
-        return is_shared or version.values.get(name) in values or (name in self.names and not ended)
+        if name not in self.names:
+            ended = {each.values.get(name) for each in self.versions if each.end is not None}
+            return version.values.get(name) in ended - {None}
+        gone = {key[self.names.index(name)] for key in self.gone_keys}
+        return len(self.open) > 1 or not gone or version.values.get(name) in gone
+
+    @property
+    def gone_keys(self) -> frozenset[Key]:
+        """Return the keys that PostgreSQL no longer has."""
+        return self.keys - {version.key for version in self.open}
 
     def kept(self) -> tuple[tuple[int, int], ...]:
         """Return the changes whose new row is the one that PostgreSQL has now."""

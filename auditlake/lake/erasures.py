@@ -39,8 +39,8 @@ class Erasure:
     `kept` are the changes, as LSN and ordinal, whose new row is the one that PostgreSQL has now: it stays. The versions
     concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `entries` are the numbers of
     the ledger's entries whose secrets are destroyed. `done_us` is None while it is unfinished. `where` are the columns,
-    by stored name, whose values the rows had, in a table without a key; else empty. `open_keys` are the tokens of those
-    keys that PostgreSQL has now: a column of the key keeps them. Times in microseconds since 1970.
+    by stored name, whose values the rows had, in a table without a key; else empty. `replaced_keys` are, if columns of
+    the key are erased, the tokens of the keys that PostgreSQL no longer has. Times in microseconds since 1970.
     """
 
     number: int
@@ -61,12 +61,17 @@ class Erasure:
     entries: tuple[int, ...] = ()
     done_us: int | None = None
     where: tuple[str, ...] = ()
-    open_keys: tuple[str, ...] = ()
+    replaced_keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> TableName:
         """Return the name of the table's history."""
         return TableName(self.schema, self.table)
+
+    @property
+    def gone_keys(self) -> tuple[str, ...]:
+        """Return the tokens of the keys that no row has any more."""
+        return self.replaced_keys if self.columns else self.tokens
 
     def meets(self, first: int, last: int) -> bool:
         """Return whether a state in [`first`, `last`] had the erased values."""
@@ -100,8 +105,8 @@ def read_erasures(lake: Lake) -> list[Erasure]:
 def _erasure(lake: Lake, place: Place) -> Erasure:
     content = _read(place)
     try:
-        content = {"where": (), "open_keys": (), **content}  # records of an earlier release lack them
-        names = ("tokens", "columns", "stored", "entries", "where", "open_keys")
+        content = {"where": (), "replaced_keys": (), **content}  # records of an earlier release lack them
+        names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
         lists = {name: tuple(content[name]) for name in names}
         kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
         erasure = Erasure(**{**content, **lists, "kept": kept})
@@ -128,7 +133,7 @@ def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure
 
     Raises LakeUnusable if the record cannot be read.
     """
-    of_rows = {each.number: each for each in erasures if not each.columns and each.done_us is not None}
+    of_rows = {each.number: each for each in erasures if each.gone_keys and each.done_us is not None}
     if not of_rows:
         return []
     try:

@@ -85,6 +85,27 @@ def test_the_key_of_a_row_that_stays_is_gone(lake: Lake) -> None:
     require_sound(lake)
 
 
+def test_a_key_that_only_changes_have_is_erased(lake: Lake) -> None:
+    """Its versions have expired."""
+    expire(lake, RetentionPeriods((("public.login", AT_ONCE),)), "tests", lambda _: None)
+    done = run_here([*_FORGET[:3], _EVE[1], *_FORGET[4:], "--lake", lake.root])
+    assert (done.code, found_in(lake, (_EVE[1], _EVE[2]))) == (0, {}), done.stderr
+
+
+def test_an_erased_key_that_returns_is_found(database: str, lake: Lake) -> None:
+    """Not the key that the row has now, which changes again."""
+    assert run_here([*_FORGET, "--lake", lake.root]).code == 0
+    returned: list[str | Path] = ["forget", "--returned", "--lake", lake.root]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("update login set name = 'later' where email = 'anon-7'")
+        capture(database, lake)
+        assert run_here(returned).code == 0
+        conn.execute("insert into login values (1, 'eve.neu@example.org', 'again')")
+        capture(database, lake)
+    found = run_here(returned)
+    assert (found.code, "eve.neu@example.org" in found.stdout) == (3, True), found.stderr
+
+
 def _events(history: list[dict[str, object]]) -> list[tuple[object, object]]:
     return [(each["lsn"], each["op"]) for each in history]
 
