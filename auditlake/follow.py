@@ -4,12 +4,15 @@ Capture runs in a thread (it waits in select, which releases the interpreter), a
 but the lake, so they can also run as two processes (`auditlake capture`, `auditlake apply`).
 """
 
+from __future__ import annotations  # a resync and new tables are imported when there are some
+
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from auditlake.apply.apply import Applied, FoldedBy, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
@@ -29,11 +32,13 @@ from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.relation import TableName
-from auditlake.resync.automatic import AutomaticResync
-from auditlake.snapshot.new_tables import Job, watch
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import fingerprint
 from auditlake.store.place import by_requests
+
+if TYPE_CHECKING:
+    from auditlake.resync.automatic import AutomaticResync
+    from auditlake.snapshot.new_tables import Job
 
 # Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
 _BATCH_INTERVAL_S = 2.0
@@ -272,6 +277,8 @@ def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Say, be
             if capturing.done():
                 capturing.result()  # a refusal does not wait for a JVM
             if task.until is None and beside.new_tables is not None:
+                from auditlake.snapshot.new_tables import watch  # noqa: PLC0415 - a run with a target starts sooner
+
                 arguments = (beside.new_tables, stop, say)
                 threading.Thread(target=watch, args=arguments, name="new-tables", daemon=True).start()
             applier = Applier(task.lake, spark, say, beside.retaining)
@@ -338,6 +345,6 @@ def _capture_ended(capturing: Future[None], stop: threading.Event, interval_s: f
     """Wait until it is time for the next batch (False), or capture or the run has ended (True)."""
     waited_s = 0.0
     while waited_s < interval_s and not (capturing.done() or stop.is_set()):
-        stop.wait(_POLL_S)
+        wait([capturing], _POLL_S)
         waited_s += _POLL_S
     return capturing.done() or stop.is_set()

@@ -19,7 +19,6 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.ledger.blocks import Block, has_ledger
-from auditlake.ledger.digest import keep
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.messages import FailureReports, Say
@@ -91,6 +90,8 @@ class Sealing:
         block = self._sealer.last
         if self.settings is None or block is None:
             return
+        from auditlake.ledger.digest import keep  # noqa: PLC0415 - few lakes keep digests, and it imports cryptography
+
         if block != self._kept:
             if time.monotonic() - self._kept_s < self.settings.every_s:
                 return

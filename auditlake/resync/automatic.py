@@ -8,7 +8,7 @@
 3. A table that was taken out of the publication, or was dropped, is left to the operator.
 """
 
-from __future__ import annotations  # types of Spark are imported for mypy only
+from __future__ import annotations  # Spark and resync, which most runs do not need, are imported for mypy only
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,12 +21,13 @@ from auditlake.lake.parking import Parked
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.relation import TableName
-from auditlake.resync.resync import ResyncTarget, Starters, resync
-from auditlake.resync.supersede import Resynced
-from auditlake.snapshot.worker_pool import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from auditlake.resync.resync import ResyncTarget
+    from auditlake.resync.supersede import Resynced
+    from auditlake.snapshot.worker_pool import Workers
 
 _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 600.0
@@ -43,7 +44,7 @@ class _Turn:
 class AutomaticResync:
     """Snapshots of one lake's parked tables; close it before the process ends."""
 
-    def __init__(self, target: ResyncTarget, start_workers: Callable[[], Workers], report: Say) -> None:
+    def __init__(self, target: Callable[[], ResyncTarget], start_workers: Callable[[], Workers], report: Say) -> None:
         self._target = target
         self._start_workers = start_workers
         self._report = report
@@ -114,9 +115,11 @@ class AutomaticResync:
     def _resync(
         self, names: list[TableName], start_spark: Callable[[], SparkSession], capture: Capturing
     ) -> list[Resynced]:
+        from auditlake.resync.resync import Starters, resync  # noqa: PLC0415 - see above
+
         taking = f"{', '.join(map(str, names))}: taking a new snapshot beside the stream"
         self._report(Notice(Event.SNAPSHOT_STARTED, taking))
-        target = replace(self._target, capture=capture)
+        target = replace(self._target(), capture=capture)
         return resync(target, names, Starters(start_spark, self._workers_of_run), self._report)
 
     def _workers_of_run(self) -> Workers:

@@ -24,7 +24,7 @@ from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.replication.stream import ReplicationStream
-from auditlake.resync import automatic
+from auditlake.resync import automatic, resync
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.resync.resync import ResyncTarget
 from auditlake.serve.resources import Resources
@@ -72,10 +72,10 @@ def test_a_failed_resync_is_reported_once_and_tried_again(
 ) -> None:
     """The thread goes on, with longer and longer pauses, until a snapshot succeeds."""
     calls, said = list[object](), list[str]()
-    monkeypatch.setattr(automatic, "resync", _raising(failure[0], calls, succeed_at=3))
+    monkeypatch.setattr(resync, "resync", _raising(failure[0], calls, succeed_at=3))
     monkeypatch.setattr(automatic, "_FIRST_PAUSE_S", 0.0)
     lake = Lake(tmp_path)
-    again = AutomaticResync(ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), said.append)
+    again = AutomaticResync(lambda: ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), said.append)
 
     def tended() -> bool:
         again.tend(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
@@ -91,9 +91,9 @@ def test_a_resync_that_fails_before_a_target_ends_the_run(
     failure: _Failure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no later time to try it again, so the failure itself is raised."""
-    monkeypatch.setattr(automatic, "resync", _raising(failure[0], [], succeed_at=2))
+    monkeypatch.setattr(resync, "resync", _raising(failure[0], [], succeed_at=2))
     lake = Lake(tmp_path)
-    again = AutomaticResync(ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), lambda _: None)
+    again = AutomaticResync(lambda: ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), lambda _: None)
     with pytest.raises(type(failure[0]())):
         again.finish(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
     again.close()

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.resync.renewal import Renewal
     from auditlake.resync.resync import ResyncTarget
+    from auditlake.settings.mask_rules import Masking
     from auditlake.snapshot.new_tables import Job
+    from auditlake.snapshot.worker_pool import Workers
     from auditlake.spark.on_demand import SparkOnDemand
 
 
@@ -59,7 +61,8 @@ def follow(settings: Settings, until: Until) -> None:
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
         task, spark = _task(settings, until), spark_of(settings)
         retaining = Retaining(task.lake, settings.retention.kept, "follow", say)
-        beside = stage.Beside(_new_tables(settings), _automatic(settings, spark), retaining)
+        new_tables = _new_tables(settings) if task.until is None else None
+        beside = stage.Beside(new_tables, _automatic(settings, spark), retaining)
         with sealing(task.lake, settings.digest, "follow", say):
             stage.follow(task, spark, stop, say, beside)
     _report_stop(stop)
@@ -67,14 +70,20 @@ def follow(settings: Settings, until: Until) -> None:
 
 def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
-    from auditlake.snapshot.worker_pool import start_workers
 
     if not settings.resync:
         return None
-    return AutomaticResync(_resync_target(settings, lake_of(settings), spark), lambda: start_workers(spark), say)
+
+    def workers() -> Workers:
+        from auditlake.snapshot.worker_pool import start_workers
+
+        return start_workers(spark)
+
+    masking = settings.masking  # read once: capture goes on with these rules
+    return AutomaticResync(lambda: _resync_target(settings, lake_of(settings), spark, masking), workers, say)
 
 
-def _resync_target(settings: Settings, lake: Lake, spark: SparkOnDemand) -> ResyncTarget:
+def _resync_target(settings: Settings, lake: Lake, spark: SparkOnDemand, masking: Masking) -> ResyncTarget:
     from auditlake.resync.resync import ResyncTarget
     from auditlake.snapshot.scheduler import SourceLoad
 
@@ -84,7 +93,7 @@ def _resync_target(settings: Settings, lake: Lake, spark: SparkOnDemand) -> Resy
         settings.how_to_stream,
         SourceLoad(settings.copy_connections, settings.copy_bytes_per_s),
         failover=settings.failover,
-        masking=settings.masking,
+        masking=masking,
         engine=spark.engine,
     )
 
@@ -229,7 +238,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
 
     lake = lake_of(with_recorded_names(settings))
     spark = spark_of(settings)
-    target = _resync_target(settings, lake, spark)
+    target = _resync_target(settings, lake, spark, settings.masking)
     renewal = _confirmed_renewal(target.conninfo, lake, yes=yes) if every else None
     tables = choose_tables(lake, list_histories(lake), names, every=every, restarts=renewal is not None)
     if not tables:
