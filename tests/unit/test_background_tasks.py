@@ -227,6 +227,7 @@ _BESIDE = {
     ("lake/lease", "self._renew"): "reported, and tried again",
     ("mcp_server", "connection.interrupt"): _HOOK,
     ("metrics/readings", "self._run"): "reported, and tried again",
+    ("metrics/server", "_end"): _HOOK,
     ("metrics/server", "server.serve_forever"): "a failure of a request is reported",
     ("metrics/service", "_notify_until"): "reported, and tried again; else the watchdog ends the process",
     ("replication/stream", "self._update"): "raised by `receive`",
