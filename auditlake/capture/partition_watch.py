@@ -164,7 +164,7 @@ select t.relid::bigint, c.relname::text,
        c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8, c.relpages,
        coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin, false), c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
-       case when c.relkind = 'f' then 'foreign' when c.relpersistence <> 'p' then 'unlogged' end
+       case when c.relkind = 'f' then 'foreign' when c.relkind = 'r' and c.relpersistence <> 'p' then 'unlogged' end
   from tree t
   join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p', 'f')
   left join pg_catalog.pg_attribute s on s.attrelid = t.relid and s.attname = 'tableoid'

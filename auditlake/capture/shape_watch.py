@@ -32,7 +32,8 @@ catalog is compared before every batch and every idle stretch becomes durable:
    A label that was added to an enum type is a difference, too: a row may have it under a former name, if it was renamed
    since. Rows in the stream show that.
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
-   its changes there are missing: it is parked, whatever the DDL trigger has reported.
+   its changes there are missing: it is parked, whatever the DDL trigger has reported. So is a table that may have been
+   a partition meanwhile: if its root was published, its changes came under the root's name.
 
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
@@ -88,6 +89,7 @@ from auditlake.values.types import is_widened
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _TOUCHED = "its definition may have been changed, and changed back"
 _LEFT = "it may have been in another schema, which the publication may not carry"
+_DETACHED = "it may have been a partition of another table, under whose name its changes were sent"
 _PENDING = "its definition or a type of its columns was changed, and the stream has not reached that yet"
 _CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
 _SETTLES = "A running auditlake follow or auditlake capture settles it when the stream has reached that change."
@@ -463,8 +465,11 @@ class ShapeWatch:
         shape, changed_by = now
         found = compare_shapes(watched.shape, shape)
         since = self._since(name, watched)
-        if found.renamed and self.recorder.entries.schemas and watched.oid not in self.recorder.entries.tables:
-            self._park_changed(name, _LEFT, _Unsettled(shape, changed_by, read_at, since or held, found))
+        entries, unsettled = self.recorder.entries, _Unsettled(shape, changed_by, read_at, since or held, found)
+        if found.renamed and entries.schemas and watched.oid not in entries.tables:
+            self._park_changed(name, _LEFT, unsettled)
+        if found.detached and entries.via_root:
+            self._park_changed(name, _DETACHED, unsettled)
         if not found and not found.touched:
             if since is not None and (watched.unsettled is None or watched.unsettled.is_difference):
                 self._record_return(name, since, read_at)
@@ -474,7 +479,7 @@ class ShapeWatch:
                 self._accept(name, watched, shape)
                 return
         self.moved |= shape.relation.name != watched.shape.relation.name
-        watched.unsettled = _Unsettled(shape, changed_by, read_at, since or held, found)
+        watched.unsettled = unsettled
         self._park(Cause.PENDING, name, _PENDING, watched.unsettled)
 
     def _drop(self, name: TableName, watched: _Watched, read_at: WalEnd) -> None:

@@ -119,7 +119,8 @@ class ShapeDifference:
     """Differences between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
 
     `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
-    may have had another name or schema.
+    may have had another name or schema; `detached`: those of all columns that are the same are, by one transaction, as
+    by DETACH PARTITION, so it may have been a partition.
     """
 
     definition: tuple[str, ...] = ()
@@ -127,6 +128,7 @@ class ShapeDifference:
     rewritten: bool = False
     touched: bool = False
     renamed: bool = False
+    detached: bool = False
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -151,14 +153,26 @@ def compare_shapes(before: Shape, now: Shape) -> ShapeDifference:
     )
     alone = rewritten and not rows and now.kind != _PARTITIONED
     unexplained = frozenset(_unexplained(before, now))
-    return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained)
+    detached = _may_have_been_partition(before, now, unexplained)
+    return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained, detached)
+
+
+def _may_have_been_partition(before: Shape, now: Shape, unexplained: Collection[int]) -> bool:
+    was, columns = _columns(before), _columns(now)
+    same = {attnum for attnum, column in columns.items() if was.get(attnum) == column}
+    writers = {now.stamps[attnum].partition(" ")[0] for attnum in same.intersection(unexplained)}
+    return same.issubset(unexplained) and len(writers) == 1
+
+
+def _columns(shape: Shape) -> dict[int, tuple[str, object]]:
+    return {c.attnum: (c.name, c.type) for c in shape.relation.columns if c.attnum is not None}
 
 
 def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
     """Yield the columns, and the row type, whose entries were written again although they are the same."""
     if not before.stamps:  # in a record of an earlier release
         return
-    was, columns = ({c.attnum: (c.name, c.type) for c in each.relation.columns} for each in (before, now))
+    was, columns = _columns(before), _columns(now)
     for attnum, stamp in now.stamps.items():
         former, is_same = before.stamps.get(attnum), was.get(attnum) == columns.get(attnum)
         if attnum == _ROW_TYPE:

@@ -98,7 +98,7 @@ select t.schemaname::text, t.tablename::text,
 """
 _OPTIONS = """
 select pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's',
-       exists (select from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid)
+       exists (select from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid), p.pubviaroot
   from pg_catalog.pg_publication p where pubname = %s
 """
 _LISTED = """
@@ -147,13 +147,15 @@ def read_publication_digest(conn: psycopg.Connection[Row], name: str) -> str:
 class Entries:
     """Tables that a publication lists, by OID, those of them with a column list, and `stored` as in Publication.
 
-    A listed table cannot become unlogged. `schemas`: it publishes other tables with their schemas.
+    A listed table cannot become unlogged. `schemas`: it publishes other tables with their schemas. `via_root` as in
+    Publication.
     """
 
     tables: frozenset[int] = frozenset()
     with_columns: frozenset[int] = frozenset()
     stored: bool = False
     schemas: bool = False
+    via_root: bool = False
 
 
 def read_publication_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
@@ -161,8 +163,8 @@ def read_publication_entries(conn: psycopg.Connection[Row], name: str) -> Entrie
     options = fetch(conn, _for_server(conn, _OPTIONS), name)
     listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}
     with_columns = frozenset(oid for oid, columns in listed.items() if columns)
-    stored, schemas = (any(row[at] for row in options) for at in range(2))
-    return Entries(frozenset(listed), with_columns, stored, schemas)
+    stored, schemas, via_root = (any(row[at] for row in options) for at in range(3))
+    return Entries(frozenset(listed), with_columns, stored, schemas, via_root)
 
 
 def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> frozenset[int]:

@@ -22,11 +22,11 @@ from auditlake.relation import TableName
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.publication import read_membership, read_publication
 from auditlake.temporal.moments import read_known
-from auditlake.temporal.when import AtLsn, AtTime
+from auditlake.temporal.when import AtLsn, AtNow, AtTime
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true, inserted
-from tests.server import chosen_version, execute, wal_end
+from tests.server import chosen_version, execute, install_trigger, wal_end
 
 pytestmark = pytest.mark.pg
 
@@ -164,6 +164,27 @@ def restore(dsn: str, lake: Lake) -> None:
         found = read_membership(conn, "auditlake")
     assert found is not None
     recorded_or_new(lake, found)
+
+
+@pytest.mark.parametrize("with_trigger", [False, True])
+def test_a_table_that_was_a_partition_for_some_time_is_parked(database: str, lake: Lake, *, with_trigger: bool) -> None:
+    """Its changes came under the name of the root, which the publication listed, too."""
+    if with_trigger:
+        install_trigger(database)
+    execute(
+        database,
+        "create table root (id int primary key, v text) partition by range (id)",
+        "alter publication auditlake add table root",
+        "alter table root attach partition t for values from (0) to (9)",
+        "insert into t values (1, 'not in the stream of t')",
+        "alter table root detach partition t",
+        "drop table root",
+        "insert into t values (2)",
+    )
+    assert "public.t: it may have been a partition of another table" in command.capture_here(database, lake).stderr
+    known = read_known(lake)
+    with pytest.raises(NotAnswerable, match="may have been a partition"):
+        known.timeline(known.tables[TableName("public", "t")]).require((known.now_lsn, AtNow()))
 
 
 def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: Lake) -> None:
