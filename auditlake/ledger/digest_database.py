@@ -7,7 +7,7 @@ Authority: PostgreSQL's documentation, INSERT, "ON CONFLICT Clause"
 """
 
 from auditlake.config import DigestDatabase
-from auditlake.errors import LakeUnusable
+from auditlake.errors import LakeUnusable, SourceAway
 from auditlake.ledger.signed_note import Checkpoint
 
 TABLE = """
@@ -16,7 +16,7 @@ create table auditlake_digests (
 )
 """
 _INSERT = "insert into auditlake_digests (origin, size, digest) values (%s, %s, %s) on conflict do nothing"
-_CONNECT_S = 10
+_CONNECT_S, _ANSWER_S = 10, 10.0
 
 
 def insert_digest(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool:
@@ -26,12 +26,19 @@ def insert_digest(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool
     """
     import psycopg  # noqa: PLC0415 - other destinations do not need it
 
+    from auditlake.source.connection import hung_up_after  # noqa: PLC0415 - as above
+
     conninfo = to.conninfo.get_secret_value()
     try:
-        with psycopg.connect(conninfo, connect_timeout=_CONNECT_S, application_name="auditlake digest") as conn:
+        with (
+            psycopg.connect(conninfo, connect_timeout=_CONNECT_S, application_name="auditlake digest") as conn,
+            hung_up_after(conn.fileno(), _ANSWER_S),
+        ):
+            conn.autocommit = True
             return conn.execute(_INSERT, (checkpoint.origin, checkpoint.size, note)).rowcount == 1
-    except psycopg.Error as exc:
-        reason = exc.diag.message_primary or "no connection"
+    except (psycopg.Error, SourceAway) as exc:
+        no_answer = f"no answer for {_ANSWER_S:g} s" if isinstance(exc, SourceAway) else "no connection"
+        reason = (isinstance(exc, psycopg.Error) and exc.diag.message_primary) or no_answer
         raise LakeUnusable(
             f"the digest cannot be kept in {to}: {reason}",
             "Fix `to` in [digest], or make the table, see docs/proof-and-erasure.md.",

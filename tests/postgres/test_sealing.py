@@ -6,11 +6,15 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from pydantic import SecretStr
 
+from auditlake.config import DigestDatabase
+from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After
 from auditlake.ledger.blocks import has_ledger, read_blocks
+from auditlake.ledger.digest import keep_note
 from auditlake.ledger.digest_database import TABLE
-from auditlake.ledger.signed_note import PublicKey, open_note
+from auditlake.ledger.signed_note import Checkpoint, PublicKey, open_note
 from tests import command
 from tests.capture_lake import make_lake
 from tests.proof_verifier import verify
@@ -83,3 +87,15 @@ def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database:
     assert [each.code for each in said] == [0, 0, -9, 0]
     assert ["cannot be kept in" in each.stderr for each in said] == [True, False, False, False]
     assert not any("not-to-be-shown" in each.stderr + each.stdout for each in said)
+
+
+def test_a_database_that_does_not_answer_holds_up_no_end(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another session locks the table of the digests for good."""
+    monkeypatch.setattr("auditlake.ledger.digest_database._ANSWER_S", 0.2)
+    to = DigestDatabase(conninfo=SecretStr(database))
+    with psycopg.connect(database) as conn:
+        conn.execute(TABLE)
+        conn.commit()
+        conn.execute("lock table auditlake_digests")
+        with pytest.raises(LakeUnusable, match=r"cannot be kept in .*: no answer for 0.2 s"):
+            keep_note(to, Checkpoint("auditlake/tests", 1, bytes(32)), "x")
