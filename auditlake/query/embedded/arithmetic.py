@@ -35,7 +35,10 @@ class NotEmbedded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SparkCell:
-    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
+    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known.
+
+    One that is `masked` is a column of a table that no statement may read.
+    """
 
     sql: str
     kind: str
@@ -47,6 +50,7 @@ class SparkCell:
     """The value of an integer literal."""
     text: str | None = None
     """The value of a string literal."""
+    masked: bool = False
 
     def __post_init__(self) -> None:
         take(self.sql)

@@ -35,8 +35,8 @@ from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.comparisons import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
-from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.embedded.queries import Field, Translated, translate
+from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
+from auditlake.query.embedded.queries import Translated, translate
 from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
 from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
@@ -110,16 +110,17 @@ def _check_tokens(sql: str, tokens: Sequence[Token]) -> None:
 
 def _fields(
     query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str] = ()
-) -> list[Field]:
+) -> list[SparkCell]:
     if isinstance(selection, Log):
         check_unmasked(name, masks)
         return list(log_table(query.known, name, selection.lsn).fields)
     table = query.known.tables[name]
     masked = masked_by(query, table, masks)
     fields = [
-        Field(
-            shown,
+        SparkCell(
+            "",
             type_of(c).delta,
+            shown,
             (name, c.stored) if type_of(c).may_not_fit else None,
             masked=masked.hides(c.name) or masked.hides(c.stored),
         )
@@ -129,7 +130,7 @@ def _fields(
         return fields
     of_raw = bool(masked.hidden)
     return fields + [
-        Field(each, kind, None, each in LSNS, masked=of_raw and each == "_raw")
+        SparkCell("", kind, each, is_lsn=each in LSNS, masked=of_raw and each == "_raw")
         for each, kind in PERIOD_COLUMNS
         if each != "_part"
     ]
@@ -172,7 +173,7 @@ class _LogTable:
     """One of the lake's own tables up to an LSN, None: all of it."""
 
     name: TableName
-    fields: tuple[Field, ...]
+    fields: tuple[SparkCell, ...]
     files: TableFiles
     upto: Lsn | None
 
@@ -198,7 +199,7 @@ def log_table(known: Known, name: TableName, lsn: Lsn, documents: str | None = N
         raise NotEmbedded(f"the table {name}")
     check_log(known.lake, name, expired_upto(found), lsn)
     kinds = {column: _spark_type(kind) or documents for column, kind in found.types.items()}
-    fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
+    fields = tuple(SparkCell("", kind, each, is_lsn=each in LSNS_OF_LOGS) for each, kind in kinds.items() if kind)
     if len(fields) < len(kinds):
         raise NotEmbedded(f"the table {name}")
     upto = known.changes_up_to(lsn) if name.table in {"changes", "transactions"} else None
@@ -222,7 +223,7 @@ _OF_DUCKDB = {duckdb_type(kind): kind for kind in ("bigint", "int", "smallint", 
 class EmbeddedRows:
     """The rows of an answer, as `query.statement.Rows`."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[SparkCell, ...]
     fetched: Iterator[pa.RecordBatch]
 
     @property
@@ -246,7 +247,7 @@ def _texts(kind: str, values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _schema(fields: Iterable[Field]) -> pa.Schema:
+def _schema(fields: Iterable[SparkCell]) -> pa.Schema:
     return pa.schema(
         [pa.field(str(f.name), arrow_of(f.kind), metadata={LSN: b"1"} if f.is_lsn else None) for f in fields]
     )
@@ -269,7 +270,7 @@ def _described(query: PreparedQuery) -> EmbeddedRows | None:
 
 
 _DESCRIBE = re.compile(r"\s*desc(ribe)?(\s+table)?\s+(?P<view>\w+)\s*;?\s*", re.IGNORECASE)
-_DESCRIPTION = tuple(Field(name, "string") for name in ("col_name", "data_type", "comment"))
+_DESCRIPTION = tuple(SparkCell("", "string", name) for name in ("col_name", "data_type", "comment"))
 
 
 class Embedded:

@@ -115,6 +115,14 @@ def _plain_zero(sql: str, kind: str) -> str:
 
 
 _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_ASCII = "case when strlen({{0}}) <> length({{0}}) then error('not ASCII') else {function}({{0}}) end"
+_OF_TEXT: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Lower: (_ASCII.format(function="lower"), "string"),
+    exp.Upper: (_ASCII.format(function="upper"), "string"),
+    exp.Length: ("cast(length({0}) as integer)", "int"),
+    exp.Trim: ("trim({0}, ' ')", "string"),
+}
+"""Functions of one text: DuckDB's text and the type."""
 _RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 
 
@@ -276,7 +284,7 @@ class SparkExpressions:
     def _alike(self, *cells: SparkCell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
         alike = _literals_as(cells)
-        kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else _common_of(alike)  # noqa: PLR2004
+        kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else common_of(alike)  # noqa: PLR2004
         if kind is None:
             raise NotEmbedded(f"{alike[0].kind} beside {alike[1].kind}")
         if not is_comparable(kind):
@@ -337,30 +345,24 @@ class SparkExpressions:
             raise NotEmbedded("LIKE with such a pattern")
         return SparkCell(f"({value.sql} {'not ' if node.args.get('negate') else ''}like {pattern.sql})", "boolean")
 
-    def _case(self, node: exp.Case) -> SparkCell:
-        only(node, "this", "ifs", "default")
-        if node.this is not None:
+    def _case(self, node: exp.Case | exp.If) -> SparkCell:
+        only(node, "this", "ifs", "default", "true", "false")
+        if isinstance(node, exp.Case) and node.this is not None:
             raise NotEmbedded("CASE with a value")
-        conditions = [self.condition(branch.this) for branch in node.args["ifs"]]
-        values = self._cells(branch.args["true"] for branch in node.args["ifs"])
-        default = self.cell(node.args["default"]) if node.args.get("default") else SparkCell("null", VOID)
-        return self._chosen(conditions, values, default)
-
-    def _if(self, node: exp.If) -> SparkCell:
-        only(node, "this", "true", "false")
-        default = self.cell(node.args["false"]) if node.args.get("false") else SparkCell("null", VOID)
-        return self._chosen([self.condition(node.this)], [self.cell(node.args["true"])], default)
-
-    def _chosen(self, conditions: Sequence[str], values: Sequence[SparkCell], default: SparkCell) -> SparkCell:
-        kind = _common_of([*values, default])
+        branches = node.args["ifs"] if isinstance(node, exp.Case) else [node]
+        conditions = [self.condition(branch.this) for branch in branches]
+        values = self._cells(branch.args["true"] for branch in branches)
+        other = node.args.get("default") or node.args.get("false")
+        default = self.cell(other) if other else SparkCell("null", VOID)
+        kind = common_of([*values, default])
         pairs = zip(conditions, values, strict=True)
-        branches = " ".join(f"when {condition} then {cast(value, kind)}" for condition, value in pairs)
-        return SparkCell(f"case {branches} else {cast(default, kind)} end", kind)
+        texts = " ".join(f"when {condition} then {cast(value, kind)}" for condition, value in pairs)
+        return SparkCell(f"case {texts} else {cast(default, kind)} end", kind)
 
     def _coalesce(self, node: exp.Coalesce) -> SparkCell:
         only(node, "this", "expressions")
         cells = self._cells((node.this, *node.expressions))
-        kind = _common_of(cells)
+        kind = common_of(cells)
         return SparkCell(f"coalesce({', '.join(cast(cell, kind) for cell in cells)})", kind)
 
     def _nullif(self, node: exp.Nullif) -> SparkCell:
@@ -405,23 +407,12 @@ class SparkExpressions:
         # Without a place for it DuckDB writes no zero before the point: .5 as decimal(1,1).
         return f"cast(cast({cell.sql} as decimal({max(parts[0], parts[1] + 1)},{parts[1]})) as varchar)"
 
-    def _ascii_case(self, node: exp.Lower | exp.Upper) -> SparkCell:
+    def _of_text(self, node: exp.Expr) -> SparkCell:
         only(node, "this")
         (cell,) = self._strings([node.this], _named(node))
-        self.may_fail = True
-        foreign = f"strlen({cell.sql}) <> length({cell.sql})"
-        name = type(node).__name__.lower()
-        return SparkCell(f"case when {foreign} then error('not ASCII') else {name}({cell.sql}) end", "string")
-
-    def _length(self, node: exp.Length) -> SparkCell:
-        only(node, "this")
-        (cell,) = self._strings([node.this], "LENGTH")
-        return SparkCell(f"cast(length({cell.sql}) as integer)", "int")
-
-    def _trim(self, node: exp.Trim) -> SparkCell:
-        only(node, "this")
-        (cell,) = self._strings([node.this], "TRIM")
-        return SparkCell(f"trim({cell.sql}, ' ')", "string")
+        form, kind = _OF_TEXT[type(node)]
+        self.may_fail |= "error" in form
+        return SparkCell(form.format(cell.sql), kind)
 
     def _substring(self, node: exp.Substring) -> SparkCell:
         only(node, "this", "start", "length")
@@ -618,17 +609,14 @@ class SparkExpressions:
         exp.Subquery: _scalar,
         exp.Like: _like,
         exp.Case: _case,
-        exp.If: _if,
+        exp.If: _case,
         exp.Coalesce: _coalesce,
         exp.Nullif: _nullif,
         exp.Greatest: _extreme,
         exp.Least: _extreme,
         exp.Concat: _joined,
         exp.DPipe: _joined,
-        exp.Lower: _ascii_case,
-        exp.Upper: _ascii_case,
-        exp.Length: _length,
-        exp.Trim: _trim,
+        **dict.fromkeys(_OF_TEXT, _of_text),
         exp.Substring: _substring,
         exp.Replace: _replace,
         exp.Abs: _abs,
@@ -658,7 +646,8 @@ def _call(form: str, cell: SparkCell) -> str | None:
     return None if cell.name is None else form.format(cell.name)
 
 
-def _common_of(cells: Sequence[SparkCell]) -> str:
+def common_of(cells: Sequence[SparkCell]) -> str:
+    """Return the type of a column of such values; raises NotEmbedded."""
     kind = cells[0].kind
     for cell in cells[1:]:
         wider = common(kind, cell.kind)

@@ -7,44 +7,30 @@ have one meaning: if Spark would choose between an alias and a column, Spark is 
 The rows of a query without ORDER BY come in any order, as in Spark; of equal rows under LIMIT any may be chosen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
 from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell, cast
-from auditlake.query.embedded.expressions import SparkExpressions, only
-from auditlake.query.embedded.spark_types import VOID, common, is_groupable
+from auditlake.query.embedded.expressions import SparkExpressions, common_of, only
+from auditlake.query.embedded.spark_types import VOID, is_groupable
 from auditlake.query.room import TooLong, limited, require_plannable
-from auditlake.relation import TableName
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A column of a table or a result; `name` is None if Spark's name for it is not known here.
-
-    Every expression gets a column from `_cell`, which refuses one that is masked.
-    """
-
-    name: str | None
-    kind: str
-    origin: tuple[TableName, str] | None = None
-    is_lsn: bool = False
-    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A query in DuckDB's SQL; `may_fail`: an expression of it can fail on a row."""
+    """A query in DuckDB's SQL, with its columns; `may_fail`: an expression of it can fail on a row."""
 
     sql: str
-    fields: tuple[Field, ...]
+    fields: tuple[SparkCell, ...]
     may_fail: bool
 
 
-Tables = Mapping[str, Sequence[Field]]
-"""Columns of each view by the view's name."""
+Tables = Mapping[str, Sequence[SparkCell]]
+"""Columns of each view by the view's name; they get their texts where a query names the view."""
 
 
 def translate(tree: exp.Expr, tables: Tables) -> Translated:
@@ -80,8 +66,7 @@ class _Source:
     """A table of a FROM clause: its alias, and its columns as `alias.name` in DuckDB."""
 
     alias: str
-    fields: tuple[Field, ...]
-    cells: tuple[str, ...]
+    cells: tuple[SparkCell, ...]
     joined: tuple[str, ...] = ()
     """Columns that USING has joined: shown once, and only with the alias under their own."""
 
@@ -89,15 +74,16 @@ class _Source:
         """Return whether a column is part of `*`, and found without the alias."""
         return name is None or not any(_same(each, name) for each in self.joined)
 
-    def found(self, name: str) -> list[SparkCell]:
-        pairs = zip(self.fields, self.cells, strict=True)
-        return [_cell(each, sql, name) for each, sql in pairs if each.name is not None and _same(each.name, name)]
+
+def _named(cells: Iterable[SparkCell], name: str) -> list[SparkCell]:
+    """Return the columns that a name can mean; raises BadUsage if one is masked."""
+    return [_usable(cell) for cell in cells if cell.name is not None and _same(cell.name, name)]
 
 
-def _cell(of: Field, sql: str, name: str | None) -> SparkCell:
-    if of.masked:
-        raise BadUsage(f"column {of.name} is masked", "Ask without it: name the columns that you need in place of *.")
-    return SparkCell(sql, of.kind, name, of.origin, of.is_lsn)
+def _usable(cell: SparkCell) -> SparkCell:
+    if cell.masked:
+        raise BadUsage(f"column {cell.name} is masked", "Ask without it: name the columns that you need in place of *.")
+    return cell
 
 
 @dataclass
@@ -106,12 +92,20 @@ class _Scope:
 
     names: "_Names"
     sources: list[_Source] = field(default_factory=list)
-    joined: list[tuple[Field, str]] = field(default_factory=list)
+    joined: list[SparkCell] = field(default_factory=list)
     may_fail: bool = False
     outer: "_Scope | None" = None
     """The scope around an EXISTS, for names that are not found here."""
+    result: Sequence[SparkCell] = ()
+    """The columns of the result, in a HAVING, which finds them by their aliases."""
+    is_hidden: bool = False
+    """Whether the tables are those before DISTINCT, of which an ORDER BY sees the columns of the result only."""
 
     def column(self, node: exp.Column) -> SparkCell:
+        if (named := _aliased(node, self.result)) is not None:
+            return named
+        if self.is_hidden:
+            raise NotEmbedded(f"ORDER BY {node.name}, which DISTINCT does not show")
         only(node, "this", "table")
         if isinstance(node.this, exp.Star):
             raise NotEmbedded("* in an expression")
@@ -124,12 +118,13 @@ class _Scope:
 
     def find(self, name: str, table: str = "") -> list[SparkCell]:
         """Find the columns that a name can mean."""
-        if table:
-            return [cell for source in self.sources if _same(source.alias, table) for cell in source.found(name)]
-        whole = [_cell(of, sql, name) for of, sql in self.joined if of.name is not None and _same(of.name, name)]
-        return whole + [cell for source in self.sources if source.shows(name) for cell in source.found(name)]
+        sources = (each for each in self.sources if (_same(each.alias, table) if table else each.shows(name)))
+        cells = chain(() if table else self.joined, *(source.cells for source in sources))
+        return [replace(cell, name=name) for cell in _named(cells, name)]
 
     def values_of(self, query: exp.Expr) -> SparkCell:
+        if self.is_hidden:
+            raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
         inner = self.names.query(query)
         self.may_fail |= inner.may_fail
         if len(inner.fields) != 1:
@@ -140,7 +135,7 @@ class _Scope:
         try:
             return self.values_of(query)
         except NotEmbedded:
-            if not isinstance(query, exp.Select):
+            if self.result or self.is_hidden or not isinstance(query, exp.Select):
                 raise
         sql, kind = _Select(self.names, query).aggregate_in(self)
         return SparkCell(f"({sql})", kind)
@@ -150,20 +145,15 @@ class _Scope:
             raise NotEmbedded(f"EXISTS of {type(query).__name__.upper()}")
         return _Select(self.names, query).exists_in(self)
 
-    def star(self, table: str | None) -> list[tuple[str | None, SparkCell]]:
+    def star(self, table: str | None = None) -> list[SparkCell]:
         """Return the columns of `*` or `table.*`, in Spark's order."""
-        if table is not None:
-            sources = [source for source in self.sources if _same(source.alias, table)]
-            if len(sources) != 1:
-                raise NotEmbedded(f"{table}.* of an {'ambiguous' if sources else 'unknown'} table")
-            return _columns(sources[0])
-        whole = [(of.name, _cell(of, sql, of.name)) for of, sql in self.joined]
-        rest = [pair for source in self.sources for pair in _columns(source) if source.shows(pair[0])]
-        return [*whole, *rest]
-
-
-def _columns(source: _Source) -> list[tuple[str | None, SparkCell]]:
-    return [(of.name, _cell(of, sql, of.name)) for of, sql in zip(source.fields, source.cells, strict=True)]
+        if table is None:
+            rest = (cell for source in self.sources for cell in source.cells if source.shows(cell.name))
+            return [_usable(cell) for cell in (*self.joined, *rest)]
+        sources = [source for source in self.sources if _same(source.alias, table)]
+        if len(sources) != 1:
+            raise NotEmbedded(f"{table}.* of an {'ambiguous' if sources else 'unknown'} table")
+        return [_usable(cell) for cell in sources[0].cells]
 
 
 class _Names:
@@ -197,7 +187,8 @@ class _Names:
         names = self
         for cte in clause.expressions:
             only(cte, "this", "alias")
-            inner = _renamed(names.query(cte.this), cte.args["alias"])
+            inner = names.query(cte.this)
+            inner = replace(inner, fields=_with_names(inner.fields, cte.args["alias"]))
             names = _Names(self._tables, {**names._queries, cte.alias.lower(): inner}, self._counter)
         return names
 
@@ -209,13 +200,13 @@ class _Names:
         """Add a table or subquery of a FROM clause to its scope, and return its text."""
         inner, given = self._named_source(node)
         alias = self.alias()
-        prefix = "c" if isinstance(inner, str) else "o"
-        fields = tuple(self._tables[inner]) if isinstance(inner, str) else inner.fields
+        prefix, fields = ("c", tuple(self._tables[inner])) if isinstance(inner, str) else ("o", inner.fields)
         text = f'"{inner}"' if isinstance(inner, str) else f"({inner.sql})"
         scope.may_fail |= not isinstance(inner, str) and inner.may_fail
         if isinstance(columns := node.args.get("alias"), exp.TableAlias):
             fields = _with_names(fields, columns)
-        scope.sources.append(_Source(given, fields, tuple(f"{alias}.{prefix}{n}" for n in range(len(fields)))))
+        cells = tuple(replace(each, sql=f"{alias}.{prefix}{n}") for n, each in enumerate(fields))
+        scope.sources.append(_Source(given, cells))
         return f"{text} as {alias}"
 
     def _named_source(self, node: exp.Expr) -> tuple["str | Translated", str]:
@@ -247,12 +238,9 @@ class _Names:
         ]
         if len(rows) != len(node.expressions) or len({len(row) for row in rows}) != 1:
             raise NotEmbedded("VALUES of this form")
-        kinds = [_common(column) for column in zip(*rows, strict=True)]
-        selects = [
-            ", ".join(f"{cast(cell, kind)} as o{n}" for n, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
-            for row in rows
-        ]
-        fields = tuple(Field(f"col{n + 1}", kind) for n, kind in enumerate(kinds))
+        kinds = [common_of(column) for column in zip(*rows, strict=True)]
+        selects = [_as_kinds(row, kinds) for row in rows]
+        fields = tuple(SparkCell(f"o{n}", kind, f"col{n + 1}") for n, kind in enumerate(kinds))
         return Translated(" union all ".join(f"select {each}" for each in selects), fields, expressions.may_fail)
 
     def union(self, node: exp.Union) -> Translated:
@@ -261,46 +249,26 @@ class _Names:
         left, right = self.query(node.this), self.query(node.expression)
         if len(left.fields) != len(right.fields):
             raise NotEmbedded("UNION of different widths")
-        kinds = [_wider(one.kind, other.kind) for one, other in zip(left.fields, right.fields, strict=True)]
+        kinds = [common_of(pair) for pair in zip(left.fields, right.fields, strict=True)]
         if node.args.get("distinct") and not all(map(is_groupable, kinds)):
             raise NotEmbedded("UNION of such values")
         sides = [f"select {_as_kinds(side.fields, kinds)} from ({side.sql})" for side in (left, right)]
         pairs = zip(left.fields, kinds, strict=True)
-        fields = tuple(of if of.kind == kind else Field(of.name, kind) for of, kind in pairs)
+        fields = tuple(of if of.kind == kind else SparkCell(of.sql, kind, of.name) for of, kind in pairs)
         word = "union" if node.args.get("distinct") else "union all"
-        cells = [_cell(of, f"o{n}", of.name) for n, of in enumerate(fields)]
-        tail = _Order(SparkExpressions(_Scope(self)), cells).text(node)
+        tail = _Order(SparkExpressions(_Scope(self)), fields).text(node)
         return Translated(f"select * from ({f' {word} '.join(sides)}){tail}", fields, left.may_fail or right.may_fail)
 
 
-def _as_kinds(fields: Sequence[Field], kinds: Sequence[str]) -> str:
-    columns = [cast(SparkCell(f"o{n}", of.kind), kind) for n, (of, kind) in enumerate(zip(fields, kinds, strict=True))]
-    return _numbered(columns)
+def _as_kinds(cells: Sequence[SparkCell], kinds: Sequence[str]) -> str:
+    return _numbered([cast(cell, kind) for cell, kind in zip(cells, kinds, strict=True)])
 
 
 def _numbered(columns: Sequence[str]) -> str:
     return ", ".join(f"{column} as o{n}" for n, column in enumerate(columns))
 
 
-def _common(cells: Sequence[SparkCell]) -> str:
-    kind = cells[0].kind
-    for cell in cells[1:]:
-        kind = _wider(kind, cell.kind)
-    return kind
-
-
-def _wider(one: str, other: str) -> str:
-    kind = common(one, other)
-    if kind is None:
-        raise NotEmbedded(f"{one} beside {other}")
-    return kind
-
-
-def _renamed(query: Translated, alias: exp.TableAlias) -> Translated:
-    return replace(query, fields=_with_names(query.fields, alias))
-
-
-def _with_names(fields: tuple[Field, ...], alias: exp.TableAlias) -> tuple[Field, ...]:
+def _with_names(fields: tuple[SparkCell, ...], alias: exp.TableAlias) -> tuple[SparkCell, ...]:
     only(alias, "this", "columns")
     columns = alias.args.get("columns") or []
     if not columns:
@@ -335,10 +303,7 @@ class _Order:
 
     def _key(self, node: exp.Expr) -> SparkCell:
         if isinstance(node, exp.Literal) and not node.is_string:
-            place = int(str(node.this)) if str(node.this).isdecimal() else 0
-            if not 1 <= place <= len(self._columns):
-                raise NotEmbedded(f"ORDER BY {node.this}")
-            return replace(self._columns[place - 1], number=None)
+            return replace(_at_place(node, self._columns, "ORDER BY"), number=None)
         if not isinstance(node, exp.Column):
             self._check_names(node)
         named = _aliased(node, self._columns)
@@ -363,6 +328,14 @@ class _Order:
             if isinstance(node, exp.Column):
                 return None
             raise
+
+
+def _at_place(node: exp.Literal, columns: Sequence[SparkCell], clause: str) -> SparkCell:
+    """Return the column of a result at a place that a number names."""
+    place = int(str(node.this)) if not node.is_string and str(node.this).isdecimal() else 0
+    if not 1 <= place <= len(columns):
+        raise NotEmbedded(f"{clause} {node.this}")
+    return columns[place - 1]
 
 
 def _aliased(node: exp.Expr, columns: Sequence[SparkCell]) -> SparkCell | None:
@@ -396,9 +369,10 @@ class _Select:
         group = self._group(columns)
         having = self._having(columns)
         distinct = self._distinct(columns)
-        order = _Order(self._expressions_after(columns), columns).text(node)
+        after = SparkExpressions(_Scope(self._names, is_hidden=True)) if distinct else self._expressions
+        order = _Order(after, columns).text(node)
         shown = _numbered([cell.sql for cell in columns])
-        fields = tuple(Field(cell.name, cell.kind, cell.origin, cell.is_lsn) for cell in columns)
+        fields = tuple(replace(cell, sql=f"o{n}", number=None, text=None) for n, cell in enumerate(columns))
         sql = f"select {distinct}{shown}{from_}{where}{group}{having}{order}"
         return Translated(sql, fields, self._expressions.may_fail or self._scope.may_fail)
 
@@ -457,11 +431,6 @@ class _Select:
             raise NotEmbedded(f"a comparison of {left.kind} with {right.kind} of the outer query")
         return f"({left.sql} = {right.sql})"
 
-    def _expressions_after(self, columns: Sequence[SparkCell]) -> SparkExpressions:
-        if not self._node.args.get("distinct"):
-            return self._expressions
-        return SparkExpressions(_OfResult(columns))
-
     def _from(self) -> str:
         clause = self._node.args.get("from_")
         if clause is None:
@@ -493,17 +462,14 @@ class _Select:
         left, right = self._scope.sources
         conditions = []
         for column in columns:
-            one, other = left.found(column.name), right.found(column.name)
+            one, other = _named(left.cells, column.name), _named(right.cells, column.name)
             if len(one) != 1 or len(other) != 1 or one[0].kind != other[0].kind or not is_groupable(one[0].kind):
                 raise NotEmbedded(f"USING ({column.name})")
             conditions.append(f"{one[0].sql} = {other[0].sql}")
             chosen = other[0] if side == "right" else one[0]
-            name = next(
-                of.name for of in (right if side == "right" else left).fields if of.name and _same(of.name, column.name)
-            )
             if side == "full":
-                chosen = SparkCell(f"coalesce({one[0].sql}, {other[0].sql})", one[0].kind)
-            self._scope.joined.append((Field(name, chosen.kind, chosen.origin, chosen.is_lsn), chosen.sql))
+                chosen = SparkCell(f"coalesce({one[0].sql}, {other[0].sql})", chosen.kind, chosen.name)
+            self._scope.joined.append(chosen)
         names = tuple(column.name for column in columns)
         self._scope.sources[:] = [replace(left, joined=names), replace(right, joined=names)]
         return " and ".join(conditions)
@@ -514,11 +480,11 @@ class _Select:
             match node:
                 case exp.Star():
                     only(node)
-                    columns += [replace(cell, name=name) for name, cell in self._scope.star(None)]
+                    columns += self._scope.star()
                 case exp.Column() if isinstance(node.this, exp.Star):
                     only(node, "this", "table")
                     only(node.this)
-                    columns += [replace(cell, name=name) for name, cell in self._scope.star(node.text("table"))]
+                    columns += self._scope.star(node.text("table"))
                 case exp.Alias():
                     only(node, "this", "alias")
                     columns.append(replace(self._expressions.cell(node.this), name=node.alias))
@@ -537,10 +503,7 @@ class _Select:
 
     def _group_key(self, node: exp.Expr, columns: Sequence[SparkCell]) -> str:
         if isinstance(node, exp.Literal):
-            place = int(str(node.this)) if not node.is_string and str(node.this).isdecimal() else 0
-            if not 1 <= place <= len(columns):
-                raise NotEmbedded(f"GROUP BY {node.this}")
-            cell = columns[place - 1]
+            cell = _at_place(node, columns, "GROUP BY")
         else:
             cell = self._either(node, columns, "GROUP BY")
         if not is_groupable(cell.kind) or cell.number is not None or cell.text is not None:
@@ -565,9 +528,10 @@ class _Select:
             raise NotEmbedded("HAVING without GROUP BY")
         for column in clause.find_all(exp.Column):
             self._either(column, columns, "HAVING")
-        expressions = SparkExpressions(_WithResult(self._scope, columns))
+        scope = replace(self._scope, result=columns)
+        expressions = SparkExpressions(scope)
         text = expressions.condition(clause.this)
-        self._expressions.may_fail |= expressions.may_fail
+        self._expressions.may_fail |= expressions.may_fail or scope.may_fail
         return f" having {text}"
 
     def _distinct(self, columns: Sequence[SparkCell]) -> str:
@@ -578,45 +542,6 @@ class _Select:
         if not all(is_groupable(cell.kind) for cell in columns):
             raise NotEmbedded("DISTINCT of such values")
         return "distinct "
-
-
-@dataclass(frozen=True, slots=True)
-class _OfResult:
-    """Scope of an ORDER BY after DISTINCT: the columns of the result."""
-
-    columns: Sequence[SparkCell]
-
-    def column(self, node: exp.Column) -> SparkCell:
-        raise NotEmbedded(f"ORDER BY {node.name}, which DISTINCT does not show")
-
-    def values_of(self, query: exp.Expr) -> SparkCell:
-        raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
-
-    def value_of(self, query: exp.Expr) -> SparkCell:
-        return self.values_of(query)
-
-    def exists(self, query: exp.Expr) -> str:
-        raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
-
-
-@dataclass(frozen=True, slots=True)
-class _WithResult:
-    """Scope of HAVING: the columns of the tables, and of the result by their aliases."""
-
-    scope: _Scope
-    columns: Sequence[SparkCell]
-
-    def column(self, node: exp.Column) -> SparkCell:
-        return _aliased(node, self.columns) or self.scope.column(node)
-
-    def values_of(self, query: exp.Expr) -> SparkCell:
-        return self.scope.values_of(query)
-
-    def value_of(self, query: exp.Expr) -> SparkCell:
-        return self.values_of(query)
-
-    def exists(self, query: exp.Expr) -> str:
-        return self.scope.exists(query)
 
 
 _CLAUSES = (

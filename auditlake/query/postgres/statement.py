@@ -14,9 +14,8 @@ from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.pgoutput.table_shape import compared_key
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
 from auditlake.query.embedded.engine import check_unmasked, columns_of, log_table, masked_by
-from auditlake.query.embedded.queries import Field
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of
@@ -209,7 +208,7 @@ _OF_HISTORY = {
 }
 
 
-def _of_log(of: Field) -> ShownColumn:
+def _of_log(of: SparkCell) -> ShownColumn:
     kind = of.kind
     if kind == JSONB.name:
         return ShownColumn(of.name or "", JSONB)
