@@ -37,19 +37,17 @@ exception is `is_empty`, which reads the size of the file, with a short lock tim
 Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherits.html; tablecmds.c, ExecuteTruncateGuts
 """
 
-import json
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 
 from auditlake.delta.sql import read_newest, select
-from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
-from auditlake.lake.records import write_record
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
@@ -260,20 +258,15 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
 
     Raises LakeUnusable if it cannot be read.
     """
-    path = lake.partitions_of(name)
-    try:
-        content = json.loads(path.read_text())
+
+    def read(content: Mapping[str, Any]) -> KnownPartitions:
         parts = {
             int(oid): Partition(part["name"], part["file"], part["attached"], part.get("toast"))
             for oid, part in content["parts"].items()
         }
         return KnownPartitions(content["relation"], parts, content.get("problem"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise LakeUnusable(
-            f"{path} cannot be read: {exc}", "Restore it: it shows which partitions were changed."
-        ) from exc
+
+    return read_record(lake.partitions_of(name), read, "Restore it: it shows which partitions were changed.")
 
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:

@@ -22,7 +22,6 @@ same of `transactions`. A run that is killed before it leaves an orphan, which `
 commits first, the table is planned again.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -38,14 +37,14 @@ from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import moved, put_commit, removed
 from auditlake.erasure.expiring_log import ExpiringRows, copied_upto, find_expiring, removal
-from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, LakeUnusable, Unsupported
+from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import EXPIRED_APP, Lake
-from auditlake.lake.records import write_record
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
@@ -329,14 +328,8 @@ def _require_confirmed(lake: Lake) -> None:
 
 
 def _read_place(lake: Lake) -> str | None:
-    try:
-        return str(json.loads(lake.retention.read_text())["place"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise LakeUnusable(
-            f"{lake.retention} cannot be read: {type(exc).__name__}", "auditlake maintain --confirm-restored writes it."
-        ) from exc
+    remedy = "auditlake maintain --confirm-restored writes it."
+    return read_record(lake.retention, lambda content: str(content["place"]), remedy)
 
 
 def _record_place(lake: Lake) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from auditlake.errors import LakeUnusable
 from auditlake.lake.key_tokens import token
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import numbered_records, write_numbered, write_record
+from auditlake.lake.records import numbered_records, read_record, require_record, write_numbered, write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent, read_each
@@ -30,6 +30,7 @@ ERASED_OP = "erased"
 """`op` in `changes` of a change of a row that was removed."""
 ERASED_KEY = ""
 """Key in `_raw` of the names of erased columns, as a JSON list: no column of PostgreSQL has this name."""
+_RESTORE = "Restore it; it records what was erased."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +100,19 @@ class ReturnedRow:
 
 def read_erasures(lake: Lake) -> list[Erasure]:
     """Read all erasures, in their order; raises LakeUnusable if a record cannot be read."""
-    return read_each(lake.root, lambda place: _erasure(lake, place), numbered_records(lake.erasures))
+    return read_each(lake.root, lambda place: _read(lake, place), numbered_records(lake.erasures))
 
 
-def _erasure(lake: Lake, place: Place) -> Erasure:
-    content = _read(place)
-    try:
-        content = {"where": (), "replaced_keys": (), **content}  # records of an earlier release lack them
-        names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
-        lists = {name: tuple(content[name]) for name in names}
-        kept = tuple((lsn, ordinal) for lsn, ordinal in content["kept"])
-        erasure = Erasure(**{**content, **lists, "kept": kept})
-        end = _end(lake, erasure.number)
-        return replace(erasure, done_us=int(_read(end)["time_us"])) if end.exists() else erasure
-    except (TypeError, ValueError, KeyError) as exc:
-        raise _unreadable(place, exc) from exc
+def _read(lake: Lake, place: Place) -> Erasure:
+    erasure = require_record(place, _erasure, _RESTORE)
+    return replace(erasure, done_us=read_record(_end(lake, erasure.number), lambda end: int(end["time_us"]), _RESTORE))
+
+
+def _erasure(content: Mapping[str, Any]) -> Erasure:
+    content = {"where": (), "replaced_keys": (), **content}  # records of an earlier release lack them
+    names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
+    lists = {name: tuple(content[name]) for name in names}
+    return Erasure(**{**content, **lists, "kept": tuple((lsn, ordinal) for lsn, ordinal in content["kept"])})
 
 
 def unfinished(lake: Lake) -> list[Erasure]:
@@ -136,15 +135,12 @@ def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure
     of_rows = {each.number: each for each in erasures if each.gone_keys and each.done_us is not None}
     if not of_rows:
         return []
-    try:
-        rows = [ReturnedRow(**each) for each in json.loads(lake.returned_rows.read_text())]
+
+    def read(content: list[dict[str, Any]]) -> list[tuple[Erasure, Lsn]]:
+        rows = [ReturnedRow(**each) for each in content]
         return [(of_rows[row.erasure], Lsn(row.lsn)) for row in rows if not _is_erased(row, of_rows.values())]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise LakeUnusable(
-            f"{lake.returned_rows} cannot be read: {type(exc).__name__}", "Delete it; auditlake maintain writes it."
-        ) from exc
+
+    return read_record(lake.returned_rows, read, "Delete it; auditlake maintain writes it.")
 
 
 def _is_erased(row: ReturnedRow, erasures: Iterable[Erasure]) -> bool:
@@ -178,14 +174,3 @@ def record_end(lake: Lake, erasure: Erasure) -> None:
 
 def _end(lake: Lake, number: int) -> Place:
     return lake.erasures / f"{number:06}.done.json"
-
-
-def _read(place: Place) -> Mapping[str, Any]:
-    try:
-        return dict(json.loads(place.read_text()))
-    except (OSError, ValueError, TypeError) as exc:
-        raise _unreadable(place, exc) from exc
-
-
-def _unreadable(place: Place, exc: Exception) -> LakeUnusable:
-    return LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records what was erased.")

@@ -7,14 +7,13 @@ record of tables whose versions are still there; the next run writes another one
 on record, and no more versions are missing than the records say.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from auditlake.delta.sql import TableFiles
-from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import EXPIRED_APP, Lake
-from auditlake.lake.records import numbered_records, write_numbered
+from auditlake.lake.records import numbered_records, require_record, write_numbered
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import read_each
@@ -74,10 +73,8 @@ def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
 
 
 def _read(place: Place) -> ExpiryRun:
-    try:
-        content = json.loads(place.read_text())
-        return ExpiryRun(int(content["time_us"]), tuple(ExpiredTable(**each) for each in content["tables"]))
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise LakeUnusable(
-            f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records what retention removed."
-        ) from exc
+    return require_record(place, _run, "Restore it; it records what retention removed.")
+
+
+def _run(content: Mapping[str, Any]) -> ExpiryRun:
+    return ExpiryRun(int(content["time_us"]), tuple(ExpiredTable(**each) for each in content["tables"]))

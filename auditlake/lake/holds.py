@@ -11,17 +11,14 @@ Whatever removes rows holds the lock of `Stage.ERASE` and reads the holds under 
 same lock, so a hold never begins while rows that it covers are being removed.
 """
 
-import json
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from auditlake.errors import LakeUnusable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import numbered_records, write_numbered
+from auditlake.lake.records import numbered_records, require_record, write_numbered
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import matches_table
 from auditlake.store.files import read_each
@@ -62,13 +59,9 @@ def read_events(lake: Lake) -> list[HoldEvent]:
 
 
 def _read(place: Place) -> HoldEvent:
-    try:
-        content: Mapping[str, Any] = json.loads(place.read_text())
-        return HoldEvent(**content)
-    except (OSError, ValueError, TypeError) as exc:
-        raise LakeUnusable(
-            f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records which rows must be kept."
-        ) from exc
+    return require_record(
+        place, lambda content: HoldEvent(**content), "Restore it; it records which rows must be kept."
+    )
 
 
 def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:

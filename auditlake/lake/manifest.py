@@ -20,7 +20,7 @@ from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import replace_file
+from auditlake.lake.records import read_record, replace_file
 from auditlake.lsn import Lsn
 from auditlake.store.files import ensure_folder, unfinished_name
 
@@ -67,12 +67,9 @@ def read_manifest(lake: Lake) -> Manifest | None:
 
     Raises LakeUnusable if it cannot be read or has another format version.
     """
-    try:
-        content = json.loads(lake.manifest.read_text())
-    except FileNotFoundError:
+    content = read_record(lake.manifest, dict, "Restore it, or use another lake.")
+    if content is None:
         return None
-    except (OSError, ValueError) as exc:
-        raise LakeUnusable(f"{lake.manifest} cannot be read: {exc}", "Restore it, or use another lake.") from exc
     if content.get("format_version") not in {FORMAT_VERSION, _WITH_OFFSET}:
         raise LakeUnusable(
             f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}"

@@ -22,17 +22,16 @@ problem of a parked table. A start with rules that would give another one is ref
 LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.errors import ConfigError
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import write_record
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -41,6 +40,7 @@ from auditlake.store.place import Place
 from auditlake.values.masks import WITHHELD, ColumnMask, secret_fingerprint
 
 _HINT = "Restore the rules and the secret with which the lake was captured, or begin a new lake with these."
+_RESTORE = "Restore it: it records what is masked."
 _MAY_BE_ANOTHER = "it may be a masked column under another name, and its attribute number is not known"
 _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 
@@ -320,15 +320,8 @@ def _states(recorded: Mapping[str, Any], rules: Masking) -> bool:
 
 def _read(lake: Lake) -> Mapping[str, Any] | None:
     """Read masks.json; None if nothing was ever masked."""
-    try:
-        content: dict[str, Any] = json.loads(lake.mask_rules.read_text())
-        for name in ("rules", "strict", "fingerprint", "from_lsn", "earlier"):
-            content[name]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise _unreadable(lake.mask_rules, exc) from exc
-    return content
+    names = ("rules", "strict", "fingerprint", "from_lsn", "earlier")
+    return read_record(lake.mask_rules, lambda content: {name: content[name] for name in names}, _RESTORE)
 
 
 def _read_tables(lake: Lake) -> dict[int, _Table]:
@@ -337,13 +330,4 @@ def _read_tables(lake: Lake) -> dict[int, _Table]:
 
 
 def _read_table(place: Place) -> _Table | None:
-    try:
-        return _table(json.loads(place.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise _unreadable(place, exc) from exc
-
-
-def _unreadable(place: object, exc: Exception) -> LakeUnusable:
-    return LakeUnusable(f"{place} cannot be read: {exc}", "Restore it: it records what is masked.")
+    return read_record(place, _table, _RESTORE)

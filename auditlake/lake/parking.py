@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from auditlake.errors import LakeUnusable, Unsupported
+from auditlake.errors import Unsupported
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
-from auditlake.lake.records import change_record, remove_record
+from auditlake.lake.records import BROKEN, change_record, remove_record, unreadable
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import read_each, read_versioned
@@ -285,10 +285,8 @@ def _read(path: Place) -> tuple[Parked | None, str | None]:
         return (_parsed(content) if content else None), version
     except FileNotFoundError:  # removed meanwhile
         return None, None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise LakeUnusable(
-            f"{path} cannot be read: {exc}", "Restore it; it records up to which LSN its table is known."
-        ) from exc
+    except BROKEN as exc:
+        raise unreadable(path, exc, "Restore it; it records up to which LSN its table is known.") from exc
 
 
 def _parsed(content: Mapping[str, object]) -> Parked:

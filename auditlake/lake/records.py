@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
@@ -49,6 +49,7 @@ _RUNNING = frozenset({"running", "trying again"})
 _DIGITS = 6
 _NUMBERED = re.compile(rf"\d{{{_DIGITS}}}\.json")
 _ATTEMPTS = 20
+_Content = TypeVar("_Content")
 
 
 def write_record(lake: Lake, place: Place, content: object, *, durable: bool = False) -> None:
@@ -62,6 +63,36 @@ def write_record(lake: Lake, place: Place, content: object, *, durable: bool = F
         replace_file(place, content, durable=durable)
     except OSError as exc:
         raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+
+
+def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content | None:
+    """Return what `read` makes of the content of a file; None if it is absent.
+
+    Raises LakeUnusable, with the remedy, if it cannot be read, or has not the form that `read` needs.
+    """
+    try:
+        return read(json.loads(place.read_text()))
+    except FileNotFoundError:
+        return None
+    except BROKEN as exc:
+        raise unreadable(place, exc, remedy) from exc
+
+
+def require_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content:
+    """Return the same of a file that must be there; raises LakeUnusable."""
+    if (found := read_record(place, read, remedy)) is None:
+        raise LakeUnusable(f"{place} is missing", remedy)
+    return found
+
+
+BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError)
+"""Exceptions of reading JSON that is damaged, or of another form."""
+
+
+def unreadable(place: Place, exc: Exception, remedy: str) -> LakeUnusable:
+    """Return the error for a file that cannot be read; its message has no part of the file, which may have values."""
+    reason = exc.strerror if isinstance(exc, OSError) else type(exc).__name__
+    return LakeUnusable(f"{place} cannot be read: {reason}", remedy)
 
 
 def change_record(lake: Lake, place: Place, content: object, version: str | None) -> None:
@@ -185,12 +216,7 @@ def read_capture_state(lake: Lake) -> CaptureState | None:
 
     Raises LakeUnusable if the file is not valid.
     """
-    try:
-        return CaptureState(**json.loads(lake.capture_state.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as exc:
-        raise LakeUnusable(f"{lake.capture_state} cannot be read: {exc}", "Remove it; capture recreates it.") from exc
+    return read_record(lake.capture_state, lambda content: CaptureState(**content), "Remove it; capture recreates it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +246,7 @@ def read_last_batch(lake: Lake) -> LastBatch | None:
 
     Raises LakeUnusable if the file is not valid.
     """
-    try:
-        return LastBatch(**json.loads(lake.last_batch.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as exc:
-        raise LakeUnusable(f"{lake.last_batch} cannot be read: {exc}", "Remove it; apply recreates it.") from exc
+    return read_record(lake.last_batch, lambda content: LastBatch(**content), "Remove it; apply recreates it.")
 
 
 def read_recorded(lake: Lake) -> Membership | None:
@@ -233,17 +254,12 @@ def read_recorded(lake: Lake) -> Membership | None:
 
     Raises LakeUnusable if it cannot be read.
     """
-    try:
-        content = json.loads(lake.publication.read_text())
-        return Membership(
-            content["publication"],
-            frozenset(content["operations"]),
-            {TableName(table["schema"], table["table"]): _member(table) for table in content["tables"]},
-        )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise LakeUnusable(f"{lake.publication} cannot be read: {exc}", "Restore it, or use another lake.") from exc
+    return read_record(lake.publication, _membership, "Restore it, or use another lake.")
+
+
+def _membership(content: Mapping[str, Any]) -> Membership:
+    tables = {TableName(table["schema"], table["table"]): _member(table) for table in content["tables"]}
+    return Membership(content["publication"], frozenset(content["operations"]), tables)
 
 
 def _member(content: Mapping[str, Any]) -> Member:
@@ -307,13 +323,7 @@ def read_shape(lake: Lake, name: TableName) -> Shape | None:
 
     Raises LakeUnusable if it cannot be read.
     """
-    path = lake.shape(name)
-    try:
-        return _shape(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise LakeUnusable(f"{path} cannot be read: {exc}", "Restore it: it shows how the table was changed.") from exc
+    return read_record(lake.shape(name), _shape, "Restore it: it shows how the table was changed.")
 
 
 def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:

@@ -16,10 +16,9 @@ This never runs in the way of capture. DataFusion hashes in its own threads, and
 for a copy of very many rows.
 """
 
-import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -30,14 +29,13 @@ import pyarrow as pa
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
-from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import LEDGER_APP, Lake, path_segment
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import write_record
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lake.whereabouts import whereabouts
 from auditlake.ledger.blocks import (
@@ -331,14 +329,9 @@ def _within(lake: Lake, lsn: int, after: Bound) -> Bound:
 
 def _read_prepared(lake: Lake, number: int) -> Next | None:
     """Read the block that a killed run prepared; None if it was sealed, or there is none."""
-    try:
-        content: dict[str, Any] = json.loads(lake.next_block.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as exc:
-        raise LakeUnusable(
-            f"{lake.next_block} cannot be read: {exc}", "Delete it; nothing names its block yet."
-        ) from exc
-    if content["block"] != number:
-        return None
-    return Next(number, bytes.fromhex(content["key"]), Bound(*content["upto"]), content["time"])
+
+    def read(content: Mapping[str, Any]) -> Next:
+        return Next(content["block"], bytes.fromhex(content["key"]), Bound(*content["upto"]), content["time"])
+
+    prepared = read_record(lake.next_block, read, "Delete it; nothing names its block yet.")
+    return prepared if prepared is not None and prepared.number == number else None

@@ -10,20 +10,18 @@
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 
-from auditlake.errors import LakeUnusable
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import write_record
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -130,15 +128,12 @@ def read_catalog_snapshot(lake: Lake, name: TableName) -> CatalogSnapshot | None
 
     Raises LakeUnusable if the file cannot be read.
     """
-    path = lake.look(name)
-    try:
-        content = json.loads(path.read_text())
+
+    def read(content: Mapping[str, Any]) -> CatalogSnapshot:
         files = {int(oid): int(file) for oid, file in content["files"].items()}
         return CatalogSnapshot(content["relation"], Lsn.parse(content["lsn"]), content["attributes"], files)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise LakeUnusable(f"{path} cannot be read: {exc}", "Remove it; capture writes it again.") from exc
+
+    return read_record(lake.look(name), read, "Remove it; capture writes it again.")
 
 
 def write_catalog_snapshot(lake: Lake, name: TableName, snapshot: CatalogSnapshot) -> None:
