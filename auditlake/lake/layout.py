@@ -67,6 +67,19 @@ def source_name(segment: str) -> str:
     return b"".join([head.encode(), *(bytes.fromhex(e[:2]) + e[2:].encode() for e in escaped)]).decode()
 
 
+class _Below:
+    """A place below the root of a lake."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __get__(self, lake: "Lake", _: type) -> Path:
+        place = lake.root
+        for name in self._names:
+            place = place / name
+        return place
+
+
 @dataclass(frozen=True, slots=True)
 class Lake:
     """Places in a lake's folder, which is absolute.
@@ -78,6 +91,39 @@ class Lake:
     root: Path
     session: Session = field(init=False, compare=False, repr=False)
     """Cache of this process for the lake, from here on."""
+    manifest = _Below("lake.json")
+    capture_state = _Below("capture.json")
+    last_batch = _Below("apply.json")
+    known_histories = _Below("histories.json")
+    publication = _Below("publication.json")
+    mask_rules = _Below("masks.json")
+    masks = _Below("masks")
+    changes = _Below("changes")
+    relations = _Below("relations")
+    added = _Below("added")
+    transactions = _Below("transactions")
+    gaps = _Below("gaps")
+    holds = _Below("holds")
+    """The folder with the additions and releases of legal holds."""
+    expiries = _Below("expiries")
+    """The folder with the records of what retention removed."""
+    retention = _Below("retention.json")
+    """The file that records for which place it was confirmed that versions may expire."""
+    erasures = _Below("erasures")
+    """The folder with the records of erasures."""
+    returned_rows = _Below("returned.json")
+    """The file that records which erased rows the last search found in the lake again."""
+    token_key = _Below("token.key")
+    """The file with the secret of tokens that stand for keys of rows."""
+    histories = _Below("history")
+    ledger = _Below("ledger")
+    ledger_entries = _Below("ledger", "entries")
+    ledger_blocks = _Below("ledger", "blocks")
+    next_block = _Below("ledger", "next.json")
+    """The file with the key and the bounds of a block that is being sealed."""
+    all_parked = _Below("parked")
+    partitions = _Below("partitions")
+    shapes = _Below("shapes")
 
     def __post_init__(self) -> None:
         place: Place = self.root
@@ -93,108 +139,9 @@ class Lake:
         except ValueError as exc:
             raise BadUsage(f"lake {exc}", "Name a folder, or s3://bucket/folder.") from None
 
-    @property
-    def manifest(self) -> Path:
-        return self.root / "lake.json"
-
-    @property
-    def capture_state(self) -> Path:
-        return self.root / "capture.json"
-
-    @property
-    def last_batch(self) -> Path:
-        return self.root / "apply.json"
-
-    @property
-    def known_histories(self) -> Path:
-        return self.root / "histories.json"
-
-    @property
-    def publication(self) -> Path:
-        return self.root / "publication.json"
-
-    @property
-    def mask_rules(self) -> Path:
-        return self.root / "masks.json"
-
-    @property
-    def masks(self) -> Path:
-        return self.root / "masks"
-
     def masks_of(self, oid: int) -> Path:
         """Return the file that records the masks of the table with this OID."""
         return self.masks / f"{oid}.json"
-
-    @property
-    def changes(self) -> Path:
-        return self.root / "changes"
-
-    @property
-    def relations(self) -> Path:
-        return self.root / "relations"
-
-    @property
-    def added(self) -> Path:
-        return self.root / "added"
-
-    @property
-    def transactions(self) -> Path:
-        return self.root / "transactions"
-
-    @property
-    def gaps(self) -> Path:
-        return self.root / "gaps"
-
-    @property
-    def holds(self) -> Path:
-        """Return the folder with the additions and releases of legal holds."""
-        return self.root / "holds"
-
-    @property
-    def expiries(self) -> Path:
-        """Return the folder with the records of what retention removed."""
-        return self.root / "expiries"
-
-    @property
-    def retention(self) -> Path:
-        """Return the file that records for which place it was confirmed that versions may expire."""
-        return self.root / "retention.json"
-
-    @property
-    def erasures(self) -> Path:
-        """Return the folder with the records of erasures."""
-        return self.root / "erasures"
-
-    @property
-    def returned_rows(self) -> Path:
-        """Return the file that records which erased rows the last search found in the lake again."""
-        return self.root / "returned.json"
-
-    @property
-    def token_key(self) -> Path:
-        """Return the file with the secret of tokens that stand for keys of rows."""
-        return self.root / "token.key"
-
-    @property
-    def histories(self) -> Path:
-        return self.root / "history"
-
-    @property
-    def ledger(self) -> Path:
-        return self.root / "ledger"
-
-    @property
-    def ledger_entries(self) -> Path:
-        return self.ledger / "entries"
-
-    @property
-    def ledger_blocks(self) -> Path:
-        return self.ledger / "blocks"
-
-    @property
-    def next_block(self) -> Path:
-        """Return the file with the key and the bounds of a block that is being sealed."""
-        return self.ledger / "next.json"
 
     def history(self, name: TableName) -> Path:
         """Return the folder of one table's history."""
@@ -212,10 +159,6 @@ class Lake:
         """Return the file with the last catalog snapshot of one table."""
         return self.root / "looks" / path_segment(name.schema) / f"{path_segment(name.table)}.json"
 
-    @property
-    def all_parked(self) -> Path:
-        return self.root / "parked"
-
     def parked(self, name: TableName, cause: str) -> Path:
         """Return the file that records the LSN after which one table is not followed, for this cause."""
         return self.all_parked / path_segment(name.schema) / f"{path_segment(name.table)}.{cause}.json"
@@ -224,17 +167,9 @@ class Lake:
         """Return the folder of one table's new snapshot while it is compared with the history."""
         return self.root / "resync" / path_segment(name.schema) / path_segment(name.table)
 
-    @property
-    def partitions(self) -> Path:
-        return self.root / "partitions"
-
     def partitions_of(self, name: TableName) -> Path:
         """Return the file that records the partitions of one table."""
         return self.partitions / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
-
-    @property
-    def shapes(self) -> Path:
-        return self.root / "shapes"
 
     def shape(self, name: TableName) -> Path:
         """Return the file that records the shape of one table."""
