@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from auditlake.api import results
 from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableInfo
@@ -40,16 +39,15 @@ from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
 from auditlake.lake.histories import ALL
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
-from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.table_lookup import mentioned
 from auditlake.temporal.when import written
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import stored_texts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -371,11 +369,5 @@ class Rows(Exportable):
         for batch in self._opened(raw=True, printed=True):
             *names, _ = batch.schema.names
             *values, raws = batch.columns  # a column of the source may have the name of the last one
-            typed = [(columns[name], each) for name, each in zip(names, values, strict=True)]
-            texts = [exact_texts(each, type_of(column), _entries(raws, column)) for column, each in typed]
+            texts = [stored_texts(columns[name], each, raws) for name, each in zip(names, values, strict=True)]
             yield from pa.table(texts, names).to_pylist() if texts else ({} for _ in range(batch.num_rows))
-
-
-def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
-    outside = type_of(column).may_not_fit and raws.null_count < len(raws)
-    return pc.map_lookup(raws, column.stored, "first") if outside else None

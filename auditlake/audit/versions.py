@@ -20,11 +20,11 @@ from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
 from auditlake.delta.sql import Queried, select
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import stored_texts
 
 _PERIOD = (
     "_from_lsn, _to_lsn, epoch_us(_from_time) as _from_us, epoch_us(_to_time) as _to_us, _op, _end_op, _xid, _end_xid"
@@ -122,9 +122,7 @@ def _of_later(
 
 
 def _texts(column: Column, values: pa.ChunkedArray, raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    outside = type_of(column).may_not_fit and raw.null_count < len(raw)
-    entries = pc.map_lookup(raw.combine_chunks(), column.stored, "first") if outside else None
-    return pa.chunked_array([exact_texts(values.combine_chunks(), type_of(column), entries)])
+    return pa.chunked_array([stored_texts(column, values.combine_chunks(), raw.combine_chunks())])
 
 
 def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:

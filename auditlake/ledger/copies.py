@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.errors import Unsupported
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import Files, find_files
 from auditlake.ledger.blocks import Block
 from auditlake.ledger.canonical import (
@@ -37,7 +37,7 @@ from auditlake.ledger.entries import Entry
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.store.files import parquet
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import stored_texts
 
 _BATCH_ROWS = 65_536
 _PERIOD = ("_from_lsn", "_to_lsn", "_op", "_end_op", "_ordinal", "_raw")
@@ -191,9 +191,7 @@ def find_copied(table: HistoryTable, lsn: Lsn, key: Sequence[str]) -> Iterator[E
 
 def text_column(rows: pa.Table, column: Column) -> pa.Array:
     """Return the exact texts of a column of rows of a history."""
-    values, raw = rows[column.stored].combine_chunks(), rows["_raw"].combine_chunks()
-    outside = type_of(column).may_not_fit and raw.null_count < len(raw)
-    return exact_texts(values, type_of(column), pc.map_lookup(raw, column.stored, "first") if outside else None)
+    return stored_texts(column, rows[column.stored].combine_chunks(), rows["_raw"].combine_chunks())
 
 
 def _files(table: HistoryTable) -> Files:

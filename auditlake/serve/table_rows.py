@@ -40,7 +40,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.serve.held_tables import Held, HeldRows
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import exact_texts, stored_texts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -160,7 +160,7 @@ class TableState:
         )
         for batch in cursor.execute(sql, values).to_arrow_reader():
             columns = self.overlay.table.columns
-            physical = [(each, pa.chunked_array([texts_of(each, batch)])) for each in columns]
+            physical = [(c, pa.chunked_array([t])) for c, t in zip(columns, _texts_of(columns, batch), strict=True)]
             begins = pa.chunked_array([batch.column("_from_lsn")])
             texts = texts_by_own_name(self.reader, self.table, begins, physical)
             period = batch.select(["_from_lsn", "_to_lsn"]).to_pylist()
@@ -249,7 +249,7 @@ class OpenState:
 
     def _texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._state.columns
-        texts = [texts_of(column, batch) for column in columns]
+        texts = _texts_of(columns, batch)
         return pa.RecordBatch.from_arrays(texts, [column.name for column in columns])
 
     def page(self, selection: RowSelection) -> pa.Table:
@@ -380,10 +380,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(kept)
 
 
-def texts_of(column: Column, batch: pa.RecordBatch) -> pa.Array:
-    """Return the exact texts of a column of a state, or of versions."""
-    values = batch.column(column.stored)
-    raws = None
-    if type_of(column).may_not_fit and (raw := batch.column("_raw")).null_count < len(raw):
-        raws = pc.map_lookup(raw, column.stored, "first")
-    return exact_texts(values, type_of(column), raws)
+def _texts_of(columns: Sequence[Column], batch: pa.RecordBatch) -> list[pa.Array]:
+    """Return the texts of columns of a state, which has `_raw` only if it needs it, or of versions."""
+    raw = batch.column("_raw") if "_raw" in batch.schema.names else None
+    return [stored_texts(column, batch.column(column.stored), raw) for column in columns]

@@ -43,7 +43,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.values.types import DATE_LENGTH, NOT_FINITE, TEXT, YEAR_LENGTH, ColumnType, Conversion
+from auditlake.relation import Column
+from auditlake.values.types import DATE_LENGTH, NOT_FINITE, TEXT, YEAR_LENGTH, ColumnType, Conversion, column_type
 
 _SCALARS = {
     "boolean": pa.bool_(),
@@ -72,6 +73,17 @@ def exact_texts(values: pa.Array, column_type: ColumnType, raws: pa.Array | None
     """Return the texts of a column of values; NULL for SQL NULL."""
     texts = _texts(values, column_type)
     return texts if raws is None else pc.coalesce(raws.cast(pa.string()), texts)
+
+
+def stored_texts(column: Column, values: pa.Array, raw: pa.Array | None) -> pa.Array:
+    """Return PostgreSQL's texts of a column of a history, given its values and those of `_raw` in the same rows.
+
+    Without `_raw` every value fits its type.
+    """
+    held = column_type(*column.type)
+    if raw is None or not held.may_not_fit or raw.null_count == len(raw):
+        return exact_texts(values, held)
+    return exact_texts(values, held, pc.map_lookup(raw, column.stored, "first"))
 
 
 def held_in(arrow: pa.DataType) -> ColumnType:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply.errors import fold_failure
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
@@ -32,7 +31,7 @@ from auditlake.query.system_time import State, select_state
 from auditlake.relation import Column
 from auditlake.temporal.moments import Known
 from auditlake.temporal.when import AtLsn
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import stored_texts
 from auditlake.verify.digest import SIDE_SCHEMA, Digest, Sums, rows_of_buckets
 from auditlake.verify.report import Finding
 
@@ -151,12 +150,8 @@ def row_texts(batch: pa.RecordBatch, columns: Sequence[Column], digest: Digest) 
     raw = batch.column(batch.schema.get_field_index("_raw"))
     texts = []
     for place, column in enumerate(columns):
-        column_type = type_of(column)
         values = batch.column(batch.schema.get_field_index(column.stored))
-        if place not in digest.floats:
-            raws = pc.map_lookup(raw, column.stored, "first") if column_type.may_not_fit else None
-            values = exact_texts(values, column_type, raws)
-        texts.append(values)
+        texts.append(values if place in digest.floats else stored_texts(column, values, raw))
     return texts
 
 
