@@ -8,7 +8,7 @@
    everything before it is blanked, so that an error names the script's line.
 2. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is
    resolved from it; so joins, and the statements of a script, read one state of the database.
-3. `prepare_statement` and `prepare_all` do everything that needs no engine: a misspelt name or an unknown moment is
+3. `prepare_statement` does everything that needs no engine: a misspelt name or an unknown moment is
    reported before one starts. One kind of statement has no result: `create temporary view NAME as QUERY` names a query
    for the statements after it.
 
@@ -174,17 +174,6 @@ class PreparedQuery:
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
     """Prepare a statement without Spark; raises BadUsage, NotAnswerable."""
     return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
-
-
-def prepare_all(state: "LakeState", script: str) -> list[PreparedQuery]:
-    """Prepare the statements of a script; raises as `prepare_sql` does."""
-    queries: list[PreparedQuery] = []
-    defined: dict[str, Columns] = {}
-    for sql in split(script) or [script]:
-        query = prepare_statement(state, sql, defined)
-        defined |= query.defined
-        queries.append(query)
-    return queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from auditlake.query.comparisons import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
 from auditlake.query.embedded.queries import Translated, translate
-from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
+from auditlake.query.embedded.spark_types import arrow_of, duckdb_type
 from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
@@ -46,7 +46,7 @@ from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
 from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known
-from auditlake.values.exact_text import exact_texts
+from auditlake.values.exact_text import exact_texts, held_in
 from auditlake.values.padding import has_padded_elements
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -220,31 +220,39 @@ _OF_DUCKDB = {duckdb_type(kind): kind for kind in ("bigint", "int", "smallint", 
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedRows:
+class RowsOfDuckDb:
     """The rows of an answer, as `query.statement.Rows`."""
 
-    fields: tuple[SparkCell, ...]
+    schema: pa.Schema
     fetched: Iterator[pa.RecordBatch]
 
     @property
     def columns(self) -> list[str]:
-        return [str(each.name) for each in self.fields]
+        """Return the names of the columns."""
+        return list(self.schema.names)
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        return _schema(self.fields), self.fetched
+        """Return the schema, and an iterator of the rows; it raises BadUsage if an expression fails on one."""
+        return self.schema, self.fetched
 
     def texts(self) -> Iterator[tuple[str | None, ...]]:
         """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON."""
         for batch in self.fetched:
-            columns = [_texts(each.kind, batch.column(at)) for at, each in enumerate(self.fields)]
-            yield from zip(*columns, strict=True)
+            yield from zip(*map(_texts, batch.columns), strict=True)
 
 
-def _texts(kind: str, values: pa.Array) -> list[str | None]:
-    if kind == RAW:
+def _texts(values: pa.Array) -> list[str | None]:
+    if pa.types.is_map(values.type):
         return [None if each is None else json.dumps(dict(each), ensure_ascii=False) for each in values.to_pylist()]
-    texts: list[str | None] = exact_texts(values, column_type(kind), None).to_pylist()
+    texts: list[str | None] = exact_texts(values, held_in(values.type)).to_pylist()
     return texts
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRows(RowsOfDuckDb):
+    """The rows of a statement in Spark's dialect, with the fields of their columns."""
+
+    fields: tuple[SparkCell, ...]
 
 
 def _schema(fields: Iterable[SparkCell]) -> pa.Schema:
@@ -266,7 +274,7 @@ def _described(query: PreparedQuery) -> EmbeddedRows | None:
     schema = _schema(_DESCRIPTION)
     arrays = [pa.array(values, pa.string()) for values in rows.values()]
     batch = pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(columns), pa.string())], schema=schema)
-    return EmbeddedRows(_DESCRIPTION, iter([batch]))
+    return EmbeddedRows(schema, iter([batch]), _DESCRIPTION)
 
 
 _DESCRIBE = re.compile(r"\s*desc(ribe)?(\s+table)?\s+(?P<view>\w+)\s*;?\s*", re.IGNORECASE)
@@ -299,13 +307,13 @@ class Embedded:
         if (described := _described(query)) is not None:
             return described
         whole = translated(query, self._masks)
+        schema = _schema(whole.fields)
         connection = self._session(state)
         try:
             with interruptible():
                 self._create_views(connection, state, query)
                 batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
-                first = list(islice(_cast(batches, _schema(whole.fields)), 1))
-                rest = _cast(batches, _schema(whole.fields))
+                first, rest = list(islice(_cast(batches, schema), 1)), _cast(batches, schema)
                 fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
         except duckdb_error() as exc:
             connection.close()
@@ -316,7 +324,7 @@ class Embedded:
         except (pa.ArrowException, OSError, ValueError) as exc:  # a text that is not of its type, a file that is gone
             connection.close()
             raise NotEmbedded(f"{type(exc).__name__} of its rows") from exc
-        return EmbeddedRows(whole.fields, closing(connection, fetched))
+        return EmbeddedRows(schema, closing(connection, fetched), whole.fields)
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         if self._open_cursor is not None:

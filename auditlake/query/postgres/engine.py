@@ -5,7 +5,6 @@ that names the column. An expression that fails on a row fails as in PostgreSQL:
 """
 
 import functools
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import (
     NAME,
     Embedded,
+    RowsOfDuckDb,
     check_row_length,
     closing,
     columns_of,
@@ -44,7 +44,6 @@ from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.values.exact_text import exact_texts, held_in
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -117,37 +116,10 @@ _YEAR_1_US = -62_135_596_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresRows:
-    """The rows of an answer, as `query.statement.Rows`."""
+class PostgresRows(RowsOfDuckDb):
+    """The rows of a statement, with the names of their columns' types in PostgreSQL."""
 
-    cells: Sequence[Cell]
-    fetched: Iterator[pa.RecordBatch]
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        return [cell.name for cell in self.cells]
-
-    @property
-    def types(self) -> list[str]:
-        """Return the names of the columns' types in PostgreSQL."""
-        return [TEXT.shown if cell.type == UNKNOWN else cell.type.shown for cell in self.cells]
-
-    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema, and an iterator of the rows; it raises BadUsage if an expression fails on one."""
-        return _schema(self.cells), self.fetched
-
-    def texts(self) -> Iterator[tuple[str | None, ...]]:
-        """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON."""
-        for batch in self.fetched:
-            yield from zip(*(_texts(column) for column in batch.columns), strict=True)
-
-
-def _texts(values: pa.Array) -> list[str | None]:
-    if pa.types.is_map(values.type):
-        return [None if each is None else json.dumps(dict(each), ensure_ascii=False) for each in values.to_pylist()]
-    texts: list[str | None] = exact_texts(values, held_in(values.type)).to_pylist()
-    return texts
+    types: Sequence[str]
 
 
 def _schema(cells: Sequence[Cell]) -> pa.Schema:
@@ -200,7 +172,8 @@ class PostgresEngines:
             connection.close()
             raise
         fetched = (_shown(batch, cells) for batch in chain(first, _rest(batches)))
-        return PostgresRows(cells, closing(connection, fetched))
+        types = [TEXT.shown if cell.type == UNKNOWN else cell.type.shown for cell in cells]
+        return PostgresRows(_schema(cells), closing(connection, fetched), types)
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         with self._registering:
