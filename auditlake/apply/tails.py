@@ -86,18 +86,6 @@ class TailShape:
     old_is_whole: bool
     unchanged: frozenset[int]
 
-    @classmethod
-    def anything(cls, rows: int, columns: tuple[Column, ...]) -> "TailShape":
-        """Return the shape that excludes nothing."""
-        return cls(
-            rows=rows,
-            inserts_only=False,
-            has_truncate=True,
-            has_key_change=True,
-            old_is_whole=False,
-            unchanged=frozenset(range(len(columns))),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Tail:

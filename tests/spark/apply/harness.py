@@ -18,7 +18,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
-from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.apply.tails import Tail, TailShape, find_tails, open_log
 from auditlake.delta.sql import open_duckdb
 from auditlake.delta.table import open_table
 from auditlake.lake.duckdb_rows import rows_of
@@ -142,6 +142,18 @@ def texts(key: Any, values: model.Values) -> list[str | None]:
     for position, value in (*zip(KEY, key, strict=True), *zip(REST, values, strict=True)):
         in_order[position] = value
     return in_order
+
+
+def any_shape(rows: int, columns: tuple[Column, ...]) -> TailShape:
+    """Return the shape of a tail that excludes nothing."""
+    return TailShape(
+        rows=rows,
+        inserts_only=False,
+        has_truncate=True,
+        has_key_change=True,
+        old_is_whole=False,
+        unchanged=frozenset(range(len(columns))),
+    )
 
 
 def the_history(lake: Lake) -> HistoryTable:

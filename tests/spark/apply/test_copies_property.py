@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.apply.tail_fold import fold_tail, overlay
-from auditlake.apply.tails import TailShape, find_tails, open_log
+from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.spark.planning import read_version
@@ -24,6 +24,7 @@ from tests.spark.apply.harness import (
     NAME,
     SNAPSHOT_LSN,
     Source,
+    any_shape,
     apply_as,
     texts,
     the_history,
@@ -161,7 +162,7 @@ def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: Copies, *
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
     assert tail.shape is not None
     if overlaid:
-        folded = fold_tail(spark, replace(tail, shape=TailShape.anything(tail.shape.rows, NO_KEY)))
+        folded = fold_tail(spark, replace(tail, shape=any_shape(tail.shape.rows, NO_KEY)))
         assert folded is not None
         before = read_version(spark, str(table.path), table.delta_version)
         _same(expected, versions_in(overlay(before, folded, tail)))

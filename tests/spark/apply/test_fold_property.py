@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.apply.tail_fold import fold_tail, overlay
-from auditlake.apply.tails import TailShape
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.spark.planning import read_version
@@ -25,6 +24,7 @@ from tests.spark.apply.harness import (
     SNAPSHOT_LSN,
     Source,
     all_rows,
+    any_shape,
     apply_as,
     delta_version,
     tail_of,
@@ -182,7 +182,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     table, tail = the_history(lake), tail_of(lake, upto)
     assert tail.shape is not None
     if pessimistic:
-        tail = replace(tail, shape=TailShape.anything(tail.shape.rows, COLUMNS))
+        tail = replace(tail, shape=any_shape(tail.shape.rows, COLUMNS))
     folded = fold_tail(spark, tail)
     assert folded is not None
     before = read_version(spark, str(table.path), table.delta_version)
