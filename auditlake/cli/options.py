@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # follow imports Spark
     from auditlake.spark.on_demand import SparkOnDemand
 
 R = TypeVar("R")
+FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class DashedCommand(click.Command):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, with_metrics
-from auditlake.cli.options import lake_of, stopped_by_signals, with_settings, with_zone
+from auditlake.cli.options import FILE, lake_of, stopped_by_signals, with_settings, with_zone
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
 from auditlake.messages import say
@@ -121,7 +121,7 @@ def _debezium(settings: Settings) -> Callable[[ChangedTransaction], Iterator[str
 @click.option("--until-current", is_flag=True, help="Return when everything in the lake was received.")
 @click.option(
     "--state",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default="auditlake-webhook.json",
     show_default=True,
     help="File with the cursor of what was received.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import lake_of, with_settings
+from auditlake.cli.options import FILE, lake_of, with_settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -15,8 +15,6 @@ from auditlake.messages import say
 if TYPE_CHECKING:
     from auditlake.config import Settings
     from auditlake.ledger.blocks import Block
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -33,8 +31,8 @@ def seal(settings: Settings) -> None:
 
 @click.command()
 @with_settings
-@click.option("--key", type=_FILE, help="File of the key that signs [`key` of [digest]; AUDITLAKE_DIGEST_KEY].")
-@click.option("--new-key", type=_FILE, help="Only make a key, write it to this new file, and print its public key.")
+@click.option("--key", type=FILE, help="File of the key that signs [`key` of [digest]; AUDITLAKE_DIGEST_KEY].")
+@click.option("--new-key", type=FILE, help="Only make a key, write it to this new file, and print its public key.")
 @click.option("--name", default="auditlake", show_default=True, help="Name of the new key, shown by its signatures.")
 @click.option("--show-key", is_flag=True, help="Only print the public key, with which anyone can verify digests.")
 @click.option("--sealed", is_flag=True, help="Sign what is sealed already, and seal nothing.")
@@ -80,7 +78,7 @@ def _seal(lake: Lake, command: str) -> Block:
 @with_settings
 @click.argument("what")
 @click.argument("key", nargs=-1)
-@click.option("--digest", "note", type=_FILE, help="Prove it to this digest instead of to all that is sealed.")
+@click.option("--digest", "note", type=FILE, help="Prove it to this digest instead of to all that is sealed.")
 def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None) -> None:
     """Print proofs, as JSON, that a transaction or the history of a row is sealed; anyone can check them.
 

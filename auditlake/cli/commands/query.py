@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from auditlake.cli.options import lake_of, with_dialect, with_gaps, with_settings, with_zone
+from auditlake.cli.options import FILE, lake_of, with_dialect, with_gaps, with_settings, with_zone
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 _REMOTE = "spark.remote"
 _FORMATS = click.Choice(["table", "csv", "json", "parquet"])
-_OUTPUT = click.Path(path_type=Path, dir_okay=False)
+_OUTPUT = FILE
 
 as_of_option = click.option("--as-of", metavar="WHEN", help="ISO time, 08:00, yesterday, -2h, LSN, xid:N or now [now].")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
-from auditlake.cli.options import Stop, lake_of, with_settings, with_zone
+from auditlake.cli.options import FILE, Stop, lake_of, with_settings, with_zone
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.extras import MCP
@@ -28,11 +28,7 @@ _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 @with_zone
 @click.option("--listen", default="127.0.0.1:8640", show_default=True, metavar="ADDRESS:PORT", help="Where to listen.")
 @with_metrics
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help=f"Require the token in this file [${_TOKEN}].",
-)
+@click.option("--token-file", type=FILE, help=f"Require the token in this file [${_TOKEN}].")
 @click.option("--behind-proxy", metavar="HEADER", help="Trust a reverse proxy that names the user in this header.")
 @click.option(
     "--proxy-address",
@@ -41,17 +37,8 @@ _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
     metavar="ADDRESS",
     help="Address or network of that proxy; repeatable  [default: this machine]",
 )
-@click.option(
-    "--users",
-    "users_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file of users: the tables that each may see, and tokens.",
-)
-@click.option(
-    "--access-log",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Append who looked at what to this file.",
-)
+@click.option("--users", "users_file", type=FILE, help="TOML file of users: the tables that each may see, and tokens.")
+@click.option("--access-log", type=FILE, help="Append who looked at what to this file.")
 @click.option("--host-name", "names", multiple=True, metavar="NAME", help="One more name that the server is known by.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="S")
 @click.option("--export-rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.options import lake_of, with_recorded_names, with_settings
+from auditlake.cli.options import FILE, lake_of, with_recorded_names, with_settings
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.messages import say
 from auditlake.settings.mask_rules import Masking
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imports Spark
     "--digest",
     "digests",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Compare the lake with this digest of it, without the source; may be repeated.",
 )
