@@ -14,7 +14,6 @@ A kill at any point loses at most the time since the last file. A file that was 
 vacuum, after six hours) is not in the newest version any more: pin again; everything that was copied stays.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from auditlake.backup.pinned import Pin, PinnedLake, manifest_id, pin_lake
@@ -28,6 +27,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.messages import Say
 from auditlake.store.copies import copy_file, existing_files
 from auditlake.store.files import absolute, make_folder, put_if_absent, remove_folder, write_new
 from auditlake.store.place import Place
@@ -39,7 +39,7 @@ class _Gone(Exception):
     """A file of the pin was deleted before it was copied."""
 
 
-def back_up(lake: Lake, folder: Folder, report: Callable[[str], None]) -> Backup:
+def back_up(lake: Lake, folder: Folder, report: Say) -> Backup:
     """Take the next backup of a lake into a folder of backups, which may be new.
 
     Raises LakeUnusable, LakeConflict; BadUsage if one of both is in the other.
@@ -65,7 +65,7 @@ def _require_apart(lake: Place, folder: Place) -> None:
         raise BadUsage(f"{folder} and {lake} are in each other", "Give a folder outside the lake.")
 
 
-def _attempt(lake: Lake, folder: Folder, report: Callable[[str], None]) -> Backup:
+def _attempt(lake: Lake, folder: Folder, report: Say) -> Backup:
     done = folder.complete()
     for number in folder.numbers():
         if number not in done:
@@ -77,7 +77,7 @@ def _attempt(lake: Lake, folder: Folder, report: Callable[[str], None]) -> Backu
     return _copy(lake, folder, pinned, last, report)
 
 
-def _copy(lake: Lake, folder: Folder, pinned: PinnedLake, last: Backup | None, report: Callable[[str], None]) -> Backup:
+def _copy(lake: Lake, folder: Folder, pinned: PinnedLake, last: Backup | None, report: Say) -> Backup:
     number = last.number + 1 if last else 1
     tables = {pin.name: StoredTable(pin.version, _log_of(folder, pin, last) or number) for pin in pinned.pins}
     changed = [pin for pin in pinned.pins if tables[pin.name].log == number]

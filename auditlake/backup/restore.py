@@ -13,7 +13,6 @@ and stops (`capture.preconditions`); `resync --all` records it as a gap.
 """
 
 import json
-from collections.abc import Callable
 
 from auditlake.backup.pinned import MANIFEST
 from auditlake.backup.stored import Backup, Folder
@@ -22,6 +21,7 @@ from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import FOLDER, Stage, hold
+from auditlake.messages import Say
 from auditlake.store.copies import copy_file, existing_files
 from auditlake.store.files import UNFINISHED, ensure_folder, make_folder, size_bytes, write_new
 from auditlake.store.place import Place
@@ -29,7 +29,7 @@ from auditlake.store.place import Place
 _MARK = "restore.json"
 
 
-def restore(folder: Folder, lake: Lake, number: int | None, report: Callable[[str], None]) -> Backup:
+def restore(folder: Folder, lake: Lake, number: int | None, report: Say) -> Backup:
     """Restore a complete backup, without a number the last one, into a folder that is new, or left by a killed run.
 
     Raises BadUsage if there is no such backup, LakeUnusable if it cannot be read, or the folder has anything else.

@@ -23,7 +23,7 @@ commits first, the table is planned again.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -48,7 +48,7 @@ from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, FailureReports, Notice
+from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.settings.mask_rules import matches_table
 from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules
 from auditlake.store.attempts import attempts
@@ -132,7 +132,7 @@ def find_expiries(lake: Lake, kept: RetentionPeriods) -> Iterator[Expiry | Expir
     yield from find_expiring(known, kept, holds, copied)
 
 
-def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[str], None]) -> None:
+def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Say) -> None:
     """Remove what has expired: versions in one commit for each table, changes in one for all.
 
     Raises as `find_expiries`; ConfigError in a restored or copied lake, LakeConflict if other processes commit again
@@ -150,7 +150,7 @@ def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[s
 class Retaining:
     """Retention between the batches of one process, every three hours; while another process removes rows, later."""
 
-    def __init__(self, lake: Lake, kept: RetentionPeriods, command: str, report: Callable[[str], None]) -> None:
+    def __init__(self, lake: Lake, kept: RetentionPeriods, command: str, report: Say) -> None:
         self._lake, self._kept, self._command, self._report = lake, kept, command, report
         self._failures = FailureReports(report)
         self._next_s = time.monotonic()
@@ -196,7 +196,7 @@ class _Run:
     kept: RetentionPeriods
     holds: list[HoldEvent]
     copied: Lsn
-    report: Callable[[str], None]
+    report: Say
 
     def expire(self) -> None:
         """Record what has expired, then remove it, table by table."""

@@ -8,7 +8,7 @@ Only whole rows are recognized. Of erased columns no value is known, and a row k
 changes in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -24,7 +24,7 @@ from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import Lake
 from auditlake.ledger.copies import text_column
 from auditlake.lsn import Lsn
-from auditlake.messages import Event, FailureReports, Notice
+from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.temporal.when import format_us
@@ -66,7 +66,7 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     return [found for key in sorted(of_table) for found in _in_table(reader, of_table[key], secret)]
 
 
-def report_returned(lake: Lake, now: datetime, report: Callable[[str], None], *, record: bool = False) -> None:
+def report_returned(lake: Lake, now: datetime, report: Say, *, record: bool = False) -> None:
     """Report the erased rows that have come back, without their keys; or why that cannot be known.
 
     `record`: write for `status` which rows they are.

@@ -52,7 +52,7 @@ from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, o
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.messages import Event, FailureReports, Notice
+from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.relation import TableName
 from auditlake.spark.log_store import is_vacuumed, require_safe_commits
 from auditlake.spark.on_demand import SparkOnDemand
@@ -296,7 +296,7 @@ def _vacuum(spark: SparkSession, table: HistoryTable) -> None:
 _EXPIRE_EVERY_S = 3 * 3600.0
 
 
-def maintain(spark: SparkOnDemand, lake: Lake, report: Callable[[str], None]) -> None:
+def maintain(spark: SparkOnDemand, lake: Lake, report: Say) -> None:
     """Compact and cluster every history as far as possible, write checkpoints and delete expired files.
 
     Raises Unsupported after all others, if some can only be maintained by Spark, and the engine is DuckDB.
@@ -313,7 +313,7 @@ def maintain(spark: SparkOnDemand, lake: Lake, report: Callable[[str], None]) ->
         raise all_in_one(refused)
 
 
-def _maintain_one(means: Means, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
+def _maintain_one(means: Means, lake: Lake, table: HistoryTable, report: Say) -> None:
     files = data_files(table)
     done = rewrite_due(means, table, find_due(files, everything=True))
     checkpoint(table.path)
@@ -327,7 +327,7 @@ def _maintain_one(means: Means, lake: Lake, table: HistoryTable, report: Callabl
 class Upkeep:
     """Maintenance between the batches of one process, as far as it pays off."""
 
-    def __init__(self, spark: SparkOnDemand, lake: Lake, report: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkOnDemand, lake: Lake, report: Say) -> None:
         self._means = Means(lambda: spark().newSession(), spark.engine)
         self._lake = lake
         self._failures = FailureReports(report)

@@ -16,14 +16,14 @@ Authority: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5)
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from auditlake.counters import Beat, Counter, Mark, read_begun, read_counts, read_marks
 from auditlake.errors import ConfigError
 from auditlake.lsn import Lsn
-from auditlake.messages import FailureReports, say
+from auditlake.messages import FailureReports, Say, say
 from auditlake.metrics.health import alive
 
 SOCKET = "NOTIFY_SOCKET"
@@ -113,7 +113,7 @@ def _notify_until(notifier: "Notifier", stop: threading.Event, ended: threading.
 class Notifier:
     """The state that was sent last."""
 
-    def __init__(self, manager: Manager, stages: frozenset[Beat], report: Callable[[str], None]) -> None:
+    def __init__(self, manager: Manager, stages: frozenset[Beat], report: Say) -> None:
         self._manager, self._stages = manager, stages
         self._failures = FailureReports(report)
         self._ready = self._stopping = False
