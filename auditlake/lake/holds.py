@@ -69,10 +69,10 @@ def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:
 
     Raises LakeUnusable if a record cannot be read.
     """
-    return in_force(read_events(lake), time.time_ns() // 1000 if now_us is None else now_us)
+    return in_force_at(read_events(lake), time.time_ns() // 1000 if now_us is None else now_us)
 
 
-def in_force(events: Iterable[HoldEvent], now_us: int) -> list[HoldEvent]:
+def in_force_at(events: Iterable[HoldEvent], now_us: int) -> list[HoldEvent]:
     """Return the holds that these events leave in force at a time."""
     held: dict[str, HoldEvent] = {}
     for each in events:

@@ -269,7 +269,7 @@ def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: in
     return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
 
 
-def expire(means: Means, table: HistoryTable) -> None:
+def vacuum(means: Means, table: HistoryTable) -> None:
     """Delete the files that no version has had for the table's retention, and what killed writers left.
 
     A process that was suspended since it wrote its files may still commit them, so a fence comes before the deletion.
@@ -317,7 +317,7 @@ def _maintain_one(means: Means, lake: Lake, table: HistoryTable, report: Say) ->
     files = data_files(table)
     done = rewrite_due(means, table, find_due(files, everything=True))
     checkpoint(table.path)
-    expire(means, table)
+    vacuum(means, table)
     current = open_history(lake, table.name) or table
     remark = "" if done else "; another process commits to it, run this again"
     line = f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}"
@@ -351,4 +351,4 @@ class Upkeep:
         now_s = time.monotonic()
         if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
             self._expired_s[table.name] = now_s
-            expire(self._means, table)
+            vacuum(self._means, table)

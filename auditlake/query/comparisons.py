@@ -41,7 +41,7 @@ from auditlake.values.types import DOES_NOT_FIT, ColumnType, element_of
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PartialColumn:
     """The rows of a column that is NULL for some values (`values.types`), and its stored name."""
 
     table: TableName
@@ -63,7 +63,7 @@ class ComparedColumn:
     type_oid: int
     typmod: int
     recorded: tuple[str, ...] | None = None
-    origin: "Origin | None" = None
+    origin: "PartialColumn | None" = None
 
     @property
     def may_not_fit(self) -> bool:

@@ -34,7 +34,14 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
-from auditlake.query.comparisons import Checked, Columns, ComparedColumn, Origin, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import (
+    Checked,
+    Columns,
+    ComparedColumn,
+    PartialColumn,
+    check_comparisons,
+    columns_shown_of,
+)
 from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -279,9 +286,9 @@ def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str
     return {name: shape.compared for name, shape in zip(names, shapes, strict=True) if shape is not None}
 
 
-def _origin(table: TableName, selection: Selection, column: Column) -> Origin | None:
+def _origin(table: TableName, selection: Selection, column: Column) -> PartialColumn | None:
     kind = type_of(column)
-    return Origin(table, selection, column.stored, kind) if kind.may_not_fit else None
+    return PartialColumn(table, selection, column.stored, kind) if kind.may_not_fit else None
 
 
 def _compared(recorded: Mapping[str, Sequence[str]], column: Column) -> tuple[str, ...] | None:

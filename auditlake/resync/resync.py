@@ -65,7 +65,7 @@ from auditlake.schema.evolution import reshaped
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
-from auditlake.snapshot.plan import Plan, publish, read_source
+from auditlake.snapshot.plan import CopyPlan, publish, read_source
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
@@ -264,7 +264,7 @@ def _published(run: _Run, names: Collection[TableName]) -> dict[TableName, Follo
         create_publication(run.control, name, [table.name for table in chosen.values()])
         return choose_from(read_source(run.control, name))
     unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
-    publish(run.control, name, Plan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
+    publish(run.control, name, CopyPlan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
     return choose_from(read_source(run.control, name))
 
 

@@ -47,7 +47,7 @@ from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
+from auditlake.snapshot.plan import CopyPlan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
@@ -140,7 +140,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Say
             ensure_failover(control, target.conninfo, target.slot, wanted=target.failover, report=report)
 
 
-def _check_masks(control: psycopg.Connection[Row], target: Target, plan: Plan, *, ours: bool) -> None:
+def _check_masks(control: psycopg.Connection[Row], target: Target, plan: CopyPlan, *, ours: bool) -> None:
     """Require that the rules of the settings fit the lake, and the tables to copy; raises ConfigError."""
     known = {history.oid for history in list_histories(target.lake)} if ours else set()
     new = [table.relation for table in plan.chosen if table.relation.oid not in known]
@@ -174,7 +174,7 @@ def _fail_missing(progress: Progress, todo: Sequence[FollowedTable], why: GaveWa
             progress.fail(table.name, why)
 
 
-def _publish(run: "_Run", plan: Plan) -> Plan:
+def _publish(run: "_Run", plan: CopyPlan) -> CopyPlan:
     """Publish the plan's tables, and return the plan without tables that were dropped since it was made."""
     target = run.target
     if plan.publication is None:
@@ -198,7 +198,7 @@ class _Run:
     progress: Progress
 
 
-def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
+def _readable(run: _Run, plan: CopyPlan) -> list[FollowedTable]:
     """Return the tables that have no history yet and can be read; record the unreadable ones as failed."""
     known = {history.oid for history in list_histories(run.target.lake)}  # also under a former name
     new = [table for table in plan.chosen if table.relation.oid not in known]

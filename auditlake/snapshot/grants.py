@@ -16,7 +16,7 @@ from typing import cast
 import psycopg
 
 from auditlake.relation import TableName
-from auditlake.snapshot.plan import Plan
+from auditlake.snapshot.plan import CopyPlan
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.sql_names import standard_identifier
 
@@ -77,7 +77,7 @@ class _Server:
     has_tls: bool
 
 
-def grants(conn: psycopg.Connection[Row], plan: Plan, command: str, role: str) -> list[str]:
+def grants(conn: psycopg.Connection[Row], plan: CopyPlan, command: str, role: str) -> list[str]:
     """Return the statements that make `role` one for this command, with the line of pg_hba.conf as a comment."""
     server = _Server(*cast("tuple[str, str, bool, bool, int, bool]", fetch_one(conn, _SERVER, role)))
     needs, name = COMMANDS[command], standard_identifier(role)

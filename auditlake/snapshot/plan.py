@@ -45,7 +45,7 @@ _FIRST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CopyPlan:
     """The chosen tables, those not yet published, and the publication and slot if they exist.
 
     `remarks` are sentences about chosen tables or changes that cannot be followed, `advice` options of the publication
@@ -65,7 +65,7 @@ class Plan:
 
 def make_plan(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
-) -> Plan:
+) -> CopyPlan:
     """Choose the tables and check all preconditions.
 
     Raises:
@@ -93,7 +93,7 @@ def _unready(found: Sequence[Finding]) -> SourceUnready:
 
 def survey(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
-) -> Plan:
+) -> CopyPlan:
     """Choose the tables without checking them; there may be none yet.
 
     Raises ConfigError if none match the patterns, or none can be followed.
@@ -112,7 +112,7 @@ def survey(
     slot, advice = read_slot(conn, slot_name), []
     if source.publication is not None and slot is None:
         advice = advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
-    return Plan(publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice))
+    return CopyPlan(publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice))
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
@@ -131,7 +131,7 @@ def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[Followe
     return choose(source, None if patterns is None else lambda table: is_chosen(table, patterns))
 
 
-def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
+def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Finding]:
     """Return everything that prevents a complete history of the plan's tables."""
     return [
         *_obstacles(conn, plan),
@@ -139,7 +139,7 @@ def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     ]
 
 
-def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
+def _obstacles(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Finding]:
     """Return the findings that concern more than the copy of one table."""
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)
@@ -169,7 +169,7 @@ def is_ours(lake: Lake, manifest: Manifest) -> bool:
     return recorded is not None
 
 
-def claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
+def claim(lake: Lake, manifest: Manifest, plan: CopyPlan) -> None:
     """Make the folder this source's lake.
 
     Raises:
@@ -185,7 +185,7 @@ def claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
     write_manifest(lake, manifest)
 
 
-def publish(control: psycopg.Connection[Row], publication: str, plan: Plan) -> bool:
+def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) -> bool:
     """Create the publication, or add missing tables; if a table was dropped, change nothing and return False.
 
     Raises SourceUnready if PostgreSQL does not allow it, or if a lock times out.

@@ -18,7 +18,7 @@ from auditlake.pgoutput.decoder import Insert, decode
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges
-from auditlake.snapshot.plan import Plan, findings, survey
+from auditlake.snapshot.plan import CopyPlan, findings, survey
 from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.source.publication import create_publication
@@ -247,7 +247,7 @@ def test_a_role_under_row_security_is_refused(database: str) -> None:
     assert [finding for finding in found if "row security hides rows of public.t" in finding]
 
 
-def _plan(conn: "psycopg.Connection[Any]") -> Plan:
+def _plan(conn: "psycopg.Connection[Any]") -> CopyPlan:
     return survey(conn, None, "p", "p")
 
 

@@ -15,7 +15,7 @@ from auditlake.delta.checkpoints import KEPT_FOR_S, checkpoint
 from auditlake.delta.expired_files import expired_files
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
+from auditlake.lake.maintenance import Due, Means, rewrite_due, vacuum
 from auditlake.sql_names import spark_identifier, spark_literal
 from tests.damage import summed
 from tests.model import Delete, Insert, Update
@@ -99,7 +99,7 @@ def test_the_files_that_delta_would_delete_are_deleted(
     rows = [_rows(spark, table, version) for version in (table.delta_version - 1, table.delta_version)]
     assert {table.path / name for name in _STRAY} < expected < before
     assert set(expired_files(table.path, time.time() - KEPT_FOR_S)) == expected
-    expire(Means(_no_session), table)
+    vacuum(Means(_no_session), table)
     assert _files(table) == before - expected
     assert _of_delta(spark, table) == set()
     assert rows == [_rows(spark, table, version) for version in (table.delta_version - 1, table.delta_version)]
@@ -116,5 +116,5 @@ def test_a_table_with_another_retention_is_left_to_delta(spark: SparkSession, tm
         opened.append(spark.newSession())
         return opened[-1]
 
-    expire(Means(open_session), the_history(Lake(table.path.parents[2])))
+    vacuum(Means(open_session), the_history(Lake(table.path.parents[2])))
     assert (len(opened), _files(table)) == (1, before)

@@ -16,7 +16,7 @@ from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake import compaction
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
+from auditlake.lake.maintenance import Due, Means, rewrite_due, vacuum
 from tests.model import Insert, Operation, Update
 from tests.s3_server import chosen_lake, copy_lake, on_disk
 from tests.spark.apply import between
@@ -35,7 +35,7 @@ def _vacuumed_once_before(spark: SparkSession, lake: Lake) -> between.Put:
             waiting.pop()
             for file in lake.history(NAME).rglob("*"):
                 os.utime(file, (time.time() - 2 * KEPT_FOR_S,) * 2)
-            expire(Means(spark.newSession), the_history(lake))
+            vacuum(Means(spark.newSession), the_history(lake))
         put_commit(path, number, operation, actions)
 
     return put

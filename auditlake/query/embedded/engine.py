@@ -124,7 +124,7 @@ def _fields(
             (name, c.stored) if type_of(c).may_not_fit else None,
             masked=masked.hides(c.name) or masked.hides(c.stored),
         )
-        for c, shown in columns_of(query, table, selection)
+        for c, shown in selected_columns(query, table, selection)
     ]
     if isinstance(selection, State):
         return fields
@@ -150,7 +150,7 @@ def masked_by(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) -
     return masked_columns(reader, [reader.known.tables[table.name]], masks)
 
 
-def columns_of(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
+def selected_columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
     """Return the columns of a selection, each with the name under which it is shown."""
     tail = query.tails.of(table, selection)
     if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
@@ -340,7 +340,7 @@ class Embedded:
                 connection.execute(f'create temp view "{view}" as {inner}')
                 continue
             table = state.known.tables[name]
-            pairs = columns_of(query, table, selection)
+            pairs = selected_columns(query, table, selection)
             columns = tuple(column for column, _ in pairs)
             computed = query.held_back.get((name, selection), [])
             rows = rows_of(connection, query, reader, table, selection, columns, raw=bool(computed))
@@ -363,7 +363,7 @@ class Embedded:
             for selection in (chosen for read, chosen in query.views.values() if read == name):
                 if isinstance(selection, Log):
                     continue
-                shown = columns_of(query, table, selection)
+                shown = selected_columns(query, table, selection)
                 columns = tuple(each for each, _ in shown)
                 inner = rows_of(connection, query, reader, table, selection, columns, raw=True)
                 if connection.execute(f"select 1 from ({inner}) where {held} limit 1").fetchone():

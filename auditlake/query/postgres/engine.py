@@ -27,11 +27,11 @@ from auditlake.query.embedded.engine import (
     RowsOfDuckDb,
     check_row_length,
     closing,
-    columns_of,
     duckdb_error,
     interruptible,
     log_table,
     rows_of,
+    selected_columns,
 )
 from auditlake.query.embedded.spark_types import arrow_of
 from auditlake.query.postgres import documents, formats, numbers, patterns
@@ -236,7 +236,7 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
             cells = [_utc(_logged(f"c{n}", each), each, n) for n, each in enumerate(shown)]
         else:
             table = state.known.tables[name]
-            pairs = columns_of(prepared, table, selection)
+            pairs = selected_columns(prepared, table, selection)
             check_row_length(table, selection)
             columns = tuple(column for column, _ in pairs)
             rows = rows_of(connection, prepared, reader, table, selection, columns, raw=True)

@@ -15,7 +15,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
-from auditlake.query.embedded.engine import check_unmasked, columns_of, log_table, masked_by
+from auditlake.query.embedded.engine import check_unmasked, log_table, masked_by, selected_columns
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of
@@ -163,7 +163,7 @@ def _columns(
         masked, lake = masked_by(query, table, masks), query.known.lake
         shown = [
             ShownColumn(label, _type(lake, table, each), each, masked.hides(each.name) or masked.hides(each.stored))
-            for each, label in columns_of(query, table, selection)
+            for each, label in selected_columns(query, table, selection)
         ]
     except NotEmbedded as reason:
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason

@@ -143,7 +143,7 @@ def test_files_of_a_killed_clustering_are_deleted_after_a_day(spark: SparkSessio
         hidden.write_bytes(b"PAR1")
         began_s = time.time() - age_h * 3600
         os.utime(table.path / name, (began_s, began_s))
-    upkeep.expire(Means(spark.newSession), table)
+    upkeep.vacuum(Means(spark.newSession), table)
     assert [path.name for path in table.path.glob("unordered-*")] == ["unordered-new"]
     assert read(lake) == before
 

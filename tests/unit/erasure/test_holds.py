@@ -10,7 +10,7 @@ import pytest
 from auditlake.erasure.holding import require_not_held
 from auditlake.errors import ConfigError
 from auditlake.failpoints import After
-from auditlake.lake.holds import ADDED, RELEASED, HoldEvent, holds_in_force, in_force, matches
+from auditlake.lake.holds import ADDED, RELEASED, HoldEvent, holds_in_force, in_force_at, matches
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage
@@ -115,8 +115,8 @@ def test_a_name_is_in_use_until_its_hold_ends(lake: Lake) -> None:
 def test_a_hold_ends_by_itself() -> None:
     """At its end, not before."""
     event = HoldEvent(ADDED, "x", "public.orders", None, 2_000, "r", "me", 1_000)
-    assert in_force([event], 1_999) == [event]
-    assert in_force([event], 2_000) == []
+    assert in_force_at([event], 1_999) == [event]
+    assert in_force_at([event], 2_000) == []
 
 
 def test_patterns_match_names_as_postgresql_has_them() -> None:

@@ -26,7 +26,7 @@ from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join
 from auditlake.lake.history import HistoryTable, create_history, history_schema
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.maintenance import Due, Means, expire, rewrite_due
+from auditlake.lake.maintenance import Due, Means, rewrite_due, vacuum
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.files import parquet
@@ -296,4 +296,4 @@ def test_a_history_of_another_program_is_not_maintained_without_spark(tmp_path: 
         rewrite_due(Means(no_session, Engine.DUCKDB), table, Due(open_part=True))
     assert "--engine auto" in (refusal.value.hint or "")
     with pytest.raises(Unsupported):
-        expire(Means(no_session, Engine.DUCKDB), table)
+        vacuum(Means(no_session, Engine.DUCKDB), table)

@@ -4,7 +4,14 @@ import pytest
 
 from auditlake.errors import NotAnswerable
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import Columns, ComparedColumn, Origin, Shown, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import (
+    Columns,
+    ComparedColumn,
+    PartialColumn,
+    Shown,
+    check_comparisons,
+    columns_shown_of,
+)
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.system_time import State
 from auditlake.relation import TableName
@@ -150,7 +157,7 @@ def test_the_columns_of_a_query_keep_their_marks() -> None:
 
 _ROWS = TableName("public", "p"), State(Lsn(9))
 _MISFITS = columns_shown_of(
-    ComparedColumn(TableName("public", "p"), name, *kind, None, Origin(*_ROWS, name, column_type(*kind)))
+    ComparedColumn(TableName("public", "p"), name, *kind, None, PartialColumn(*_ROWS, name, column_type(*kind)))
     for name, kind in {
         "price": (BUILT_IN["numeric"][0], ((6 << 16) | 2) + 4),
         "until": (BUILT_IN["date"][0], -1),
