@@ -75,11 +75,11 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     missing = {name: later.missing for name, later in reader.later_of(relation).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
     return Change(
-        lsn=Lsn(str(row["lsn"])),
-        ordinal=int(str(row["ordinal"])),
-        xid=None if row["xid"] is None else int(str(row["xid"])),
-        time_us=int(str(row["time_us"])),
-        op=str(row["op"]),
+        lsn=Lsn(row["lsn"]),
+        ordinal=row["ordinal"],
+        xid=row["xid"],
+        time_us=row["time_us"],
+        op=row["op"],
         before=_old(row["old"], relation, missing),
         after=_new(row["new"], relation, unchanged, missing),
         unchanged=unchanged,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
 from itertools import chain, count, groupby, islice
+from typing import Any
 
 from auditlake.apply.tails import FOLDED_OPS_SQL
 from auditlake.audit.changes import States, Step, Values, changes_of, in_changes, key_places
@@ -262,26 +263,11 @@ def _entry(reader: Reader, change: SchemaChange) -> Transaction:
     return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
 
-def transaction_of(row: Mapping[str, object]) -> Transaction:
+def transaction_of(row: Mapping[str, Any]) -> Transaction:
     """Convert one row of `transactions`; `time_us` is its time in microseconds since 1970."""
-    tables = row["tables"]
-    assert isinstance(tables, list | None)  # noqa: S101 - the schema says so
-    inserts, updates, deletes, truncates = (
-        int(str(row[name] or 0)) for name in ("inserts", "updates", "deletes", "truncates")
-    )
-    context = row["context"]
-    return Transaction(
-        lsn=Lsn(int(str(row["lsn"]))),
-        xid=int(str(row["xid"])),
-        time_us=int(str(row["time_us"])),
-        origin=None if row["origin"] is None else str(row["origin"]),
-        context=read_context(None if context is None else str(context)),
-        inserts=inserts,
-        updates=updates,
-        deletes=deletes,
-        truncates=truncates,
-        tables=tuple(tables or ()),
-    )
+    counts: dict[str, Any] = {name: row[name] or 0 for name in ("inserts", "updates", "deletes", "truncates")}
+    context, tables = read_context(row["context"]), tuple(row["tables"] or ())
+    return Transaction(Lsn(row["lsn"]), row["xid"], row["time_us"], row["origin"], context, **counts, tables=tables)
 
 
 def transactions_at(reader: Reader, lsns: Iterable[int]) -> dict[int, Transaction]:

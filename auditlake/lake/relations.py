@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -208,28 +208,22 @@ def read_versions(lake: Lake) -> RelationVersions:
     return found[1]
 
 
-def _version(row: Mapping[str, object]) -> RelationVersion:
-    after_lsn, command, attnums = (row.get(name) for name in ("after_lsn", "command", "attnums"))
-    assert attnums is None or isinstance(attnums, list)  # noqa: S101 - as in the schema
+def _version(row: Mapping[str, Any]) -> RelationVersion:
+    after_lsn, attnums = row.get("after_lsn"), row.get("attnums")
     return RelationVersion(
-        number=int(str(row["relation"])),
-        lsn=Lsn(str(row["lsn"])),
-        relation=with_attnums(_relation(row), None if attnums is None else tuple(attnums)),
-        after_lsn=None if after_lsn is None else Lsn(str(after_lsn)),
-        source=ShapeSource(str(row.get("source") or ShapeSource.STREAM)),
-        command=None if command is None else str(command),
+        row["relation"],
+        Lsn(row["lsn"]),
+        with_attnums(_relation(row), None if attnums is None else tuple(attnums)),
+        None if after_lsn is None else Lsn(after_lsn),
+        ShapeSource(row.get("source") or ShapeSource.STREAM),
+        row.get("command"),
     )
 
 
-def _relation(row: Mapping[str, object]) -> Relation:
-    columns = row["columns"]
-    assert isinstance(columns, list)  # noqa: S101 - as in the schema
-    return Relation(
-        oid=int(str(row["oid"])),
-        name=TableName(str(row["schema"]), str(row["table"])),
-        replica_identity=ReplicaIdentity(str(row["replica_identity"])),
-        columns=tuple(Column(c["name"], c["type_oid"], c["typmod"], c["key"]) for c in columns),
-    )
+def _relation(row: Mapping[str, Any]) -> Relation:
+    columns = tuple(Column(c["name"], c["type_oid"], c["typmod"], c["key"]) for c in row["columns"])
+    name = TableName(row["schema"], row["table"])
+    return Relation(row["oid"], name, ReplicaIdentity(row["replica_identity"]), columns)
 
 
 @dataclass(frozen=True, slots=True)

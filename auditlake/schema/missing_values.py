@@ -39,6 +39,7 @@ Authority: postgresql.org/docs/current/catalog-pg-attribute.html; src/backend/co
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -166,13 +167,12 @@ def read_added(lake: Lake) -> dict[Added, Existing]:
     return _answers(read_rows(lake.session, lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
 
 
-def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:
+def _answers(rows: Iterable[Mapping[str, Any]]) -> dict[Added, Existing]:
     found: dict[Added, Existing] = {}
     for row in rows:
-        added = Added(int(str(row["oid"])), str(row["column"]), Lsn(str(row["lsn"])))
-        value, problem = row["value"], row["problem"]
+        added = Added(row["oid"], row["column"], Lsn(row["lsn"]))
         if added not in found or found[added].problem is not None:
-            found[added] = Existing(None if value is None else str(value), None if problem is None else str(problem))
+            found[added] = Existing(row["value"], row["problem"])
     return found
 
 
