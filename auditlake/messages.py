@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -131,8 +131,11 @@ def _object(event: Event, message: str, **more: object) -> str:
 
 
 def _write(line: str) -> None:
-    """Write a line; the lock keeps those of several threads apart."""
-    with _LOCK:
+    """Write a line; the lock keeps those of several threads apart.
+
+    If nobody reads it, or its disk is full, that ends no stage, and changes no exit code.
+    """
+    with _LOCK, suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -25,6 +26,7 @@ from auditlake.messages import report, report_bug, report_error
 def main() -> None:
     """Run a command and exit with its code."""
     threading.excepthook = lambda ended: report_bug(ended.exc_value or ended.exc_type())
+    _open_streams()
     try:
         auditlake(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as exc:
@@ -38,6 +40,18 @@ def main() -> None:
         sys.exit(report(exc.__cause__) if isinstance(exc.__cause__, EOFError) else 130)
     except Exception as exc:  # noqa: BLE001 - the one handler of bugs
         sys.exit(report(exc))
+    finally:
+        _let_go_of(sys.stderr)
+
+
+def _open_streams() -> None:
+    """Open the streams that the caller has closed: else files of the lake get their numbers, and what is written there.
+
+    Python has None for such a stream; a file gets the lowest number that is free.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 class _Commands(click.Group):
@@ -52,14 +66,17 @@ class _Commands(click.Group):
             if not sys.stdout.closed:  # the SDK of MCP closes it
                 sys.stdout.flush()
         except BrokenPipeError:
-            _discard_stdout()
+            _let_go_of(sys.stdout)
             ctx.exit(0)
         return result
 
 
-def _discard_stdout() -> None:
-    """Redirect stdout to /dev/null: Python flushes it at exit, and would report the closed pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _let_go_of(stream: TextIO) -> None:
+    """Redirect a stream to /dev/null if it takes nothing: Python flushes it at exit, and would end with code 120."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _misused(refusal: click.ClickException) -> BadUsage:

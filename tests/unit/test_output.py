@@ -1,12 +1,19 @@
 """Text for other programs: exact on a pipe, refused on a terminal that would execute it. And literals of PostgreSQL."""
 
 import io
-from contextlib import redirect_stdout
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import pytest
 
 from auditlake.errors import BadUsage
 from auditlake.messages import write_exactly
+from tests.command import Done
+from tests.small_lake import write_lake_with_manifest
 
 
 class _Stdout(io.TextIOWrapper):
@@ -35,3 +42,45 @@ def test_a_terminal_gets_no_control_characters() -> None:
     assert _written("a\nb", terminal=True) == b"a\nb\n"
     with pytest.raises(BadUsage, match="control characters"):
         _written("a\nb\x1b[2J", terminal=True)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small lake."""
+    return Path(write_lake_with_manifest(tmp_path_factory.mktemp("output") / "lake").root)
+
+
+@contextmanager
+def _unread() -> Iterator[int]:
+    """Open a pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+
+
+def _ended(arguments: Sequence[str], lake: Path, redirections: str = "", stderr: int = subprocess.PIPE) -> Done:
+    """Run a command with redirections of the shell."""
+    command = ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-m", "auditlake", *arguments]
+    done = subprocess.run(
+        [*command, "--lake", lake], stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, cwd="/"
+    )
+    return Done(done.returncode, done.stdout, done.stderr or "")
+
+
+@pytest.mark.parametrize(("sql", "code", "found"), [("select 7 as n", 0, "n\n7\n"), ("select nothing", 2, "")])
+def test_messages_that_nobody_reads_end_no_command(lake: Path, sql: str, code: int, found: str) -> None:
+    """Neither a pipe without a reader, nor a full disk, nor no stderr at all."""
+    asked = ["sql", sql, "--format", "csv"]
+    with _unread() as pipe:
+        assert _ended(asked, lake, stderr=pipe) == Done(code, found, "")
+    assert _ended(asked, lake, "2> /dev/full") == Done(code, found, "")
+    assert _ended(asked, lake, "2>&-") == Done(code, found, "")
+
+
+def test_a_command_without_stdin_and_stdout_is_not_told_from_another(lake: Path) -> None:
+    """No file of the lake gets their numbers."""
+    done = _ended(["log"], lake, "<&- >&-")
+    assert (done.code, "bug" in done.stderr) == (0, False), done.stderr
