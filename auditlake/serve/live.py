@@ -141,7 +141,8 @@ class _Stream:
 
         Raises Hidden, and what `FeedRequest.open` does.
         """
-        known = resources.shown(read_known(resources.lake))
+        with resources.naming_nothing():
+            known = resources.shown(read_known(resources.lake))
         return cls(resources, wanted.open(resources.lake, now, threading.Event(), known), known.only)
 
     def seen(self) -> Reader | None:

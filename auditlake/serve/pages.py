@@ -129,18 +129,21 @@ class Pages:
 
     async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
         problem, status = described(exc)
-        name = self._refused(path, request)
-        asked = request.query_params.get(name) or None
-        plain = _refusal(problem, "Not answered") | {"refused": asked, "moment_name": name}
+
+        def refused(name: str) -> Context:
+            asked = request.query_params.get(name) or None
+            return _refusal(problem, "Not answered") | {"refused": asked, "moment_name": name}
 
         def answered() -> Response:
-            around = self._around(request, asked) if isinstance(exc, NotAnswerable) else Nearest(None, None)
-            return self._rendered(request, self._with_moment(path, request, plain | {"moments": around}), status)
+            page = refused(self._refused(path, request))
+            if isinstance(exc, NotAnswerable):
+                page["moments"] = self._around(request, page["refused"])
+            return self._rendered(request, self._with_moment(path, request, page), status)
 
         try:
             return await self._resources.run(answered)
         except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
-            found = plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
+            found = refused("at") | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
             return self._rendered(request, found, status)
 
     def _refused(self, path: str, request: Request) -> str:

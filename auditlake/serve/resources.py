@@ -32,7 +32,7 @@ from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.messages import report
+from auditlake.messages import report, say_once
 from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
@@ -219,7 +219,8 @@ class Resources:
         Raises BadUsage, LakeUnusable, Hidden.
         """
         when = None if at is None else parse_when(at, datetime.now(self.zone))
-        found = self._shown(self._whole()).reader
+        with self.naming_nothing():
+            found = self._shown(self._whole()).reader
         if when is None or isinstance(when, AtLsn):
             return found
         return found.with_clock(datetime.now(self.zone))  # a relative time counts from now
@@ -228,8 +229,10 @@ class Resources:
         with self._lock:
             latest, kept = self._latest, self._latest.reader
             if kept is None or time.monotonic() - latest.read_at > _FRESH_S:
-                latest.reader = kept = self._refreshed(kept)
-                latest.timeline = latest.timeline.refreshed(kept)
+                found = self._refreshed(kept)
+                if found is not kept:
+                    latest.timeline = latest.timeline.refreshed(found)
+                latest.reader = kept = found
                 latest.read_at = time.monotonic()
             return kept
 
@@ -254,6 +257,20 @@ class Resources:
         """The commits that the last reader knows, of those that the grant shows."""
         whole = self._latest.reader
         return self._latest.timeline if whole is None else self._shown(whole).timeline
+
+    @contextmanager
+    def naming_nothing(self) -> Iterator[None]:
+        """Report what makes the lake unusable, if it may name a table that the user may not see, and raise only that.
+
+        Raises LakeUnusable.
+        """
+        try:
+            yield
+        except LakeUnusable as exc:
+            if self.grant.is_whole:
+                raise
+            say_once(self.lake.root, f"the lake cannot be read: {exc.message}")
+            raise LakeUnusable("the lake cannot be read", "Ask who runs this server.") from None
 
     def shown(self, known: Known) -> Known:
         """Return a state of the lake with the tables that the grant shows; raises Hidden if there is none."""

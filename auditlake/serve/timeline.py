@@ -1,8 +1,9 @@
 """Timeline: an index of all commits in memory, for the density chart, the slider, and "previous" and "next".
 
 It has the LSN and the time of each commit, 16 bytes together. The time is `time_mono`, the running maximum of commit
-times in LSN order, by which the lake resolves times, so the order of both is the same. `Timeline.refreshed` reads only
-new commits, of those that the reader shows.
+times in LSN order, by which the lake resolves times, so the order of both is the same. `CommitIndex.refreshed` reads
+only new commits, of those that the reader shows, and the last known one: a lake that was restored, or replaced, under a
+running server does not have it.
 """
 
 from dataclasses import dataclass, field
@@ -44,15 +45,17 @@ class CommitIndex:
         last, gone = int(self.lsns[-1]) if self.lsns.size else -1, self.number(reader.known.expired_transactions)
         if gone:
             return CommitIndex(self.lsns[gone:], self.times_us[gone:]).refreshed(reader)
-        if reader.transactions is None or last >= reader.watermark:
-            return self
+        if reader.transactions is None:
+            return CommitIndex()
         rows = select(
             "select lsn, epoch_us(time_mono) as time_us from transactions"
-            f" where lsn > {last:d} and lsn <= {reader.watermark:d} and {reader.known.shown_sql} order by lsn",
-            transactions=reader.transactions.within(lsn=(last + 1, reader.watermark)),
+            f" where lsn >= {last:d} and lsn <= {reader.watermark:d} and {reader.known.shown_sql} order by lsn",
+            transactions=reader.transactions.within(lsn=(last, reader.watermark)),
         )
         lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))
-        return CommitIndex(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))
+        if self.lsns.size and (not lsns.size or (lsns[0], times[0]) != (last, self.times_us[-1])):
+            return CommitIndex().refreshed(reader)
+        return CommitIndex(np.concatenate([self.lsns[:-1], lsns]), np.concatenate([self.times_us[:-1], times]))
 
     @property
     def count(self) -> int:

@@ -354,8 +354,26 @@ def test_the_refusal_of_a_lake_names_no_table_that_is_not_seen(tmp_path: Path) -
     page = Page(lake, Access(frozenset({HOST}), users=_USERS))
     for path in ("/api/v1/status", "/api/v1/rows?table=orders"):
         refused = _ask(page, "bob", path)
-        assert (refused.status_code, "older than the rest of the lake" in refused.text) == (503, True), refused.text
+        assert (refused.status_code, "the lake cannot be read" in refused.text) == (503, True), refused.text
         assert "customers" not in refused.text
+        assert "older than the rest of the lake" in _ask(page, "ann", path).text
+
+
+def test_the_refusal_of_a_damaged_history_names_it_to_those_who_see_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And to whom reads the server's messages."""
+    lake = write_lake(tmp_path / "lake")
+    max((lake.history(CUSTOMERS) / "_delta_log").glob("*.json")).write_text("")
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+    for path in ("/api/v1/status", "/api/v1/rows?table=orders", "/log", "/compare?before=0/150", "/api/v1/changes"):
+        refused = _ask(page, "bob", path)
+        assert (refused.status_code, "the lake cannot be read" in refused.text) == (503, True), refused.text
+        assert "customers" not in refused.text
+        assert "customers" in _ask(page, "ann", path).text
+    statement = _ask(page, "bob", "/api/v1/sql", {"sql": "select id from orders"})
+    assert "customers" not in statement.text
+    assert "history/public/customers" in capfd.readouterr().err
 
 
 def test_evidence_has_no_proof_of_what_is_not_seen(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Time that a request may take, and what does not count."""
 
 import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from auditlake.serve.resources import Busy, Limits, Resources
-from tests.page import HOST, Page, write_lake
+from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
 _LIMIT_S = 0.3
@@ -116,6 +117,25 @@ def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
     assert _run(resources, lambda: _after(0)) == "found"
     with resources.cursor() as cursor:
         assert cursor.execute("select 1").fetchone() == (1,)
+
+
+def test_a_lake_that_is_restored_under_the_server_has_no_later_commit(tmp_path: Path) -> None:
+    """Neither on the timeline nor beside its last one; and an empty folder is no lake."""
+    lake = write_lake(tmp_path / "lake")
+    shutil.copytree(lake.root, tmp_path / "older")
+    capture_transaction(lake, 0x500)
+    page = Page(lake)
+    assert page.json("step", number=99)["lsn"] == "0/500"
+    shutil.rmtree(lake.root)
+    shutil.copytree(tmp_path / "older", lake.root)
+    page.resources._latest.read_at = 0.0  # noqa: SLF001 - as a second later
+    assert page.json("step", number=99) == page.json("step", number=4)
+    assert (page.json("timeline")["commits"], page.json("lake")["at"]["commits"]) == (4, 4)
+    shutil.rmtree(lake.root)
+    page.resources._latest.read_at = 0.0  # noqa: SLF001 - as above
+    refused = [page.get(path, before="0/150") for path in ("/compare", "/api/v1/compare")]
+    assert [each.status_code for each in refused] == [503, 503]
+    assert "Not answered" in refused[0].text
 
 
 @pytest.mark.parametrize("path", ["/api/v1/rows", "/api/v1/export", "/rows", "/api/v1/undo", "/api/v1/changes"])
