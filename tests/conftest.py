@@ -3,6 +3,7 @@
 Nothing starts before a test asks for it: tests/unit needs neither a server nor a JVM.
 """
 
+import faulthandler
 import gc
 import os
 import sys
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # pyspark costs the unit tests a second
 # A process that may not keep what it compiled compiles our modules at each start: 0.2 s of 1.4.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+_EXIT_TIMEOUT_S = 30
 
 handle_ignored_signals()
 
@@ -58,6 +61,11 @@ def pytest_collection_finish() -> None:
     """Keep the objects of all tests out of garbage collection: they last as long as the process."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let no thread keep this process from its end: show what all of them do, and exit."""
+    faulthandler.dump_traceback_later(_EXIT_TIMEOUT_S, exit=True, file=2)
 
 
 @pytest.fixture(scope="session")
