@@ -11,7 +11,7 @@ from auditlake.erasure.matching import Contexts
 from auditlake.failpoints import After
 from auditlake.feed import feed
 from auditlake.lake.layout import Lake
-from tests.command import Done, run_here
+from tests.command import Done, run, run_here
 from tests.erasure_lake import (
     OF_ONE,
     OF_TWO,
@@ -208,6 +208,19 @@ def test_refusals_come_before_any_effect(lake: Lake, arguments: tuple[str, ...],
     assert (done.code, message in done.stderr) == (code, True), done.stderr
     after = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file() and path != lake.token_key}
     assert after == before
+
+
+@pytest.mark.crash
+def test_a_row_that_returns_before_a_killed_erasure_is_finished_stays(lake: Lake) -> None:
+    """PostgreSQL has it, under the same key."""
+    killed = run(["forget", *OF_TWO, "--lake", str(lake.root)], {"AUDITLAKE_FAILPOINT": After.ERASURE_BEGUN})
+    assert killed.code == -9
+    append_change(lake, 0x700, {"relation": 1, "new": ["2", "Zoe Neu", None, None, None, "Bern"]})
+    apply(lake)
+    assert _forget(lake, "--resume").code == 0
+    assert found_in(lake, TWO) == {}
+    rows = auditlake.Lake(lake.root).as_of("lsn:1792").table("public.people").texts()
+    assert [row["name"] for row in rows if row["id"] == "2"] == ["Zoe Neu"]
 
 
 def test_a_held_row_is_not_erased(lake: Lake) -> None:
