@@ -151,7 +151,7 @@ _ONE_KEY = (
     "predecessor; both the fold and the file grow with their number."
 )
 _TABLES = (
-    f"{_COPY} Each table becomes a Delta table with a log and records of its own, about 10 ms of CPU in auditlake, "
+    f"{_COPY} Each table becomes a Delta table with a log and records of its own, 10 to 15 ms of CPU in auditlake, "
     "where a plain Parquet file has none of these."
 )
 _LATENCY = (
