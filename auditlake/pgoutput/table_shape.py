@@ -5,6 +5,7 @@ the stream (`ShapeDifference.rows`):
 
     unlogged                changes of the table are not in WAL any more, and are lost when it becomes logged again
     column with new type    and a new file: every row was rewritten, perhaps by USING
+    column with new type    without a new file, but perhaps another text: int as oid, cidr as inet
     added column            and a new file, and no missing value: each row got a value of its own
     new file alone          TRUNCATE, VACUUM FULL, CLUSTER and SET TABLESPACE, but also SET UNLOGGED and then LOGGED:
                             `rewritten`, for the caller to decide
@@ -18,8 +19,7 @@ catalog that was written again although it is the same (`ShapeDifference.touched
 definition was in force when. It is not noticed if the entry differs at the end by something else, say another name or
 NOT NULL.
 
-A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
-partitioned table that change otherwise are compared in `capture.partition_watch`.
+Partitions of a partitioned table that change otherwise are compared in `capture.partition_watch`.
 
 Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-class.html
 """
@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from auditlake.relation import Column, Relation, ReplicaIdentity
+from auditlake.values.types import is_widened
 
 _PARTITIONED, _LOGGED = "p", "p"
 _ROW_TYPE = 0
@@ -251,13 +252,19 @@ def hides_key(before: Shape, now: Shape) -> bool:
 def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
     if now.persistence != _LOGGED or before.persistence != _LOGGED:
         yield "it is or was unlogged, so its changes were not in the stream"
-    if rewritten:
-        yield from _rewritten(before, now)
+    yield from _rewritten(before, now) if rewritten else _retyped(before, now)
     if hides_key(before, now):
         yield "its key was changed, and REPLICA IDENTITY FULL does not show when"
     types = now.types_of_any_release()
     if any(types.get(entry, text) != text for entry, text in before.types.items()):
         yield "an enum label or a composite type of a column was changed"
+
+
+def _retyped(before: Shape, now: Shape) -> Iterator[str]:
+    was = {column.attnum: column for column in before.relation.columns}
+    for column in now.relation.columns:
+        if column.attnum in was and not is_widened(was[column.attnum].type, column.type):
+            yield f"older rows may show another text for the new type of column {column.name}"
 
 
 def _rewritten(before: Shape, now: Shape) -> Iterator[str]:
