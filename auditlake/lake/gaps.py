@@ -11,6 +11,7 @@ the later of two commits is retried.
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.store.attempts import attempts
 
 if TYPE_CHECKING:  # as in `delta.table`
     from deltalake import DeltaTable, Field
@@ -90,21 +92,15 @@ def record_gaps(lake: Lake, gaps: Iterable[Gap]) -> None:
     Raises LakeUnusable, and LakeConflict if other processes commit again and again.
     """
     wanted = tuple(gaps)
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            _record(lake, wanted)
-        except LakeConflict:
-            continue
-        return
-    _record(lake, wanted)
-
-
-def _record(lake: Lake, gaps: Iterable[Gap]) -> None:
-    known = set(read_gaps(lake))
-    rows = [_row(gap) for gap in gaps if gap not in known]
-    if rows:
-        _complete_columns(lake)
-        AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist(rows, schema=GAPS_SCHEMA), {})
+    for _ in attempts(_ATTEMPTS, str(lake.gaps), "Run this again."):
+        known = set(read_gaps(lake))
+        rows = [_row(gap) for gap in wanted if gap not in known]
+        if not rows:
+            return
+        with suppress(LakeConflict):
+            _complete_columns(lake)
+            AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist(rows, schema=GAPS_SCHEMA), {})
+            return
 
 
 def _complete_columns(lake: Lake) -> None:
