@@ -6,8 +6,9 @@
 PYTHON is the interpreter of an environment that has the application; `migration_driver.py` runs there. In a VALUE,
 `{address}` is `user:password@host:port/database`.
 
-1. The application's migrations run in their order. Around each, rows are inserted, updated and deleted in the tables
-   that the application itself leaves empty, so that every schema change meets rows from before and after it.
+1. The application's migrations run in their order. After each, rows are inserted, updated and deleted in the tables
+   that it created or changed and in an eighth of the others, as far as the application itself leaves them empty. So
+   every schema change meets rows from before and after it.
 2. A migration may refuse such rows (a new unique constraint, a cast). They are deleted then, and it runs again. If it
    fails without them, the run ends: it has shown nothing.
 3. `follow` copies new tables before the next migration. After each, every table is recorded with the LSN.
@@ -24,6 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +38,16 @@ from tests.torture.regression import Campaign, Mode, Step, run_steps
 
 _DRIVER = Path(__file__).parent / "migration_driver.py"
 _ROWS = 3
-_TABLES = """
-select c.oid::bigint, nspname, relname from pg_class c join pg_namespace n on n.oid = relnamespace
- where relkind in ('r', 'p') and not relispartition and nspname !~ '^(pg_|information_schema$|auditlake$|testbed$)'
- order by 2, 3
-"""
+_OTHER_TABLES = 1 / 8
 _COLUMNS = """
-select a.attname, t.typcategory, t.typname, a.atttypmod, a.attnotnull, t.oid::bigint,
+select c.oid::bigint, nspname, relname, a.attname, t.typcategory, t.typname, a.atttypmod, a.attnotnull, t.oid::bigint,
        coalesce(a.attnum = any(i.indkey), false)
-  from pg_attribute a join pg_type t on t.oid = a.atttypid
-  left join pg_index i on i.indrelid = a.attrelid and i.indisprimary
- where a.attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+  from pg_class c join pg_namespace n on n.oid = relnamespace
+  join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped and attgenerated = ''
+  join pg_type t on t.oid = a.atttypid
+  left join pg_index i on i.indrelid = c.oid and i.indisprimary
+ where relkind in ('r', 'p') and not relispartition and nspname !~ '^(pg_|information_schema$|auditlake$|testbed$)'
+ order by 2, 3, attnum
 """
 _LABELS = "select enumlabel from pg_enum where enumtypid = %s order by enumsortorder"
 _LONGEST_TEXT, _TEXT_HEADER = 24, 4
@@ -65,50 +66,77 @@ class Column:
     in_key: bool
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table with the columns that a row can set."""
+
+    oid: int
+    schema: str
+    table: str
+    columns: tuple[Column, ...]
+
+    @property
+    def sql(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.table)
+
+
+def _tables(conn: psycopg.Connection[Any]) -> Iterator[Table]:
+    for (oid, schema, name), rows in groupby(conn.execute(_COLUMNS).fetchall(), key=lambda row: row[:3]):
+        yield Table(oid, schema, name, tuple(Column(*row[3:]) for row in rows))
+
+
 @dataclass
 class Filler:
-    """Rows in the tables that the application leaves empty; `filled` are these, `own` those that it fills itself."""
+    """Rows in the tables that the application leaves empty: `filled`, as they were last seen. `own` it fills itself."""
 
     dsn: str
     random: random.Random
-    filled: set[int] = field(default_factory=set)
+    filled: dict[int, Table] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
 
     def change(self) -> None:
-        """Insert rows into each table, update one and delete one, each statement in a transaction of its own."""
+        """Change rows of each new table, of each one of another shape or name, and of some others."""
         with self._session() as conn:
-            for oid, *name in conn.execute(_TABLES).fetchall():
-                table = sql.Identifier(*name)
-                if oid not in self.filled | self.own:
-                    empty = conn.execute(sql.SQL("select from {} limit 1").format(table)).fetchone() is None
-                    (self.filled if empty else self.own).add(oid)
-                if oid in self.filled:
-                    self._change(conn, table, [Column(*row) for row in conn.execute(_COLUMNS, [oid]).fetchall()])
+            for table in _tables(conn):
+                if table.oid not in self.filled and self._is_own(conn, table):
+                    continue
+                if self.filled.get(table.oid) != table or self.random.random() < _OTHER_TABLES:
+                    self._change(conn, table)
+                self.filled[table.oid] = table
+
+    def _is_own(self, conn: psycopg.Connection[Any], table: Table) -> bool:
+        """Whether the application filled a table before the first row was inserted here."""
+        if table.oid not in self.own:
+            row = conn.execute(sql.SQL("select from {} limit 1").format(table.sql)).fetchone()
+            self.own |= set() if row is None else {table.oid}  # a row without columns is an empty tuple
+        return table.oid in self.own
 
     def clear(self) -> None:
         """Delete all rows that were inserted."""
         with self._session() as conn:
-            for oid, *name in conn.execute(_TABLES).fetchall():
-                if oid in self.filled:
-                    conn.execute(sql.SQL("delete from {}").format(sql.Identifier(*name)))
+            for table in _tables(conn):
+                if table.oid in self.filled:
+                    conn.execute(sql.SQL("delete from {}").format(table.sql))
 
     def _session(self) -> "closing[psycopg.Connection[Any]]":
         conn = psycopg.connect(self.dsn, autocommit=True)
         conn.execute("set session_replication_role = replica")  # foreign keys are not the question
         return closing(conn)
 
-    def _change(self, conn: psycopg.Connection[Any], table: sql.Identifier, columns: Sequence[Column]) -> None:
-        names = sql.SQL(", ").join(sql.Identifier(each.name) for each in columns)
-        one = sql.SQL("ctid = (select ctid from {} order by random() limit 1)").format(table)
+    def _change(self, conn: psycopg.Connection[Any], table: Table) -> None:
+        """Insert rows, update one, and delete one now and then, each statement in a transaction of its own."""
+        names = sql.SQL(", ").join(sql.Identifier(each.name) for each in table.columns)
+        one = sql.SQL("ctid = (select ctid from {} order by random() limit 1)").format(table.sql)
+        insert = sql.SQL("insert into {} ({}) overriding system value values ({})")
         for _ in range(_ROWS):
-            values = sql.SQL(", ").join(self._value(conn, each) for each in columns)
-            _try(conn, sql.SQL("insert into {} ({}) overriding system value values ({})").format(table, names, values))
-        if changed := [each for each in columns if not each.in_key]:
+            values = sql.SQL(", ").join(self._value(conn, each) for each in table.columns)
+            _try(conn, insert.format(table.sql, names, values))
+        if changed := [each for each in table.columns if not each.in_key]:
             chosen = self.random.choice(changed)
-            value = self._value(conn, chosen)
-            _try(conn, sql.SQL("update {} set {} = {} where {}").format(table, sql.Identifier(chosen.name), value, one))
+            update, value = sql.SQL("update {} set {} = {} where {}"), self._value(conn, chosen)
+            _try(conn, update.format(table.sql, sql.Identifier(chosen.name), value, one))
         if self.random.random() < 1 / _ROWS:
-            _try(conn, sql.SQL("delete from {} where {}").format(table, one))
+            _try(conn, sql.SQL("delete from {} where {}").format(table.sql, one))
 
     def _value(self, conn: psycopg.Connection[Any], column: Column) -> sql.Composable:
         """Return a value of a column's type, now and then NULL."""

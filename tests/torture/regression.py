@@ -50,12 +50,12 @@ from auditlake.source.preflight import check_table
 from tests import command
 from tests.crash.killed import SPARK
 from tests.running import await_true
-from tests.server import Server, chosen_version, install_trigger
+from tests.server import Server, chosen_version, install_trigger, installation_of
 from tests.shape_oracle import Moment, Verdict, ask_python, compare, observe
 from tests.torture.postgres_suites import scheduled, sent_to_publishers, with_pauses
 
 _SETTINGS = {"max_connections": "60", "max_prepared_transactions": "20", "statement_timeout": "60s"}
-_FILE_S, _STOP_S, _VERIFY_S, _POLL_S = 180, 600, 3600, 0.01
+_FILE_S, _STARTED_S, _STOP_S, _VERIFY_S, _POLL_S = 180, 300, 600, 3600, 0.01
 _COPIED_S, _ALL_COPIED_S = 60, 600
 _DONE, _BUG, _UNVERIFIED = 0, 1, 7
 _NAMED = 100
@@ -145,7 +145,7 @@ def _followed(dsn: str, lake: Lake, log: Path, stage: str) -> Iterator[None]:
         )
         try:
             with closing(psycopg.connect(dsn, autocommit=True)) as conn:
-                await_true(lambda: process.poll() is not None or conn.execute(_READ).fetchone())
+                await_true(lambda: process.poll() is not None or conn.execute(_READ).fetchone(), _STARTED_S)
             yield
             ended = process.poll()
             process.terminate()
@@ -379,14 +379,15 @@ def run(source: Path, chosen: Sequence[str], folder: Path, mode: Mode) -> int:
 def run_steps(folder: Path, mode: Mode, steps: Callable[[Campaign], Iterable[Step]]) -> int:
     """Run steps on a new server and compare; print a report and return the exit code."""
     evidence, verdict = Evidence(), Verdict()
-    with Server(chosen_version(), settings=_SETTINGS) as server:
+    version = chosen_version()
+    with Server(version, settings=_SETTINGS, installation=installation_of(version)) as server:
         campaign = Campaign(server, server.dsn(server.create_database("regression")), folder, mode)
         campaign.prepare()
         campaign.work(steps(campaign), evidence)
         verified = campaign.settle(evidence)
     _compare(campaign.lake, evidence.moments, verdict)
     facts = {
-        "server": chosen_version(),
+        "server": version,
         **asdict(mode),
         "steps": len(evidence.seconds),
         "tables": len({name for moment in evidence.moments for name in moment.tables}),
