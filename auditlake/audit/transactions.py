@@ -255,11 +255,16 @@ def _are_shown(only: frozenset[str], change: SchemaChange) -> bool:
 
 
 def _entry(reader: Reader, change: SchemaChange) -> Transaction:
-    """Return the entry of the log for a schema change whose transaction is not known."""
+    """Return the entry of the log for a schema change whose transaction is not known.
+
+    If its time was not recorded, it has that of the last commit before, of those that are shown, or of the snapshots.
+    """
     lsn, time_us = Lsn(change.lsn), change.time_us
     if time_us is None:
-        sql = f"select epoch_us(max(time_mono)) as time_us from transactions where lsn <= {lsn:d}"
-        time_us = select(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
+        sql = "select epoch_us(max(time_mono)) as time_us from transactions"
+        sql += f" where lsn <= {lsn:d} and {reader.known.shown_sql}"
+        taken = (each.snapshot_us or 0 for each in reader.known.listed if each.first_snapshot_lsn <= lsn)
+        time_us = select(sql, transactions=reader.transactions)["time_us"][0].as_py() or max(taken, default=0)
     return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
 

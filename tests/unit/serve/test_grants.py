@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from auditlake.audit.lake_reader import Reader
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.transactions import TransactionFilters, find
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.errors import ConfigError
 from auditlake.feed.feed import Feed, Start
@@ -374,6 +375,22 @@ def test_the_refusal_of_a_damaged_history_names_it_to_those_who_see_it(
     statement = _ask(page, "bob", "/api/v1/sql", {"sql": "select id from orders"})
     assert "customers" not in statement.text
     assert "history/public/customers" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("user", "until", "time"), [("ann", 0x300, "09:00:30"), ("carl", 0x300, "09:00:10"), ("carl", 0x200, "09:00:08")]
+)
+def test_a_schema_change_has_the_time_of_a_commit_that_is_seen(
+    tmp_path: Path, user: str, until: int, time: str
+) -> None:
+    """If its own was not recorded; before any, that of the snapshot."""
+    lake = write_lake(tmp_path / "lake")
+    gone = Parked(CUSTOMERS, Cause.PUBLICATION, Lsn(0x180), Lsn(until), "a reason", "a remedy", ended=True)
+    park(lake, gone)
+    known = read_known(lake)
+    seen = known.limited_to(Grant(tuple(_PATTERNS[user])).seen(known), lambda _: False) if user != "ann" else known
+    found = find(Reader(lake, datetime.now(UTC), seen), Span(Lsn(0), Lsn(0x400)), TransactionFilters(), None)
+    assert [f"{each.time:%H:%M:%S}" for each in found if each.schema_changes] == [time]
 
 
 def test_evidence_has_no_proof_of_what_is_not_seen(tmp_path: Path) -> None:
