@@ -29,6 +29,7 @@ from tests.capture_lake import make_lake
 from tests.crash.killed import SPARK
 from tests.random_ddl import SCHEMAS, SETUP, Conn, RandomDdl
 from tests.release.test_schema_changes import SCHEMA, STATEMENTS
+from tests.running import await_true
 from tests.server import Server, install_trigger
 from tests.shape_oracle import Moment, Verdict, ask_sql, compare, observe
 
@@ -162,14 +163,23 @@ def test_random_changes_are_answered_right_or_refused(
 
 
 class _KilledCapture(threading.Thread):
-    """Runs `capture`, kills it at random moments, and runs it again; it ends at once while bootstrap captures."""
+    """Runs `capture`, kills it at random moments, and runs it again; it ends at once while bootstrap captures.
+
+    On a busy machine it is killed before it has read anything, many times in a row, and all tables are parked at once.
+    """
 
     def __init__(self, dsn: str, lake: Lake, chance: random.Random) -> None:
         super().__init__(daemon=True)
         self._line: list[str | Path] = ["capture", "--source", dsn, "--lake", lake.root]
         self._chance = chance
         self._ended = threading.Event()
+        self._wanted = threading.Event()
         self.kills = 0
+
+    def renew(self) -> None:
+        """Take new snapshots of parked tables, and let one capture read all that was committed; none is killed."""
+        self._wanted.set()
+        await_true(lambda: not self._wanted.is_set(), _STOP_S)
 
     def run(self) -> None:
         while not self._ended.is_set():
@@ -178,6 +188,11 @@ class _KilledCapture(threading.Thread):
                 assert process.poll() in {None, _LOCKED}, process.communicate()[1]
                 process.kill()
             self.kills += 1
+            if self._wanted.is_set():
+                done = command.run([*self._line, "--until-current"])
+                assert done.code == 0, done.stderr
+                command.run(["resync", *self._line[1:]], SPARK)  # of tables that can be followed
+                self._wanted.clear()
 
     def __enter__(self) -> Self:
         self.start()
@@ -210,6 +225,7 @@ def test_random_changes_beneath_a_killed_capture(
                 time.sleep(chance.choice(_PAUSES_S[:-1]))
                 if step % _COPIED_EVERY == _COPIED_EVERY - 1:
                     command.run(["bootstrap", "--source", dsn, "--lake", lake.root])  # of tables that can be followed
+                    killed.renew()
     _run("capture", dsn, lake, "--until-current")
     compare(lake, moments, ask_sql("duckdb"), verdict)
     of_version.drop_database(name)
