@@ -270,6 +270,9 @@ class Moment:
         """
         table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
+        for what, count in (("limit", limit), ("offset", offset)):
+            if count is not None and not 0 <= count < 2**63:
+                raise BadUsage(f"{what} is {count}, need a number from 0 to 2^63 - 1", "Leave it out for all rows.")
         chosen = None if columns is None else tuple(columns)
         return Rows(self._reader, table, self.lsn, chosen, tuple(where), Page(tuple(order_by), limit, offset), raw)
 

@@ -137,6 +137,13 @@ def test_rows_are_filtered_where_they_are_read(lake: auditlake.Lake) -> None:
     ]
 
 
+@pytest.mark.parametrize("part", [{"offset": -1}, {"offset": 2**63}, {"limit": -1}, {"limit": 2**63}])
+def test_a_part_that_is_none_is_refused(lake: auditlake.Lake, part: dict[str, int]) -> None:
+    """Before a row is read: what asks may be a language model."""
+    with pytest.raises(BadUsage, match="need a number from 0"):
+        lake.as_of("0/250").table("orders", **part)  # type: ignore[arg-type]
+
+
 def test_duckdb_sees_the_whole_database_as_of_a_moment(lake: auditlake.Lake) -> None:
     """Every table at the same LSN; one that is not known then has no view."""
     question = "select o.id, c.name from public.orders o join public.customers c using (id)"
