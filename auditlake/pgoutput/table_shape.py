@@ -255,6 +255,8 @@ def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
     yield from _rewritten(before, now) if rewritten else _retyped(before, now)
     if hides_key(before, now):
         yield "its key was changed, and REPLICA IDENTITY FULL does not show when"
+    if set(before.key or ()) - {column.attnum for column in now.relation.columns} and now.key == ():
+        yield "a column of its key was dropped, and it has no other"
     types = now.types_of_any_release()
     if any(types.get(entry, text) != text for entry, text in before.types.items()):
         yield "an enum label or a composite type of a column was changed"

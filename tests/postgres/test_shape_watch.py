@@ -54,6 +54,7 @@ DEFINITIONS = {
 ROWS = {
     "type": ("alter table t alter n type bigint using n * 2", "rewritten for the new type of column n"),
     "type in the same file": ("alter table t alter n type oid", "another text for the new type of column n"),
+    "key": ("alter table t drop id, add id int", "a column of its key was dropped, and it has no other"),
     "volatile default": ("alter table t add b float default random()", "b was added with a value of its own"),
     "type and back": (
         "alter table t alter n type bigint using n * 2; alter table t alter n type int",
