@@ -70,7 +70,7 @@ def read_manifest(lake: Lake) -> Manifest | None:
     content = read_record(lake.manifest, dict, "Restore it, or use another lake.")
     if content is None:
         return None
-    if content.get("format_version") not in {FORMAT_VERSION, _WITH_OFFSET}:
+    if content.get("format_version") not in (FORMAT_VERSION, _WITH_OFFSET):
         raise LakeUnusable(
             f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}"
             f" and {_WITH_OFFSET}",
@@ -79,7 +79,11 @@ def read_manifest(lake: Lake) -> Manifest | None:
     names = ("system_identifier", "timeline", "database", "slot", "publication")
     if missing := [name for name in names if name not in content]:
         raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", "Restore it, or use another lake.")
-    return Manifest(**{name: content[name] for name in names}, lsn_offset=content.get("lsn_offset", 0))
+    found = Manifest(**{name: content[name] for name in names}, lsn_offset=content.get("lsn_offset", 0))
+    for name, value in asdict(found).items():
+        if type(value) is not (int if name in {"timeline", "lsn_offset"} else str):
+            raise LakeUnusable(f"{lake.manifest} has a {name} of another type", "Restore it, or use another lake.")
+    return found
 
 
 def read_lsn_offset(lake: Lake) -> int:

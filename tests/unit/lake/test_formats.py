@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import auditlake
-from auditlake.lake.manifest import FORMAT_VERSION
+from auditlake.errors import LakeUnusable
+from auditlake.lake.manifest import FORMAT_VERSION, read_manifest
 from tests import command
+from tests.small_lake import write_lake_with_manifest
 
 _LAKES = Path(__file__).parents[2] / "data" / "lakes"
 _ORDERS = [  # id, status, total (NaN has only a text), note, how it began and ended
@@ -74,3 +76,15 @@ def test_a_lake_of_a_later_format_is_refused(line: list[str], tmp_path: Path) ->
 
 def _digests(lake: Path) -> dict[Path, str]:
     return {path: sha256(path.read_bytes()).hexdigest() for path in lake.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "changed", [{"format_version": []}, {"database": 7}, {"slot": ["s"]}, {"timeline": "1"}, {"lsn_offset": None}]
+)
+def test_a_manifest_with_other_types_is_refused(tmp_path: Path, changed: dict[str, object]) -> None:
+    """A restored disk may have any file."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    content = json.loads(lake.manifest.read_text()) | changed
+    lake.manifest.write_text(json.dumps(content))
+    with pytest.raises(LakeUnusable, match=next(iter(changed)).replace("_", ".")):
+        read_manifest(lake)
