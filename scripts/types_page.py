@@ -74,6 +74,8 @@ _TAIL = """
   it is text.
 - **Enums** keep the label at the time: renaming a label later does not change earlier versions
   ([schema changes](schema-changes.md)).
+- **`regclass`, `regrole` and the other object identifier types, and `aclitem`** keep the name at the time. PostgreSQL
+  stores an OID: once the object is renamed or dropped, it shows older rows otherwise, which is not noticed.
 - **json** is kept byte for byte, including spaces and repeated keys; SQL NULL is NULL, JSON null is the text `null`.
   With `auditlake.json = "variant"` under `[spark]` queries show it as VARIANT ([asking](asking.md)). VARIANT is never
   stored: it sorts keys, prints 1.50 as 1.5 and 1e400 as infinity, is NULL if a key is repeated, and polars cannot read
