@@ -306,7 +306,9 @@ def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) ->
         f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({FOLDED_OPS_SQL})"
         f" and lsn > {span.after:d} and lsn <= {span.upto:d} and ({condition})"
     )
-    return select(sql, changes=reader.changes_in(span)).combine_chunks()
+    found = select(sql, changes=reader.changes_in(span))
+    with _readable(table):  # more than 2 GB of texts do not fit into one array
+        return found.combine_chunks()
 
 
 def _follow(reader: Reader, table: HistoryTable, upto: Lsn, changes: pa.Table) -> Followed:

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from auditlake.audit.lake_reader import Reader, Span
@@ -14,7 +16,7 @@ from auditlake.audit.transactions import lsns_of_table
 from auditlake.audit.versions import Version, versions_of
 from auditlake.delta.sql import TableFiles, select
 from auditlake.engine import Engine
-from auditlake.errors import InvariantBroken, LakeUnusable
+from auditlake.errors import InvariantBroken, LakeUnusable, Unsupported
 from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -162,3 +164,16 @@ def test_an_error_of_a_query_names_the_history(tmp_path: Path) -> None:
     versions = overlaid(reader, reader.table("orders"), Lsn(0x500))
     with pytest.raises(LakeUnusable, match=r"history/public/orders cannot be read"):
         select("select cast(note as bigint) from history", history=versions)
+
+
+def test_changes_with_more_text_than_one_array_holds_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three gigabytes, which nothing reads; apply folds them in parts."""
+    offsets = pa.py_buffer(np.array([0, 1 << 30], np.int32))
+    text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.empty(1 << 30, np.uint8)))
+    tuples = pa.chunked_array(3 * [pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), text)])
+    reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")]})
+    monkeypatch.setattr("auditlake.audit.overlay.select", lambda *_, **__: pa.table({"new": tuples}))
+    with pytest.raises(Unsupported, match="that are not applied yet cannot be folded"):
+        overlaid(reader, reader.table("orders"), Lsn(0x500))
