@@ -256,23 +256,20 @@ def overlaid(  # noqa: PLR0913 - which versions
     last = followed.last_lsn(upto)
     if last < span.upto:
         changes = changes.filter(pc.less_equal(changes["lsn"], int(last)))
-    whole = Overlay(table, history)
-    if linked is not None:
-        whole = replace(whole, keys=frozenset(linked), changes=changes)
+    whole = Overlay(table, history, keys=frozenset(linked or ()), changes=None if linked is None else changes)
     if not changes.num_rows and not _is_reshaped(reader, table, followed):
         return whole
     later = reader.shapes_of(table).advanced(followed, last, [column.stored for column in table.key])
-    opened, condition = history.which(is_open), "true"
-    if linked is not None:
-        opened = opened.within(**bounds_of(table, linked))
-        condition = " or ".join(f"({in_history(table, key)})" for key in linked)
-    connection = shared_cursor(history.place)
     wanted = " or ".join(map(as_of_sql, moments)) or None
-    tail = ToFold(changes, followed, opened, condition, wanted=wanted, only_open=only_open)
+    tail = ToFold(changes, followed, history.which(is_open), wanted=wanted, only_open=only_open)
+    if linked is not None:
+        condition = " or ".join(f"({in_history(table, key)})" for key in linked)
+        tail = replace(tail, opened=tail.opened.within(**bounds_of(table, linked)), condition=condition)
+    connection = shared_cursor(history.place)
     with _readable(table):
         folded = _Folded(Fold(connection, tail), followed, table.position)
     if linked is not None:
-        folded.require_agreement(table, connection, opened)
+        folded.require_agreement(table, connection, tail.opened)
     return replace(whole, table=later, folded=folded)
 
 
