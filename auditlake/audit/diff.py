@@ -12,9 +12,11 @@ cannot be distinguished, so none is modified.
 and tail (`audit.overlay`). A key on neither side, or equal on both, has no net change. The columns are those of
 `versions.history_texts`.
 
-`compared_rows` chooses between the two. In either direction, names and keys are those of the later moment.
+`compared_rows` chooses between the two. In either direction, the columns of keys and of modified rows have their names
+at the later moment.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,7 +55,11 @@ class Sides:
 
 def read_sides(reader: Reader, table: HistoryTable, span: Span) -> Sides:
     """Read both sides of a span; `span.after` must be at or above the table's horizon."""
-    return _sides(reader, overlaid(reader, table, span.upto, moments=(span.after, span.upto)), span)
+    return _sides(reader, _overlay(reader, table, span), span)
+
+
+def _overlay(reader: Reader, table: HistoryTable, span: Span) -> Overlay:
+    return overlaid(reader, table, span.upto, moments=(span.after, span.upto))
 
 
 def _sides(reader: Reader, overlay: Overlay, span: Span) -> Sides:
@@ -109,7 +115,7 @@ class Stat:
         return self.rows_after - self.added - self.modified
 
 
-class Compared:
+class Compared(ABC):
     """A table and its columns at two moments of a span: from its beginning to its end or, if `reverse`, back.
 
     `moments` are the one that the difference starts from, with `columns_before`, and the one that it ends at.
@@ -126,8 +132,8 @@ class Compared:
         self.columns_before, self.columns_after = self._directed(self._earlier, self._later)
         own = reader.own_names(table)
         self.own = {c: own.get(c.stored, c.stored) for c in (*self._earlier, *self._later)}
-        now = {self.own[c]: c.name for c in self._later}
-        self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self._earlier, *self._later)}
+        self._later_names = {self.own[c]: c.name for c in self._later}
+        self._now = {self.own[c]: c.name for c in self._earlier} | self._later_names
 
     def _directed(self, earlier: _T, later: _T) -> tuple[_T, _T]:
         return (later, earlier) if self._reverse else (earlier, later)
@@ -135,20 +141,19 @@ class Compared:
     @cached_property
     def _overlay(self) -> Overlay:
         """The versions up to the later moment; folded when the first rows are asked for, not for all tables at once."""
-        moments = self._span.after, self._span.upto
-        return overlaid(self._reader, self.table, self._span.upto, moments=moments)
+        return _overlay(self._reader, self.table, self._span)
 
+    @abstractmethod
     def stat(self) -> Stat:
         """Count the rows and cells that differ."""
-        raise NotImplementedError
 
+    @abstractmethod
     def entries(self, kind: str) -> Iterator[DifferingRow]:
         """Yield the rows of one kind, in key order; of a table without a key, each copy."""
-        raise NotImplementedError
 
+    @abstractmethod
     def columns_with_invalid_text(self) -> Sequence[str]:
         """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
-        raise NotImplementedError
 
     def named_columns(self, kind: str) -> tuple[dict[str, Column], dict[str, Column]]:
         """Return the columns on both sides of entries of a kind, by the names that they have there.
@@ -161,17 +166,14 @@ class Compared:
     def _named(self, columns: Sequence[Column], kind: str) -> dict[str, Column]:
         if kind != MODIFIED:
             return {column.name: column for column in columns}
-        later = {self.own[column] for column in self._later}
-        lasting = {self._now[self.own[column]]: column for column in columns if self.own[column] in later}
-        gone = {column.name: column for column in columns if self.own[column] not in later}
+        lasting = {self._now[self.own[column]]: column for column in columns if self.own[column] in self._later_names}
+        gone = {column.name: column for column in columns if self.own[column] not in self._later_names}
         return {column.name: column for column in gone.values() if column.name not in lasting} | lasting
 
     @property
     def renames(self) -> bool:
         """Whether a column has one name at one moment and another name at the other one."""
-        names = ({self.own[c]: c.name for c in columns} for columns in (self.columns_before, self.columns_after))
-        before, after = names
-        return any(before[own] != after[own] for own in before.keys() & after.keys())
+        return any(self._now[self.own[column]] != column.name for column in self._earlier)
 
     @property
     def key(self) -> list[str]:
@@ -226,9 +228,8 @@ class Diff(Compared):
     @cached_property
     def common(self) -> list[str]:
         """The columns outside the key that the table had at both moments, by own name."""
-        later = {self.own[column] for column in self._later}
         names = (self.own[column] for column in self._earlier)
-        return [name for name in names if name in later and value_column(name) not in self._key]
+        return [name for name in names if name in self._later_names and value_column(name) not in self._key]
 
     @cached_property
     def _both(self) -> pa.Table:
@@ -269,9 +270,9 @@ class Diff(Compared):
             yield from self._modified_entries()
             return
         side, rows = (self._sides.after, self._added) if kind == ADDED else (self._sides.before, self._removed)
-        columns = self.columns_after if kind == ADDED else self.columns_before
+        columns = self._named(self.columns_after if kind == ADDED else self.columns_before, kind)
         for row in _each_row(_in_order(side.take(rows), self._key)):
-            values = self._row(row, columns, kind)
+            values = self._row(row, columns)
             before, after = (None, values) if kind == ADDED else (values, None)
             yield DifferingRow(kind, self._key_of(row), before, after, tuple(values))
 
@@ -279,8 +280,8 @@ class Diff(Compared):
         before, after = self._sides.before, self._sides.after
         written = [before.take(rows) for rows in (self._removed, self._modified["i"])]
         written += [after.take(rows) for rows in (self._added, self._modified["j"])]
-        names = {column.name: self.own[column] for column in self._later}
-        return [name for name, own in names.items() if any(_has_nul(column_or_null(rows, own)) for rows in written)]
+        found = (own for own in self._later_names if any(_has_nul(column_or_null(rows, own)) for rows in written))
+        return [self._later_names[own] for own in found]
 
     def _modified_entries(self) -> Iterator[DifferingRow]:
         before = self._sides.before.take(self._modified["i"])
@@ -288,14 +289,14 @@ class Diff(Compared):
         order = _order(before, self._key)
         flags = self._modified.select([value_column(name) for name in self.common])
         rows = (_each_row(table.take(order)) for table in (before, after, flags))
+        named_before, named_after = self.named_columns(MODIFIED)
         for was, now, flag in zip(*rows, strict=True):
             # A renamed column is the same column: both rows have it under the later name.
-            one, other = self._row(was, self.columns_before, MODIFIED), self._row(now, self.columns_after, MODIFIED)
+            one, other = self._row(was, named_before), self._row(now, named_after)
             changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
             yield DifferingRow(MODIFIED, self._key_of(now), one, other, changed)
 
-    def _row(self, row: dict[str, str | None], columns: Sequence[Column], kind: str) -> Values:
-        named = self._named(columns, kind)
+    def _row(self, row: dict[str, str | None], named: dict[str, Column]) -> Values:
         return {name: row.get(value_column(self.own[column])) for name, column in named.items()}
 
     def _key_of(self, row: dict[str, str | None]) -> Values:
@@ -341,9 +342,8 @@ class MultisetDiff(Compared):
         """The copies of each row, without columns that were dropped in between: those make no row differ."""
         sides, net = _sides(self._reader, self._overlay, self._span), Counter[Row]()
         before, after = self._directed(sides.before, sides.after)
-        kept = {self.own[column] for column in self._later}
-        net.update(_kept(row_values(row), kept) for row in after.to_pylist())
-        net.subtract(_kept(row_values(row), kept) for row in before.to_pylist())
+        net.update(_kept(row_values(row), self._later_names) for row in after.to_pylist())
+        net.subtract(_kept(row_values(row), self._later_names) for row in before.to_pylist())
         return net
 
     def stat(self) -> Stat:
@@ -354,9 +354,9 @@ class MultisetDiff(Compared):
 
     def entries(self, kind: str) -> Iterator[DifferingRow]:
         sign = {ADDED: 1, REMOVED: -1}.get(kind, 0)
+        columns = self.columns_after if kind == ADDED else self.columns_before
         for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
             texts = dict(row)
-            columns = self.columns_after if kind == ADDED else self.columns_before
             own = ((column.name, self.own[column]) for column in columns)
             values = {name: texts[own_name] for name, own_name in own if own_name in texts}
             before, after = (None, values) if kind == ADDED else (values, None)
