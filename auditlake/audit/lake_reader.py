@@ -5,7 +5,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
@@ -432,7 +432,7 @@ def about(table: TableName) -> str:
 _MOST_IN_LIST = 20
 
 
-def in_lsns(column: str, lsns: Iterator[int] | list[int], most: int = _MOST_IN_LIST) -> str:
+def in_lsns(column: str, lsns: Iterable[int], most: int = _MOST_IN_LIST) -> str:
     """Return a condition that `column` has one of some LSNs: a range if they are more, so that files are skipped."""
     wanted = sorted(set(lsns))
     if not wanted:

@@ -153,7 +153,7 @@ class TransactionFilters:
         if self.op is not None:
             parts.append(" + ".join(f"coalesce({op}s, 0)" for op in CHANGED_BY[self.op]) + " > 0")
         if self.lsns is not None:
-            parts.append(in_lsns("lsn", sorted(self.lsns), MOST_LISTED))
+            parts.append(in_lsns("lsn", self.lsns, MOST_LISTED))
         if self.actor is not None or self.reason is not None:
             parts.append("context is not null")
         return " and ".join(parts)
@@ -257,13 +257,13 @@ def _are_shown(only: frozenset[str], change: SchemaChange) -> bool:
 def _entry(reader: Reader, change: SchemaChange) -> Transaction:
     """Return the entry of the log for a schema change whose transaction is not known.
 
-    If its time was not recorded, it has that of the last commit before, of those that are shown, or of the snapshots.
+    Its time, if it was not recorded, is that of the last commit before it that is shown, else of the last snapshot.
     """
     lsn, time_us = Lsn(change.lsn), change.time_us
     if time_us is None:
         sql = "select epoch_us(max(time_mono)) as time_us from transactions"
         sql += f" where lsn <= {lsn:d} and {reader.known.shown_sql}"
-        taken = (each.snapshot_us or 0 for each in reader.known.listed if each.first_snapshot_lsn <= lsn)
+        taken = (at_us or 0 for at, at_us in snapshot_times(reader.known).items() if at <= lsn)
         time_us = select(sql, transactions=reader.transactions)["time_us"][0].as_py() or max(taken, default=0)
     return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
