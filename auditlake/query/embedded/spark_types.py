@@ -110,11 +110,11 @@ def arrow_of(kind: str) -> pa.DataType:
     """Return the Arrow type in which Spark sends values of a type."""
     if kind == RAW:
         return pa.map_(pa.string(), pa.string())
-    return arrow_type(column_type(kind))
+    return arrow_type(_column_type(kind))
 
 
-def column_type(kind: str) -> ColumnType:
+def _column_type(kind: str) -> ColumnType:
     """Return the type of a history's column that holds such values."""
     if kind.startswith("array<"):
-        return ColumnType(Conversion.ARRAY, kind, column_type(kind[len("array<") : -1]))
+        return ColumnType(Conversion.ARRAY, kind, _column_type(kind[len("array<") : -1]))
     return ColumnType(Conversion.DECIMAL if is_decimal(kind) else _KINDS[kind], kind)

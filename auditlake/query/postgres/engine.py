@@ -33,7 +33,7 @@ from auditlake.query.embedded.engine import (
     rows_of,
     selected_columns,
 )
-from auditlake.query.embedded.spark_types import arrow_of
+from auditlake.query.embedded.spark_types import RAW, arrow_of
 from auditlake.query.postgres import documents, formats, numbers, patterns
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
@@ -129,7 +129,7 @@ def _schema(cells: Sequence[Cell]) -> pa.Schema:
 
 
 def _arrow(cell: Cell) -> pa.DataType:
-    return arrow_of("map<string,string>" if cell.type.name == "map" else cell.type.column_kind)
+    return arrow_of(RAW if cell.type.name == "map" else cell.type.column_kind)
 
 
 class PostgresEngines:
@@ -171,9 +171,10 @@ class PostgresEngines:
         except BaseException:
             connection.close()
             raise
-        fetched = (_shown(batch, cells) for batch in chain(first, _rest(batches)))
+        schema = _schema(cells)
+        fetched = (_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
         types = [TEXT.shown if cell.type == UNKNOWN else cell.type.shown for cell in cells]
-        return PostgresRows(_schema(cells), closing(connection, fetched), types)
+        return PostgresRows(schema, closing(connection, fetched), types)
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         with self._registering:
@@ -265,10 +266,10 @@ def _utc(value: str, shown: ShownColumn, n: int) -> str:
     return f"cast({value} as timestamp) as c{n}" if shown.type.name == "timestamptz" else f"{value} as c{n}"
 
 
-def _shown(batch: pa.RecordBatch, cells: Sequence[Cell]) -> pa.RecordBatch:
+def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows as they are shown: times with a zone, padded characters, texts of intervals."""
     columns = [_column(column, cell) for column, cell in zip(batch.columns, cells, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=_schema(cells))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(values: pa.Array, cell: Cell) -> pa.Array:

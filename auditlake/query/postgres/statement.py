@@ -42,7 +42,7 @@ from auditlake.query.postgres.types import (
 )
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
-from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
+from auditlake.query.statement import LSNS_OF_LOGS, Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
@@ -228,4 +228,4 @@ def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Ope
     return Opened(view, name, tuple(cells), key)
 
 
-_LSN_NAMES = frozenset({*LSNS, "lsn", "end_lsn", "lsn_from", "lsn_to"})
+_LSN_NAMES = frozenset({*LSNS, *LSNS_OF_LOGS})
