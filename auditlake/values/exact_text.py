@@ -1,10 +1,10 @@
 r"""Exact text of a value in a lake: PostgreSQL's own text, from the typed column if the value fits there, else `_raw`.
 
-    exact_text(value, column_type, raw)       one Python value, as `to_pylist()` of a history returns it
-    exact_texts(values, column_type, raws)    an Arrow column, as a history's data file has it
-    typed_values(texts, column_type)          the inverse, what a fold in Spark stores; the rest is `outside`
+    exact_text(value, held, raw)              one Python value, as `to_pylist()` of a history returns it
+    exact_texts(values, held, raws)           an Arrow column, as a history's data file has it
+    typed_values(texts, held)                 the inverse, what a fold in Spark stores; the rest is `outside`
 
-`column_type` is the column's type in the history (`lake.history.type_of(column)`, or `held_in` for an Arrow column),
+`held` is the column's type in the history (`lake.history.type_of(column)`, or `held_in` for an Arrow column),
 `raw` its entry in `_raw`, by `column.stored`. The typed column is lossless for values that fit. The text equals the
 output of PostgreSQL's output function under the settings of `source.connection.PINNED`, byte for byte. Starts no JVM.
 
@@ -62,16 +62,16 @@ _SCALARS = {
 _RAW_MAP = pa.map_(pa.string(), pa.string())
 
 
-def exact_text(value: Any, column_type: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
+def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
     """Return the text of one value; None for SQL NULL."""
     if raw is not None or value is None:
         return raw
-    return _writer(column_type)(value)
+    return _writer(held)(value)
 
 
-def exact_texts(values: pa.Array, column_type: ColumnType, raws: pa.Array | None = None) -> pa.Array:
+def exact_texts(values: pa.Array, held: ColumnType, raws: pa.Array | None = None) -> pa.Array:
     """Return the texts of a column of values; NULL for SQL NULL."""
-    texts = _texts(values, column_type)
+    texts = _texts(values, held)
     return texts if raws is None else pc.coalesce(raws.cast(pa.string()), texts)
 
 
@@ -93,7 +93,7 @@ def held_in(arrow: pa.DataType) -> ColumnType:
         return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
     if pa.types.is_timestamp(arrow):
         return _NAIVE if arrow.tz is None else _ZONED
-    return next((column_type for is_type, column_type in _COLUMN_TYPES if is_type(arrow)), TEXT)
+    return next((held for is_type, held in _COLUMN_TYPES if is_type(arrow)), TEXT)
 
 
 _NAIVE, _ZONED = ColumnType(Conversion.TIMESTAMP, "timestamp_ntz"), ColumnType(Conversion.TIMESTAMPTZ, "timestamp")
@@ -110,8 +110,8 @@ _COLUMN_TYPES = (
 )
 
 
-def _texts(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    match column_type.kind:
+def _texts(values: pa.Array, held: ColumnType) -> pa.Array:
+    match held.kind:
         case Conversion.TEXT | Conversion.INTEGER | Conversion.DATE:
             return values.cast(pa.string())
         case Conversion.BOOLEAN:
@@ -120,14 +120,14 @@ def _texts(values: pa.Array, column_type: ColumnType) -> pa.Array:
             return _timestamp_texts(values)
         case Conversion.TIMESTAMPTZ:
             return pc.binary_join_element_wise(_timestamp_texts(values), "+00", "")
-        case Conversion.DECIMAL if column_type.element is None:
-            return _decimal_texts(values, column_type)
+        case Conversion.DECIMAL if held.element is None:
+            return _decimal_texts(values, held)
         case _:
-            return _each(values, column_type)
+            return _each(values, held)
 
 
-def _each(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    write = _writer(column_type)
+def _each(values: pa.Array, held: ColumnType) -> pa.Array:
+    write = _writer(held)
     return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
 
 
@@ -136,18 +136,18 @@ def _timestamp_texts(values: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(pc.replace_substring_regex(micros, "0+$", ""), r"\.$", "")
 
 
-def _decimal_texts(values: pa.Array, column_type: ColumnType) -> pa.Array:
+def _decimal_texts(values: pa.Array, held: ColumnType) -> pa.Array:
     texts = values.cast(pa.string())
     # Arrow formats small numbers with an exponent, numeric's output never has one.
-    return _each(values, column_type) if pc.any(pc.match_substring(texts, "E")).as_py() else texts
+    return _each(values, held) if pc.any(pc.match_substring(texts, "E")).as_py() else texts
 
 
-def _writer(column_type: ColumnType) -> Callable[[Any], str]:
-    if column_type.element is not None:
-        return partial(_array, _writer(column_type.element))
-    if column_type.kind is Conversion.FLOAT:
-        return real_text if column_type.delta == "float" else double_text
-    return _WRITERS[column_type.kind]
+def _writer(held: ColumnType) -> Callable[[Any], str]:
+    if held.element is not None:
+        return partial(_array, _writer(held.element))
+    if held.kind is Conversion.FLOAT:
+        return real_text if held.delta == "float" else double_text
+    return _WRITERS[held.kind]
 
 
 def _array(write: Callable[[Any], str], values: list[Any]) -> str:
