@@ -60,8 +60,8 @@ class ToFold:
     """A tail: its `changes` in any order or a query of them, the columns along it, and the files of versions before.
 
     `condition` is one on the open versions that all of its keys fulfil. `most_bytes` limits the open versions that are
-    held; None is no limit. `wanted` is a condition on the periods of versions that begin in the tail: others are left
-    out. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
+    held; None is no limit. `wanted` is a condition on the periods of versions that begin in the tail: others may be
+    left out. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
     """
 
     changes: str | pa.Table

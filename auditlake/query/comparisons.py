@@ -42,7 +42,7 @@ from auditlake.values.types import DOES_NOT_FIT, ColumnType, element_of
 
 @dataclass(frozen=True, slots=True)
 class PartialColumn:
-    """The rows of a column that is NULL for some values (`values.types`), and its stored name."""
+    """A column, in the rows of a selection, that is NULL for some values (`values.types`)."""
 
     table: TableName
     selection: Selection
@@ -54,8 +54,8 @@ class PartialColumn:
 class ComparedColumn:
     """A column of a table whose comparisons are checked; or, of an array, its elements.
 
-    `recorded` is what the lake recorded of comparisons with it (`values.equality`), `origin` its rows
-    if it is NULL for some values.
+    `recorded` is what the lake recorded of comparisons with it (`values.equality`), `origin` the column itself if it is
+    NULL for some values.
     """
 
     table: TableName
@@ -63,7 +63,7 @@ class ComparedColumn:
     type_oid: int
     typmod: int
     recorded: tuple[str, ...] | None = None
-    origin: "PartialColumn | None" = None
+    origin: PartialColumn | None = None
 
     @property
     def may_not_fit(self) -> bool:

@@ -49,7 +49,7 @@ _AS_IT_IS = re.compile(r"[^\\'\"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NO_NAME = re.compile(r"\$\{|[\ud800-\udfff]")
 LONGEST_NUMBER = 1_000
-"""So many characters it may have: Python converts at most 4,300 digits."""
+"""The most characters of a number: Python converts at most 4,300 digits."""
 _OPERANDS = frozenset({"word", "quoted", "number"})
 _SUBSTITUTED = "${"
 _QUOTES_IN_HINT = re.compile(r"""['"`]|--|/\*""")

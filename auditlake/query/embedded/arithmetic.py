@@ -35,10 +35,7 @@ class NotEmbedded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SparkCell:
-    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known.
-
-    One that is `masked` is a column of a table that no statement may read.
-    """
+    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
 
     sql: str
     kind: str
@@ -51,6 +48,7 @@ class SparkCell:
     text: str | None = None
     """The value of a string literal."""
     masked: bool = False
+    """Whether it is a column that a statement must not read."""
 
     def __post_init__(self) -> None:
         take(self.sql)

@@ -99,7 +99,7 @@ class _Scope:
     result: Sequence[SparkCell] = ()
     """The columns of the result, in a HAVING, which finds them by their aliases."""
     is_hidden: bool = False
-    """Whether the tables are those before DISTINCT, of which an ORDER BY sees the columns of the result only."""
+    """Whether an ORDER BY after DISTINCT is translated, which sees the columns of the result only."""
 
     def column(self, node: exp.Column) -> SparkCell:
         if (named := _aliased(node, self.result)) is not None:

@@ -278,7 +278,7 @@ def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
 
 
 def _step(by: str, zero: str, length: str) -> str:
-    """Return the step of a series; it fails if that is zero, or if the series is too long, which DuckDB holds whole."""
+    """Return the step of a series; it fails if it is zero, or the series too long: DuckDB holds a series whole."""
     too_long = failed(f"a series would have more than {_LONGEST_SERIES:,} values")
     no_step = failed("step size cannot equal zero")
     return f"case when {by} = {zero} then {no_step} when {length} >= {_LONGEST_SERIES} then {too_long} else {by} end"
