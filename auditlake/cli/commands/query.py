@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 _REMOTE = "spark.remote"
 _FORMATS = click.Choice(["table", "csv", "json", "parquet"])
-_OUTPUT = FILE
 
 as_of_option = click.option("--as-of", metavar="WHEN", help="ISO time, 08:00, yesterday, -2h, LSN, xid:N or now [now].")
 
@@ -38,9 +37,7 @@ def _with_form(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--format", "name", type=_FORMATS, default="table", show_default=True)
     @click.option("-x", "--expanded", is_flag=True, help="Show one value a line, even if a table fits.")
-    @click.option(
-        "-o", "--output", type=_OUTPUT, help="Write to this file, which appears when it is complete [stdout]."
-    )
+    @click.option("-o", "--output", type=FILE, help="Write to this file, which appears when it is complete [stdout].")
     @functools.wraps(command)
     def wrapped(name: str, output: Path | None, *, expanded: bool, **given: object) -> None:
         from auditlake.query.output import OutputForm
