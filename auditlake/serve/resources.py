@@ -3,8 +3,8 @@
 - `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, also for a moment
   that it knows: meanwhile a row may have been erased, and its files with it.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
-  than `timeout_s` is refused too, and one whose client has gone is given up: its query is interrupted, no other one
-  begins, and its thread occupies its place until it has ended.
+  than `timeout_s` is refused too, and one whose client has gone is given up: its query is interrupted, as is any that
+  it begins later, and its thread occupies its place until it has ended.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
@@ -81,15 +81,16 @@ class Limits:
     export_rows: int = 1_000_000
 
 
-class _Clock:
-    """How long a request may still take; `is_over` once nobody waits for its answer any more."""
+class _Running:
+    """A request that runs: how long it may still take, and the cursor of its query."""
 
     def __init__(self, limit_s: float) -> None:
         self._until = time.monotonic() + limit_s
-        self.is_over = False
         self._stopped: float | None = None
         self._most_s = 0.0
         self.waits_for = ""
+        self._cursor: DuckDBPyConnection | None = None
+        self._is_over = False
 
     @property
     def left_s(self) -> float:
@@ -105,6 +106,20 @@ class _Clock:
         finally:
             self._until += min(time.monotonic() - self._stopped, most_s)
             self.waits_for, self._stopped = "", None
+
+    def use(self, cursor: "DuckDBPyConnection") -> None:
+        """Query with a cursor from now on; raises Busy if the request is over."""
+        self._cursor = cursor
+        if self._is_over:  # checked once `end` would interrupt this cursor
+            cursor.close()
+            raise Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
+
+    def end(self) -> None:
+        """Interrupt the query, and refuse it another cursor."""
+        self._is_over = True
+        if self._cursor is not None:
+            with suppress(Exception):  # it was closed meanwhile
+                self._cursor.interrupt()
 
 
 @dataclass(slots=True)
@@ -163,8 +178,8 @@ class Resources:
         self._latest = _Latest()
         self._lock = threading.Lock()
         self._seen_lock = threading.Lock()
-        self._cursors: dict[int, DuckDBPyConnection] = {}
-        self._clocks: dict[int, _Clock] = {}
+        self._running: dict[int, _Running] = {}
+        """The request of each thread."""
         self.held = HeldTables(self._open)
 
     def for_grant(self, grant: Grant) -> "Resources":
@@ -184,28 +199,19 @@ class Resources:
 
         One that is not bounded may be used by several threads, one after the other.
 
-        Raises Busy if nobody waits for the answer any more.
+        Raises Busy if the request is over.
         """
-        thread = threading.get_ident()
-        cursor = self.open_cursor() if bounded else self._open()
-        try:
+        with self.open_cursor() if bounded else self._open() as cursor:
             yield cursor
-        finally:
-            if bounded:
-                self._cursors.pop(thread, None)
-            cursor.close()
 
     def open_cursor(self) -> "DuckDBPyConnection":
         """Open a cursor that `run` interrupts if the request takes too long; the caller closes it.
 
-        Raises Busy if nobody waits for the answer any more.
+        Raises Busy if the request is over.
         """
-        thread, cursor = threading.get_ident(), self._open()
-        self._cursors[thread] = cursor
-        clock = self._clocks.get(thread)
-        if clock is not None and clock.is_over:  # checked after it can be interrupted
-            cursor.close()
-            raise Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
+        cursor, request = self._open(), self._running.get(threading.get_ident())
+        if request is not None:
+            request.use(cursor)
         return cursor
 
     def _open(self) -> "DuckDBPyConnection":
@@ -301,33 +307,31 @@ class Resources:
             count(Counter.REFUSED_QUESTIONS)
             raise Busy("too many requests wait", "Try again in a few seconds.")
         self._latest.waiting += 1
-        threads: list[int] = []
-        clock = _Clock(self.limits.timeout_s)
+        request = _Running(self.limits.timeout_s)
 
-        def running() -> T:
-            threads.append(threading.get_ident())
-            self._clocks[threading.get_ident()] = clock
+        def called() -> T:
+            self._running[threading.get_ident()] = request
             try:
                 return work()
             finally:
-                self._clocks.pop(threading.get_ident())
+                self._running.pop(threading.get_ident())
 
-        future = asyncio.get_running_loop().run_in_executor(self._pool, running)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, called)
         future.add_done_callback(self._done)
         while not future.done():
-            if clock.left_s <= 0:
+            if request.left_s <= 0:
                 future.cancel()
-                self._give_up(clock, threads)
+                self._give_up(request)
                 count(Counter.REFUSED_QUESTIONS)
                 raise Busy(
-                    f"the answer took longer than {self.limits.timeout_s:g} s{clock.waits_for}",
-                    "Try again: it goes on." if clock.waits_for else "Ask for less, or raise --timeout.",
+                    f"the answer took longer than {self.limits.timeout_s:g} s{request.waits_for}",
+                    "Try again: it goes on." if request.waits_for else "Ask for less, or raise --timeout.",
                 )
             if has_gone is not None and await has_gone():
                 future.cancel()
-                self._give_up(clock, threads)
+                self._give_up(request)
                 raise ClientDisconnect
-            wait_s = clock.left_s if has_gone is None else min(clock.left_s, _GONE_S)
+            wait_s = request.left_s if has_gone is None else min(request.left_s, _GONE_S)
             await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
         return future.result()
 
@@ -340,18 +344,13 @@ class Resources:
 
     def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
-        return self._clocks[threading.get_ident()].stopped(waits_for, most_s)
+        return self._running[threading.get_ident()].stopped(waits_for, most_s)
 
-    def _give_up(self, clock: _Clock, threads: list[int]) -> None:
-        """Interrupt the query of a request, unless its thread has another one already."""
-        clock.is_over = True
-        self._interrupt([thread for thread in threads if self._clocks.get(thread) is clock])
-
-    def _interrupt(self, threads: list[int]) -> None:
-        for thread in threads:
-            if cursor := self._cursors.get(thread):
-                with suppress(Exception):  # it was closed meanwhile
-                    cursor.interrupt()
+    def _give_up(self, request: _Running) -> None:
+        """End a request, and again until it has ended: an interruption between two queries of a cursor is lost."""
+        request.end()
+        if request in list(self._running.values()):
+            asyncio.get_running_loop().call_later(_GONE_S, self._give_up, request)
 
     def _done(self, future: "asyncio.Future[T]") -> None:
         self._latest.waiting -= 1
@@ -362,7 +361,8 @@ class Resources:
         """End the pool, and interrupt the queries that run in it: the process waits for its threads."""
         self.held.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._interrupt(list(self._cursors))
+        for request in list(self._running.values()):
+            request.end()
 
 
 def _reported(ended: "Future[None]") -> None:

@@ -14,11 +14,12 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from auditlake.serve.resources import Busy, Limits, Resources
+from auditlake.serve.resources import Busy, Limits, Resources, _Running
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
 _LIMIT_S = 0.3
+_ENDLESS = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b"
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_client_that_has_gone_ends_its_query(tmp_path: Path) -> None:
 
     def work() -> str:
         try:
-            resources.open_cursor().execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+            resources.open_cursor().execute(_ENDLESS)
         except Exception as exc:
             ended.append(type(exc).__name__)
             raise
@@ -106,7 +107,7 @@ def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
         for _ in range(2):
             try:
                 with resources.cursor() as cursor:
-                    cursor.execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+                    cursor.execute(_ENDLESS)
             except Exception as exc:  # noqa: BLE001 - as the list of tables does
                 ended.append(type(exc).__name__)
         return "found"
@@ -117,6 +118,34 @@ def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
     assert _run(resources, lambda: _after(0)) == "found"
     with resources.cursor() as cursor:
         assert cursor.execute("select 1").fetchone() == (1,)
+
+
+def test_a_query_that_begins_after_the_end_of_its_request_is_interrupted(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cursor was open before, and had no query that could be interrupted."""
+    ended, interrupted, end = list[str](), threading.Event(), _Running.end
+
+    def recorded(request: _Running) -> None:
+        end(request)
+        interrupted.set()
+
+    def work() -> str:
+        try:
+            with resources.cursor() as cursor:
+                interrupted.wait()
+                cursor.execute(_ENDLESS)
+        except Exception as exc:  # noqa: BLE001 - compared below
+            ended.append(type(exc).__name__)
+        return "found"
+
+    async def ask() -> None:
+        with pytest.raises(Busy, match="longer than"):
+            await resources.run(work)
+        await asyncio.to_thread(await_true, lambda: ended == ["InterruptException"], 60)
+
+    monkeypatch.setattr(_Running, "end", recorded)
+    asyncio.run(ask())
 
 
 def test_a_lake_that_is_restored_under_the_server_has_no_later_commit(tmp_path: Path) -> None:
@@ -170,7 +199,7 @@ def test_the_end_of_the_server_ends_a_query(tmp_path: Path) -> None:
 
     def work() -> str:
         try:
-            resources.open_cursor().execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+            resources.open_cursor().execute(_ENDLESS)
         finally:
             ended.set()
         return "found"
