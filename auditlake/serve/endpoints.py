@@ -22,7 +22,6 @@ from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
 from auditlake.serve.resources import Hidden, Resources, failure
-from auditlake.store.failures import as_lake_error
 from auditlake.values.strict_json import decode
 
 PREFIX = "/api/v1"
@@ -198,7 +197,7 @@ def problem(exc: Exception) -> Response:
 
 def described(exc: Exception) -> tuple[models.ProblemJson, int]:
     """Return what a page or the API shows of an error, and the HTTP status."""
-    exc = as_lake_error(exc) or failure(exc) or exc
+    exc = failure(exc) or exc
     if isinstance(exc, AuditlakeError) and not isinstance(exc, InvariantBroken):
         status = next((code for kind, code in _STATUS if isinstance(exc, kind)), 503)
         return models.ProblemJson(error=exc.message, hint=exc.hint, code=exc.exit_code), status

@@ -83,7 +83,7 @@ class Live:
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
             now = datetime.now(self._resources.zone)
-            stream = await self._resources.run(lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
+            stream = await seen.run(lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
         except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
             give_back()
             if not isinstance(exc, Exception):
@@ -98,7 +98,7 @@ class Live:
                 async for each in self._taken(stream):
                     yield each
             except Exception as exc:  # noqa: BLE001 - reported, and sent; the stream has begun, so it has its status
-                found = cut_short("a stream of changes", exc)
+                found = cut_short("a stream of changes", stream.resources.disclosed(exc))
                 if not await self._is_over(stream, Lsn(0)):  # else it may name what is not seen any more
                     yield f"event: problem\ndata: {found.model_dump_json()}\n\n"
 
@@ -141,8 +141,7 @@ class _Stream:
 
         Raises Hidden, and what `FeedRequest.open` does.
         """
-        with resources.naming_nothing():
-            known = resources.shown(read_known(resources.lake))
+        known = resources.shown(read_known(resources.lake))
         return cls(resources, wanted.open(resources.lake, now, threading.Event(), known), known.only)
 
     def seen(self) -> Reader | None:

@@ -37,6 +37,7 @@ from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
+from auditlake.store.failures import as_lake_error
 from auditlake.store.session import Kept
 from auditlake.temporal.moments import Known
 from auditlake.temporal.when import AtLsn, parse_when
@@ -225,8 +226,7 @@ class Resources:
         Raises BadUsage, LakeUnusable, Hidden.
         """
         when = None if at is None else parse_when(at, datetime.now(self.zone))
-        with self.naming_nothing():
-            found = self._shown(self._whole()).reader
+        found = self._shown(self._whole()).reader
         if when is None or isinstance(when, AtLsn):
             return found
         return found.with_clock(datetime.now(self.zone))  # a relative time counts from now
@@ -264,20 +264,6 @@ class Resources:
         whole = self._latest.reader
         return self._latest.timeline if whole is None else self._shown(whole).timeline
 
-    @contextmanager
-    def naming_nothing(self) -> Iterator[None]:
-        """Report what makes the lake unusable, if it may name a table that the user may not see, and raise only that.
-
-        Raises LakeUnusable.
-        """
-        try:
-            yield
-        except LakeUnusable as exc:
-            if self.grant.is_whole:
-                raise
-            say_once(self.lake.root, f"the lake cannot be read: {exc.message}")
-            raise LakeUnusable("the lake cannot be read", "Ask who runs this server.") from None
-
     def shown(self, known: Known) -> Known:
         """Return a state of the lake with the tables that the grant shows; raises Hidden if there is none."""
         return known if self.grant.is_whole else _limited(known, self.grant)
@@ -301,7 +287,7 @@ class Resources:
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
         """Run `work` in a thread of the pool; interrupt its query, and refuse it others, if the client `has_gone`.
 
-        Raises Busy, ClientDisconnect, and any exception of `work`.
+        Raises Busy, ClientDisconnect, and any exception of `work`, as far as it is `disclosed`.
         """
         if self._latest.waiting >= self.limits.waiting:
             count(Counter.REFUSED_QUESTIONS)
@@ -313,6 +299,8 @@ class Resources:
             self._running[threading.get_ident()] = request
             try:
                 return work()
+            except Exception as exc:  # noqa: BLE001 - raised
+                raise self.disclosed(exc) from None
             finally:
                 self._running.pop(threading.get_ident())
 
@@ -341,6 +329,14 @@ class Resources:
             self._pool.submit(work).add_done_callback(_reported)
         except RuntimeError:  # the pool has ended
             work()
+
+    def disclosed(self, exc: Exception) -> Exception:
+        """Return what the user may know of an error: why a lake cannot be read may name a table, so it is reported."""
+        found = failure(exc) or exc
+        if self.grant.is_whole or not isinstance(found, LakeUnusable):
+            return exc
+        say_once(self.lake.root, f"the lake cannot be read: {found.message}")
+        return LakeUnusable("the lake cannot be read", "Ask who runs this server.")
 
     def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
@@ -379,7 +375,9 @@ def as_lsn(text: str) -> Lsn:
 
 
 def failure(exc: Exception) -> AuditlakeError | None:
-    """Return a failure of the lake's files, or of DuckDB's limits, as an error with a hint; None for any other."""
+    """Return a failure of the lake's files or store, or of DuckDB's limits, as an error; None for any other."""
+    if (of_store := as_lake_error(exc)) is not None:
+        return of_store
     kind = type(exc).__name__
     if isinstance(exc, OSError) or (kind in _OF_LIBRARIES and _UNREADABLE.search(str(exc))):
         return LakeUnusable(f"a file of the lake cannot be read: {kind}", "Check the disk or the store, and try again.")

@@ -125,8 +125,9 @@ def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
         try:
             asked, seen = parse(endpoint.asked, request.query_params), _seen(resources, request)
             with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
-                answered = lambda: endpoint.answer(seen, asked).model_dump_json().encode()  # noqa: E731 - run elsewhere
-                body = await resources.run(answered, request.is_disconnected)
+                body = await seen.run(
+                    lambda: endpoint.answer(seen, asked).model_dump_json().encode(), request.is_disconnected
+                )
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
         return tagged(request, body, "application/json")
@@ -145,9 +146,9 @@ def _posted(
     async def respond(request: Request) -> Response:
         try:
             asked, seen = parse_body(model, await _body(request)), _seen(resources, request)
-            found = await resources.run(lambda: answer(seen, asked), request.is_disconnected)
+            found = await seen.run(lambda: answer(seen, asked), request.is_disconnected)
             request.scope[TABLES] = getattr(found, "tables", [])
-            body = await resources.run(lambda: shown(found), request.is_disconnected)
+            body = await seen.run(lambda: shown(found), request.is_disconnected)
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return Response(body, media_type="application/json")
@@ -174,13 +175,13 @@ def _exporting(resources: Resources) -> Handler:
         except AuditlakeError as exc:
             return problem(exc)
         try:
-            download = await resources.run(lambda: export(seen, asked), request.is_disconnected)
+            download = await seen.run(lambda: export(seen, asked), request.is_disconnected)
         except BaseException as exc:  # as above; or the client has gone
             give_back()
             if not isinstance(exc, Exception):
                 raise
             return problem(exc)
-        pieces = _Pieces(resources, download.chunks)
+        pieces = _Pieces(seen, download.chunks)
         headers = {"content-disposition": f'attachment; filename="{download.name}"'}
         ended = lambda: pieces.close(give_back)  # noqa: E731 - of this export
         return StreamedResponse(pieces.each(), ended, media_type=download.media_type, headers=headers)
@@ -225,7 +226,7 @@ def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked, seen = parse(OfComparison, request.query_params), _seen(resources, request)
-            text = await resources.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
+            text = await seen.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})

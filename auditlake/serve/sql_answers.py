@@ -90,10 +90,7 @@ class Statements:
     def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:
         """Run a statement as of a moment; raises BadUsage, NotAnswerable, Busy."""
         begun = time.monotonic()
-        with resources.naming_nothing():
-            state = read_state(
-                resources.lake, asked.at, resources.zone, script=asked.sql, shown=resources.shown_of_some
-            )
+        state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql, shown=resources.shown_of_some)
         query = self._engine(resources).prepare(state, asked.sql, asked.dialect or resources.dialect)
         tables = require_seen(resources, query)
         if query.defines is not None:

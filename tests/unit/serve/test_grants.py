@@ -15,7 +15,7 @@ import pytest
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.transactions import TransactionFilters, find
 from auditlake.delta.log_writer import moved, put_commit
-from auditlake.errors import ConfigError
+from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.feed.feed import Feed, Start
 from auditlake.feed.selection import FeedSelection
 from auditlake.lake.gaps import Gap, record_gaps
@@ -375,6 +375,42 @@ def test_the_refusal_of_a_damaged_history_names_it_to_those_who_see_it(
     statement = _ask(page, "bob", "/api/v1/sql", {"sql": "select id from orders"})
     assert "customers" not in statement.text
     assert "history/public/customers" in capfd.readouterr().err
+
+
+def test_a_failure_of_the_store_names_no_table_that_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while the lake is read, nor while its status is."""
+    lake = write_lake(tmp_path / "lake")
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "The store failed", "s3://bucket/lake/history/public/customers/_delta_log/1.json")
+
+    for failing, path in (
+        ("lake_answers.read_status", "/api/v1/status"),
+        ("resources.Reader", "/api/v1/rows?table=orders"),
+    ):
+        monkeypatch.setattr(f"auditlake.serve.{failing}", fail)
+        page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+        refused = _ask(page, "bob", path)
+        assert (refused.status_code, "the lake cannot be read" in refused.text) == (503, True), refused.text
+        assert "customers" not in refused.text
+        assert "customers" in _ask(page, "ann", path).text
+
+
+def test_the_failure_of_a_stream_names_no_table_that_is_not_seen(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are seen are the same: the state of the lake is read again only seconds later."""
+
+    def fail(*_: object) -> None:
+        raise LakeUnusable("the Delta log of history/public/customers cannot be read", "Restore the folder.")
+
+    monkeypatch.setattr(Feed, "take", fail)
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+    found = _streamed(page, "bob", "since=beginning", "event: problem")
+    assert [each["error"] for each in found] == ["the lake cannot be read"]
+    assert "customers" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
