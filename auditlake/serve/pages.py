@@ -128,11 +128,11 @@ class Pages:
             return await self._failed(path, request, exc)
 
     async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
-        problem, status = described(exc)
+        found, status = described(exc)
 
         def refused(name: str) -> Context:
             asked = request.query_params.get(name) or None
-            return _refusal(problem, "Not answered") | {"refused": asked, "moment_name": name}
+            return _refusal(found, "Not answered") | {"refused": asked, "moment_name": name}
 
         def answered() -> Response:
             page = refused(self._refused(path, request))
@@ -143,8 +143,8 @@ class Pages:
         try:
             return await self._resources.run(answered)
         except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
-            found = refused("at") | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
-            return self._rendered(request, found, status)
+            page = refused("at") | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
+            return self._rendered(request, page, status)
 
     def _refused(self, path: str, request: Request) -> str:
         """Return the parameter with the moment that is refused: of a comparison the first one that is not known."""
@@ -357,12 +357,12 @@ class Pages:
 
     async def not_found(self, request: Request, _: Exception) -> Response:
         """Return the page for a path that is none."""
-        problem = models.ProblemJson(error="there is no such page", hint=None, code=2)
+        missing = models.ProblemJson(error="there is no such page", hint=None, code=2)
         if request.url.path.startswith("/api/"):
-            return Response(problem.model_dump_json(), 404, media_type="application/json")
+            return Response(missing.model_dump_json(), 404, media_type="application/json")
         body = self._environment.get_template("problem.html")
         nowhere: Context = {"at": None, "path": "", "query": "", "url": _links(None)}
-        context = _refusal(problem, "Not found") | nowhere
+        context = _refusal(missing, "Not found") | nowhere
         return HTMLResponse(body.render(context), 404)
 
 
