@@ -251,7 +251,7 @@ class Search:
         wheres = self.where[name]
         return text is not None and any(w.text in text if w.operation.name == "has" else w.text == text for w in wheres)
 
-    def in_changes(self) -> str:
+    def sql_on_changes(self) -> str:
         """Return a condition that every change with a matching value fulfils."""
         parts = []
         for op, value in {(each.operation.name, each.text) for wheres in self.where.values() for each in wheres}:
@@ -325,17 +325,29 @@ _Matched = tuple[Version, Sequence[Version]]
 
 def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> Iterator[_Matched]:
     """Yield rows with a matching version, with own names, at most `limit`."""
-    rows, keys, groups = list[dict[str, Any]](), list[Key](), dict[Key, list[Version]]()
     with resources.cursor() as cursor:
-        if state.table.key:
-            overlay = _that_may_match(state, search, cursor)
-            keys = state.keys(cursor, overlay, _conditions(state, search, overlay.table), limit)
-        else:
-            rows += state.versions(cursor, _conditions(state, search, state.overlay.table), limit)
+        rows = (_with_key if state.table.key else _without_key)(state, search, cursor, limit)
+    yield from (each for versions in rows if (each := _matched(search, versions)))
+
+
+def _with_key(
+    state: TableState, search: Search, cursor: "DuckDBPyConnection", limit: int
+) -> Iterable[Sequence[Version]]:
+    """Return all versions of each row that may match."""
+    overlay = _that_may_match(state, search, cursor)
+    keys = state.keys(cursor, overlay, _conditions(state, search, overlay.table), limit)
+    found: dict[Key, list[Version]] = {key: [] for key in keys}
     for version in versions_of(state.reader, state.table, keys, state.lsn) if keys else ():
-        groups.setdefault(version.key, []).append(version)
-    yield from (each for row in rows if (each := _matched(search, [_version(row, state.lsn)])))
-    yield from (each for key in keys if (each := _matched(search, groups.get(key, ()))))
+        found[version.key].append(version)
+    return found.values()
+
+
+def _without_key(
+    state: TableState, search: Search, cursor: "DuckDBPyConnection", limit: int
+) -> Iterable[Sequence[Version]]:
+    """Return the one version of each row that may match."""
+    rows = state.versions(cursor, _conditions(state, search, state.overlay.table), limit)
+    return [[_version(row, state.lsn)] for row in rows]
 
 
 def _that_may_match(state: TableState, search: Search, cursor: "DuckDBPyConnection") -> Overlay:
@@ -347,7 +359,7 @@ def _that_may_match(state: TableState, search: Search, cursor: "DuckDBPyConnecti
         return state.overlay
     keys = state.keys(cursor, applied, _conditions(state, search, applied.table), _FEW)
     names, span = tuple(column.name for column in state.table.key), Span(state.table.position, state.lsn)
-    changes = list(changes_of(state.reader, state.table.name, span, search.in_changes(), _FEW))
+    changes = list(changes_of(state.reader, state.table.name, span, search.sql_on_changes(), _FEW))
     if _FEW in {len(keys), len(changes)}:
         return state.overlay
     found = {*keys, *(key for each in changes for key in (each.key_before(names), each.key_after(names)))}

@@ -141,7 +141,7 @@ class TableState:
 
     @property
     def applied(self) -> Overlay | None:
-        """The versions of the history; None if they are all there are, or changes of the columns are not applied."""
+        """The versions that are applied; None if there are no others, or others after a change of the columns."""
         if self.lsn <= self.table.position or self.reader.shapes_of(self.table).shapes.following:
             return None
         return versions_upto(self.reader, self.table, self.table.position)
