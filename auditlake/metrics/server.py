@@ -113,28 +113,24 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *given: object) -> None:
         self._places = threading.BoundedSemaphore(_AT_A_TIME)
-        self._open: dict[socket.socket, None] = {}
+        self._open: dict[socket.socket, threading.Timer] = {}
         super().__init__(*given)  # type: ignore[arg-type]
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver
-        """Answer in a thread; if all places are taken, in that of the oldest connection."""
+        """Answer in a thread, within `_REQUEST_S`; if all places are taken, end the oldest connection for it."""
         while not self._places.acquire(timeout=_ENDED_S):
             for oldest in list(self._open)[:1]:
                 _end(oldest)
-        self._open[request] = None
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver
-        """Answer within `_REQUEST_S`, and free the place."""
-        limit = threading.Timer(_REQUEST_S, _end, [request])
+        limit = self._open[request] = threading.Timer(_REQUEST_S, _end, [request])
         limit.daemon = True
         limit.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            limit.cancel()
-            del self._open[request]
-            self._places.release()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as above
+        """Close a connection and free its place, also if no thread could be started for it."""
+        super().shutdown_request(request)
+        self._open.pop(request).cancel()
+        self._places.release()
 
     def handle_error(self, *_: object) -> None:
         """Report a bug; a client that went away is none."""
@@ -151,7 +147,6 @@ def _end(connection: socket.socket) -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     answers: dict[str, Page]
-    timeout = _REQUEST_S
 
     def do_GET(self) -> None:
         """Answer one request."""

@@ -26,7 +26,7 @@ from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.metrics.facts import LakeFactsReader, Shrinking
 from auditlake.metrics.readings import Readings
-from auditlake.metrics.server import Watched, exporting
+from auditlake.metrics.server import _AT_A_TIME, Watched, _bound, exporting
 from auditlake.spark.on_demand import SparkOnDemand
 from tests.running import await_true
 from tests.small_lake import ORDERS, T0_US, write_lake_with_manifest
@@ -126,6 +126,24 @@ def test_a_request_has_to_arrive_however_slowly_it_goes_on(lake: Lake, monkeypat
                 return True
 
         await_true(is_closed)
+
+
+def test_a_request_for_which_no_thread_can_be_started_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else later ones would wait for ever."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("http.server.ThreadingHTTPServer.process_request", fail)
+    with _bound("127.0.0.1", 0, {}) as server:
+        for _ in range(_AT_A_TIME):
+            with socket.create_connection(("127.0.0.1", server.server_port)) as connection:
+                server.handle_request()
+                assert connection.recv(1) == b""
+        assert server._places.acquire(blocking=False)  # noqa: SLF001 - a further request would not end without it
+    assert capfd.readouterr().err.count("unexpected RuntimeError") == _AT_A_TIME
 
 
 def test_shows_positions_and_states_of_the_lake(lake: Lake) -> None:
