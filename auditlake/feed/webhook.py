@@ -31,7 +31,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -41,7 +41,7 @@ from typing import Any
 from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
-from auditlake.exchange import Address, ClosableConnection, Exchange, OutOfTime
+from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
@@ -207,7 +207,7 @@ class Sender:
             self.close()
         return answer
 
-    def _is_over(self) -> Callable[[], bool]:
+    def _is_over(self) -> IsOver:
         """Return whether `stop` was set `_ENDING_S` ago: until then, a request may still be answered."""
         stopped_at: list[float] = []
 
