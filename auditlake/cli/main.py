@@ -46,9 +46,9 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open the streams that the caller has closed: else files of the lake get their numbers, and what is written there.
+    """Open the standard streams that the caller has closed, which are None.
 
-    Python has None for such a stream; a file gets the lowest number that is free.
+    A file gets the lowest number that is free: else one of the lake would get what is written to stdout.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -13,10 +13,10 @@ The signature is that of the Standard Webhooks specification: `webhook-signature
 `webhook-id.webhook-timestamp.body` with the secret. The secret comes from the environment; neither it nor the path of
 the URL, which may hold another one, appears in a message.
 
-Back-off doubles from a second to a minute, or is what the receiver asks for in Retry-After, within these. Nothing
-waits for it: the feed only reads files. A receiver that answers 410 Gone ends the webhook. The head of an answer
-decides. It must come within `_TIMEOUT_S`, and the time that the request takes at `_SLOWEST_BYTES_PER_S`; the rest of an
-answer is not needed. Once `stop` is set, a request that was sent has `_ENDING_S` to be answered (`exchange`).
+Back-off doubles from a second to a minute; Retry-After may ask for any time between these. Nothing waits for the
+webhook: the feed only reads files. A receiver that answers 410 Gone ends it. The head of an answer decides. It must
+come within `_TIMEOUT_S`, and the time that the request takes at `_SLOWEST_BYTES_PER_S`; the rest of an answer is not
+needed. Once `stop` is set, a request that was sent has `_ENDING_S` to be answered (`exchange`).
 
 Authority: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md
 """
@@ -231,7 +231,7 @@ def _unanswered(most_s: float) -> str:
 
 
 def _retry_after_s(value: str | None) -> float | None:
-    """Return how long to wait; None if that is not asked for. Asking for no time is no reason to send without end."""
+    """Return how long the receiver asks to wait, within the bounds of the back-off; None if it does not ask."""
     if value is None or not (value.isascii() and value.isdigit()):
         return None
     return min(max(float(value), _FIRST_DELAY_S), _LONGEST_DELAY_S)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NUMBERS = frozenset({Conversion.INTEGER, Conversion.DECIMAL, Conversion.FLOAT})
 _MOST_FACETS = 20
 _FEW = 100
-"""Fewer rows that may match are folded without the others."""
+"""If fewer rows may match, only these are folded."""
 
 
 class Listed(At):
@@ -353,7 +353,7 @@ def _without_key(
 def _that_may_match(state: TableState, search: Search, cursor: "DuckDBPyConnection") -> Overlay:
     """Return the versions up to the moment; if few rows may match, of these alone: no others are folded.
 
-    A value that a change did not send is one that a version of the row had before, under this key or a former one.
+    A value that a change did not send was in an earlier version of the row, perhaps under another key.
     """
     if (applied := state.applied) is None:
         return state.overlay
@@ -367,7 +367,7 @@ def _that_may_match(state: TableState, search: Search, cursor: "DuckDBPyConnecti
 
 
 def _conditions(state: TableState, search: Search, table: HistoryTable) -> list[Condition]:
-    """Return the conditions one of which a version in the columns of `table` matches."""
+    """Return conditions on versions in the columns of `table`: each that matches meets one of them."""
     stored = {column.stored for column in table.columns}
     found = [where.sql() for wheres in search.where.values() for where in wheres if where.column.stored in stored]
     return [*found, *((f"_to_lsn < {since:d}", []) for since in _showing_missing(state, search))]
