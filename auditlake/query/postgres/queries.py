@@ -250,7 +250,10 @@ def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
 
 
 _LONGEST_SERIES = 1_000_000
-"""DuckDB computes one of constants before it runs, in 80 bytes a value: its limit of memory does not count them."""
+"""DuckDB computes one of constants before it runs, in 80 bytes a value, others for up to 2,048 rows at once, in 8.
+
+Its limit of memory counts neither.
+"""
 
 
 def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
