@@ -9,7 +9,6 @@ import re
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
-from decimal import Decimal
 
 from sqlglot import exp
 
@@ -456,5 +455,4 @@ def number(text: str) -> Cell:
             if int(text) < _BOUNDS[name]:
                 kind = Type(name)
                 return Cell(f"cast({int(text)} as {kind.duckdb})", kind)
-    value = numbers.decimal_text(Decimal(text))
-    return Cell(*_numeric(value, NUMERIC))
+    return Cell(*_numeric(text, NUMERIC))
