@@ -256,6 +256,11 @@ class _Found:
                 f"PostgreSQL still has the row of {table.label}, so it would come back",
                 "Delete it there, let auditlake follow apply that, then run this again; or erase some --columns.",
             )
+        if not self._has_past:
+            raise NotAnswerable(
+                f"the lake has nothing of this row of {table.label} but what PostgreSQL has now",
+                "Change it there, let auditlake follow apply that, then run this again.",
+            )
         for version in self.open:
             still = [name for name in columns if self._is_still(name, version)]
             if still:
@@ -263,6 +268,13 @@ class _Found:
                     f"PostgreSQL still has the value of {', '.join(still)} in the row of {table.label}",
                     "Change it there, let auditlake follow apply that, then run this again.",
                 )
+
+    @property
+    def _has_past(self) -> bool:
+        """Return whether a version has ended, or a change has another row than the one that PostgreSQL has now."""
+        kept = self.kept()
+        others = (each.before is not None or (each.lsn, each.ordinal) not in kept for each in self.changes)
+        return any(version.end is not None for version in self.versions) or any(others)
 
     def _is_still(self, name: str, version: Version) -> bool:
         """Return whether an open version has an ended value of a column.

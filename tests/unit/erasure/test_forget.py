@@ -8,9 +8,12 @@ import pytest
 
 import auditlake
 from auditlake.erasure.matching import Contexts
+from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.feed import feed
 from auditlake.lake.layout import Lake
+from auditlake.settings.retention_rules import RetentionPeriods
+from tests import oracle
 from tests.command import Done, run, run_here
 from tests.erasure_lake import (
     OF_ONE,
@@ -29,6 +32,7 @@ from tests.erasure_lake import (
     without,
     write_lake,
 )
+from tests.expiry import AT_ONCE
 from tests.page import Page
 from tests.read_lake import history_of
 
@@ -208,6 +212,17 @@ def test_refusals_come_before_any_effect(lake: Lake, arguments: tuple[str, ...],
     assert (done.code, message in done.stderr) == (code, True), done.stderr
     after = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file() and path != lake.token_key}
     assert after == before
+
+
+def test_columns_of_a_row_without_a_past_are_refused(lake: Lake) -> None:
+    """One that was only inserted, also once that change has expired: PostgreSQL has all that there is."""
+    append_change(lake, 0x700, {"relation": 1, "new": ["5", "Emil Einmalig", None, None, None, "Bern"]})
+    apply(lake)
+    for _ in range(2):
+        done = _forget(lake, "people", "5", "--columns", "name", *_REASON)
+        assert (done.code, "nothing of this row of public.people but what" in done.stderr) == (7, True), done.stderr
+        expire(lake, RetentionPeriods(changes=AT_ONCE), "tests", lambda _: None)
+    assert oracle.changes(lake) == []
 
 
 @pytest.mark.crash
