@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 import pyarrow as pa
 
@@ -207,11 +208,12 @@ class _Run:
         return Contexts(frozenset(lsns), frozenset(sought | as_bytes))
 
     def _texts(self, rows: pa.Table) -> set[str]:
-        wanted = [c for c in self.table.columns if not self.erasure.columns or c.stored in self.erasure.stored]
-        present = [column for column in wanted if column.stored in rows.column_names]
-        rows = rows.filter(pa.array(self.history.erased(rows)))
-        texts = (text_column(rows, column).to_pylist() for column in present)
-        return {text for column in texts for text in column if text is not None}
+        """Return the texts that versions lose; a key that PostgreSQL has stays in them, and so in contexts."""
+        before = rows.filter(pa.array(self.history.erased(rows)))
+        states = (before, self.history.change(before))
+        present = [column for column in self.table.columns if column.stored in rows.column_names]
+        texts = (zip_longest(*(text_column(state, column).to_pylist() for state in states)) for column in present)
+        return {text for column in texts for text, left in column if text is not None and text != left}
 
 
 def _batches(table: Place) -> Iterator[pa.Table]:

@@ -79,6 +79,8 @@ def test_the_key_of_a_row_that_stays_is_gone(lake: Lake) -> None:
     assert done.code == 0, done.stderr
     assert set(found_in(lake, (_EVE[1], _EVE[2]))) == set()
     assert set().union(*found_in(lake, _OTHER).values()) == {*_OTHER}
+    (context,) = (row["context"] for row in oracle.transactions(lake) if row["context"])
+    assert json.loads(context)["app"] == {"actor": "[erased]", "as": "anon-7 of Adam"}
     _require_same(before, _states(lake))
     assert _events(_history(lake, "1", "anon-7")) == _events(history)
     assert compared(lake, digest, sealed(lake)).failure() is None
