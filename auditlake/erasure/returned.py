@@ -4,8 +4,9 @@ An erasure is recorded by tokens of the keys that the row had (`lake.erasures`).
 later: in versions that began, and changes that committed, after the position at which the row was erased. It reports
 and erases nothing, because PostgreSQL must not have the row any more before it is erased again.
 
-Only whole rows are recognized. Of erased columns no value is known, and a row keeps its key. Memory is bounded by the
-changes in one file; two microseconds a row in files that are newer than the first erasure of the table (*estimated*).
+Rows are recognized by erased keys alone: of whole rows, and of rows that had another key afterwards. Of other erased
+columns no value is known. Memory is bounded by the changes in one file; two microseconds a row in files that are newer
+than the first erasure of the table (*estimated*).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     """
     of_table: dict[tuple[TableName, tuple[str, ...]], list[Erasure]] = {}
     for each in read_erasures(lake):
-        if each.gone_keys and each.done_us is not None:
+        if each.gone_tokens and each.done_us is not None:
             of_table.setdefault((each.name, each.where), []).append(each)
     if not of_table:
         return []
@@ -93,7 +94,7 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
             f"the columns that identify a row of {table.label} changed at {changed}, so erased rows are not recognized",
             "auditlake row shows what is known of a row.",
         )
-    by_token = {each: erasure for erasure in erasures for each in erasure.gone_keys}
+    by_token = {each: erasure for erasure in erasures for each in erasure.gone_tokens}
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
     for lsn, key in chain(_begun(searched(table, where), since), _changed(reader, known, erasures[0], since)):

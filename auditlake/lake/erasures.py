@@ -70,7 +70,7 @@ class Erasure:
         return TableName(self.schema, self.table)
 
     @property
-    def gone_keys(self) -> tuple[str, ...]:
+    def gone_tokens(self) -> tuple[str, ...]:
         """Return the tokens of the keys that no row has any more."""
         return self.replaced_keys if self.columns else self.tokens
 
@@ -128,11 +128,11 @@ def record_returned(lake: Lake, rows: Sequence[ReturnedRow]) -> None:
 def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure, Lsn]] | None:
     """Return the erasures of which a row is in the lake again, each with the LSN of its return; None before a search.
 
-    A row that was erased again since is left out.
+    A row of which the key was erased again since is left out.
 
     Raises LakeUnusable if the record cannot be read.
     """
-    of_rows = {each.number: each for each in erasures if each.gone_keys and each.done_us is not None}
+    of_rows = {each.number: each for each in erasures if each.gone_tokens and each.done_us is not None}
     if not of_rows:
         return []
 
@@ -144,7 +144,7 @@ def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure
 
 
 def _is_erased(row: ReturnedRow, erasures: Iterable[Erasure]) -> bool:
-    return any(row.token in each.tokens and row.lsn <= each.upto_lsn for each in erasures)
+    return any(row.token in each.gone_tokens and row.lsn <= each.upto_lsn for each in erasures)
 
 
 def record_intent(lake: Lake, erasure: Erasure) -> Erasure:

@@ -1,6 +1,7 @@
 """Rows that were erased and come back, in `changes`, in a history, or in both."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from auditlake.cli.commands.source import _report_returned
 from auditlake.config import load_settings
 from auditlake.erasure import returned
-from auditlake.lake.erasures import read_erasures
+from auditlake.lake.erasures import ReturnedRow, read_erasures, read_returned, record_returned
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import Done, run_here
@@ -106,6 +107,15 @@ def test_status_shows_what_the_last_search_found(lake: Lake) -> None:
     assert (shown["table"], shown["returned_at"], shown["by"]) == ("public.people", "0/700", "dpo")
     assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
     assert _status(lake)["returned_rows"] == []
+
+
+def test_a_row_is_there_again_until_its_key_is_erased(lake: Lake) -> None:
+    """Not only columns of it, and a key that another row had."""
+    first, second = read_erasures(lake)
+    later = replace(second, tokens=first.tokens, replaced_keys=("another",), upto_lsn=0x900)
+    record_returned(lake, [ReturnedRow(first.number, first.tokens[0], 0x700)])
+    assert read_returned(lake, [first, later]) == [(first, Lsn(0x700))]
+    assert read_returned(lake, [first, replace(later, replaced_keys=first.tokens)]) == []
 
 
 def test_check_reports_what_is_in_the_lake_now(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
