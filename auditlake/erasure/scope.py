@@ -277,15 +277,12 @@ class _Found:
         return any(version.end is not None for version in self.versions) or any(others)
 
     def _is_still(self, name: str, version: Version) -> bool:
-        """Return whether an open version has an ended value of a column.
-
-        Of a column of the key only keys that no open version has are erased, and no two rows may have shared one.
-        """
+        """Return whether an open version has an ended value of a column; of a key, only whole keys that ended go."""
         if name not in self.names:
             ended = {each.values.get(name) for each in self.versions if each.end is not None}
             return version.values.get(name) in ended - {None}
         gone = {key[self.names.index(name)] for key in self.gone_keys}
-        return len(self.open) > 1 or not gone or version.values.get(name) in gone
+        return not gone or version.values.get(name) in gone
 
     @property
     def gone_keys(self) -> frozenset[Key]:

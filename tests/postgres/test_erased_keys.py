@@ -94,6 +94,20 @@ def test_a_key_that_only_changes_have_is_erased(lake: Lake) -> None:
     assert (done.code, found_in(lake, (_EVE[1], _EVE[2]))) == (0, {}), done.stderr
 
 
+def test_a_key_that_two_rows_had_is_erased(database: str, lake: Lake) -> None:
+    """PostgreSQL has both under other keys, and keeps these."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("insert into login values (1, 'eve.neu@example.org', 'Second')")
+        conn.execute("update login set email = 'anon-8', name = 'Third' where email = 'eve.neu@example.org'")
+    capture(database, lake)
+    apply(lake)
+    done = run_here([*_FORGET, "--lake", lake.root])
+    assert (done.code, found_in(lake, (_EVE[1], _EVE[2]))) == (0, {}), done.stderr
+    now = auditlake.Lake(lake.root).as_of().table("public.login").texts()
+    assert {row["email"] for row in now} == {"anon-7", "anon-8", "adam@example.org"}
+    require_sound(lake)
+
+
 def test_an_erased_key_that_returns_is_found(database: str, lake: Lake) -> None:
     """Not the key that the row has now, which changes again."""
     assert run_here([*_FORGET, "--lake", lake.root]).code == 0
