@@ -105,6 +105,7 @@ class Sealing:
     def finish(self) -> None:
         """Seal what became durable since the last pass, and keep its digest."""
         self.stop.clear()
+        self._watermark = None  # a pass that was stopped may have left something up to there
         self._kept_s, self._is_last = float("-inf"), True
         self.once()
 

@@ -12,7 +12,7 @@ from auditlake import counters
 from auditlake.config import DigestSettings
 from auditlake.counters import Mark, read_marks
 from auditlake.lake.layout import Lake
-from auditlake.ledger import beside
+from auditlake.ledger import beside, seal
 from auditlake.ledger.beside import Sealing
 from auditlake.ledger.digest import last_block, new_key
 from auditlake.ledger.signed_note import PublicKey, open_note
@@ -109,6 +109,17 @@ def test_a_witness_that_does_not_answer_holds_up_no_end(
     assert [f"no digest is kept: the witness {url} cannot be asked: no answer in time" in each for each in reports] == [
         True
     ]
+
+
+def test_what_a_stopped_pass_left_is_sealed_at_the_end(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although nothing was captured since: a pass ends after the block that it is at."""
+    monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
+    sealing = Sealing(lake, None, "tests", lambda _: None)
+    sealing.stop.set()
+    sealing.once()
+    assert last_block(lake).upto.commit < 0x300
+    sealing.finish()
+    assert last_block(lake).upto.commit == 0x300
 
 
 def _await_ends(server: socket.socket, asked: threading.Event) -> None:
