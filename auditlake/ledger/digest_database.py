@@ -36,10 +36,14 @@ def insert_digest(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool
         ):
             conn.autocommit = True
             return conn.execute(_INSERT, (checkpoint.origin, checkpoint.size, note)).rowcount == 1
-    except (psycopg.Error, SourceAway) as exc:
-        no_answer = f"no answer for {_ANSWER_S:g} s" if isinstance(exc, SourceAway) else "no connection"
-        reason = (isinstance(exc, psycopg.Error) and exc.diag.message_primary) or no_answer
-        raise LakeUnusable(
-            f"the digest cannot be kept in {to}: {reason}",
-            "Fix `to` in [digest], or make the table, see docs/proof-and-erasure.md.",
-        ) from exc
+    except SourceAway as exc:
+        raise _not_kept(to, f"no answer for {_ANSWER_S:g} s") from exc
+    except psycopg.Error as exc:
+        raise _not_kept(to, exc.diag.message_primary or "no connection") from exc
+
+
+def _not_kept(to: DigestDatabase, reason: str) -> LakeUnusable:
+    return LakeUnusable(
+        f"the digest cannot be kept in {to}: {reason}",
+        "Fix `to` in [digest], or make the table, see docs/proof-and-erasure.md.",
+    )
