@@ -293,7 +293,7 @@ def _vacuum(spark: SparkSession, table: HistoryTable) -> None:
 
 
 # To list a table's folder takes seconds on an object store, and files are kept for hours anyway.
-_EXPIRE_EVERY_S = 3 * 3600.0
+_VACUUM_EVERY_S = 3 * 3600.0
 
 
 def maintain(spark: SparkOnDemand, lake: Lake, report: Say) -> None:
@@ -332,7 +332,7 @@ class Upkeep:
         self._lake = lake
         self._failures = FailureReports(report)
         self._started_s = time.monotonic()
-        self._expired_s: dict[TableName, float] = {}
+        self._vacuumed_s: dict[TableName, float] = {}
 
     def after(self, merged: Iterable[TableName]) -> None:
         """Maintain the tables that a batch changed; one that only Spark could is reported once if it must not start."""
@@ -349,6 +349,6 @@ class Upkeep:
             rewrite_due(self._means, table, due)
             checkpoint(table.path)
         now_s = time.monotonic()
-        if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
-            self._expired_s[table.name] = now_s
+        if now_s - self._vacuumed_s.get(table.name, self._started_s) > _VACUUM_EVERY_S:
+            self._vacuumed_s[table.name] = now_s
             vacuum(self._means, table)
