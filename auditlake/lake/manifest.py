@@ -10,17 +10,17 @@ that the second half of an LSN's text, and its place in a page and a segment, ar
 and `replication.stream` convert where LSNs are received and sent; everywhere else they are those of the lake.
 """
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import read_record, replace_file
+from auditlake.lake.records import read_record, replace_file, require_record
 from auditlake.lsn import Lsn
 from auditlake.store.files import ensure_folder, unfinished_name
 
@@ -34,6 +34,7 @@ _OTHER_SERVER = (
     "Point source at the recorded one, or use another folder as lake. If this server has replaced that one: auditlake"
     " resync --all takes a new snapshot of all tables and keeps their history."
 )
+_RESTORE = "Restore it, or use another lake."
 _CREATED, _TABLES = "publication_created", "publication_tables"
 
 
@@ -67,7 +68,7 @@ def read_manifest(lake: Lake) -> Manifest | None:
 
     Raises LakeUnusable if it cannot be read or has another format version.
     """
-    content = read_record(lake.manifest, dict, "Restore it, or use another lake.")
+    content = read_record(lake.manifest, dict, _RESTORE)
     if content is None:
         return None
     if content.get("format_version") not in (FORMAT_VERSION, _WITH_OFFSET):
@@ -78,11 +79,11 @@ def read_manifest(lake: Lake) -> Manifest | None:
         )
     names = ("system_identifier", "timeline", "database", "slot", "publication")
     if missing := [name for name in names if name not in content]:
-        raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", "Restore it, or use another lake.")
+        raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", _RESTORE)
     found = Manifest(**{name: content[name] for name in names}, lsn_offset=content.get("lsn_offset", 0))
     for name, value in asdict(found).items():
         if type(value) is not (int if name in {"timeline", "lsn_offset"} else str):
-            raise LakeUnusable(f"{lake.manifest} has a {name} of another type", "Restore it, or use another lake.")
+            raise LakeUnusable(f"{lake.manifest} has a {name} of another type", _RESTORE)
     return found
 
 
@@ -125,8 +126,7 @@ def record_timeline(lake: Lake, timeline: int) -> None:
     Raises LakeUnusable if lake.json cannot be read or written.
     """
     with _writing(lake):
-        content = json.loads(lake.manifest.read_text()) | {"timeline": timeline}
-        _replace(lake, content)
+        _replace(lake, _content(lake) | {"timeline": timeline})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,11 @@ class EarlierSource:
 
 def read_earlier_sources(lake: Lake) -> tuple[EarlierSource, ...]:
     """Read the sources, or timelines of a source, with which a lake began, in order."""
-    recorded = json.loads(lake.manifest.read_text()).get(_EARLIER, [])
+    return require_record(lake.manifest, _earlier, _RESTORE)
+
+
+def _earlier(content: Mapping[str, Any]) -> tuple[EarlierSource, ...]:
+    recorded = content.get(_EARLIER, [])
     return tuple(EarlierSource(**(each | {"upto": Lsn.parse(each["upto"])})) for each in recorded)
 
 
@@ -152,7 +156,7 @@ def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
     """
     before = require_manifest(lake)
     with _writing(lake):
-        content = json.loads(lake.manifest.read_text()) | asdict(manifest)
+        content = _content(lake) | asdict(manifest)
         content["format_version"] = _WITH_OFFSET if manifest.lsn_offset else content["format_version"]
         if (before.system_identifier, before.lsn_offset) != (manifest.system_identifier, manifest.lsn_offset):
             ended = EarlierSource(before.system_identifier, before.timeline, before.lsn_offset, upto)
@@ -167,13 +171,12 @@ def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> 
     """
     with _writing(lake):
         tables = None if patterns is None else list(patterns)
-        content = json.loads(lake.manifest.read_text()) | {_CREATED: True, _TABLES: tables}
-        _replace(lake, content)
+        _replace(lake, _content(lake) | {_CREATED: True, _TABLES: tables})
 
 
 def created_publication(lake: Lake) -> bool:
     """Return whether bootstrap recorded that it created the publication; earlier versions did not record it."""
-    return json.loads(lake.manifest.read_text()).get(_CREATED) is True
+    return _content(lake).get(_CREATED) is True
 
 
 def read_created_for(lake: Lake) -> tuple[str, ...] | None:
@@ -181,10 +184,18 @@ def read_created_for(lake: Lake) -> tuple[str, ...] | None:
 
     None if bootstrap did not create it, or did not record the patterns, as earlier versions did not.
     """
-    content = json.loads(lake.manifest.read_text())
+    return read_record(lake.manifest, _created_for, _RESTORE)
+
+
+def _created_for(content: Mapping[str, Any]) -> tuple[str, ...] | None:
     if content.get(_CREATED) is not True or _TABLES not in content:
         return None
     return tuple(content[_TABLES] or ())
+
+
+def _content(lake: Lake) -> dict[str, Any]:
+    """Read all of lake.json; raises LakeUnusable."""
+    return require_record(lake.manifest, dict, _RESTORE)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from collections.abc import Callable
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 import auditlake
 from auditlake.errors import LakeUnusable
-from auditlake.lake.manifest import FORMAT_VERSION, read_manifest
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import FORMAT_VERSION, read_created_for, read_earlier_sources, read_manifest
 from tests import command
 from tests.small_lake import write_lake_with_manifest
 
@@ -88,3 +90,20 @@ def test_a_manifest_with_other_types_is_refused(tmp_path: Path, changed: dict[st
     lake.manifest.write_text(json.dumps(content))
     with pytest.raises(LakeUnusable, match=next(iter(changed)).replace("_", ".")):
         read_manifest(lake)
+
+
+@pytest.mark.parametrize(
+    ("changed", "read"),
+    [
+        ({"earlier_sources": [7]}, read_earlier_sources),
+        ({"publication_created": True, "publication_tables": 7}, read_created_for),
+    ],
+)
+def test_more_of_a_manifest_with_other_types_is_refused(
+    tmp_path: Path, changed: dict[str, object], read: Callable[[Lake], object]
+) -> None:
+    """What only some commands read."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    lake.manifest.write_text(json.dumps(json.loads(lake.manifest.read_text()) | changed))
+    with pytest.raises(LakeUnusable, match=r"lake\.json cannot be read: TypeError"):
+        read(lake)
