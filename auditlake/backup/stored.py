@@ -14,12 +14,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from auditlake.backup.pinned import MANIFEST
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_reader import Add, live_files
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import require_record
 from auditlake.lake.stage_lock import FOLDER
 from auditlake.lsn import Lsn
 from auditlake.store.files import leads_out
@@ -106,8 +108,8 @@ class Folder:
     def read(self, number: int) -> Backup:
         """Read a complete backup; raises LakeUnusable."""
         place = self.manifest(number)
-        try:
-            content = json.loads(place.read_bytes())
+
+        def backup_of(content: dict[str, Any]) -> Backup:
             if content.pop("format_version") != FORMAT_VERSION:
                 raise LakeUnusable(
                     f"{place} has another format version than {FORMAT_VERSION}", "Use the version that wrote it."
@@ -115,9 +117,9 @@ class Folder:
             tables = {name: StoredTable(**table) for name, table in content.pop("tables").items()}
             content |= {name: Lsn.parse(content[name]) for name in ("watermark", "acknowledged")}
             records = tuple(content.pop("records"))
-            backup = Backup(tables=tables, records=records, **content)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
-            raise LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", _ANOTHER) from exc
+            return Backup(tables=tables, records=records, **content)
+
+        backup = require_record(place, backup_of, _ANOTHER)
         _require_sound(place, number, backup)
         _require_inside(place, (*backup.tables, *backup.records))
         return backup
