@@ -284,17 +284,19 @@ class Removals(threading.Thread):
         if self._hold is not None:
             line: list[str | Path] = ["hold", "release", self._hold.name, "--reason", "campaign", "--lake", root]
             done = self._run(line, self._place((After.HOLD_RECORDED,)), (_DONE, _KILLED, _LAKE))
-            self._hold = (
-                None if done.process.returncode in {_DONE, _KILLED} and not self._bed.stop.is_set() else self._hold
-            )
+            if self._has_recorded(done):
+                self._hold = None
             return
         of = self._chance.choice([None, *(each for each in self._left if each.table == _KEYED)])
         hold = _Hold(f"hold-{len(self._subjects)}", of, self._horizons())
         key = [] if of is None else ["--key", of.keys[0]]
         line = ["hold", "add", hold.name, "--table", _KEYED, *key, "--reason", "campaign", "--lake", root]
         done = self._run(line, self._place((After.HOLD_RECORDED,)), (_DONE, _KILLED, _USAGE, _LAKE, _NOT_YET))
-        if done.process.returncode in {_DONE, _KILLED} and not self._bed.stop.is_set():
+        if self._has_recorded(done):
             self._hold = hold
+
+    def _has_recorded(self, done: Process) -> bool:
+        return done.process.returncode in {_DONE, _KILLED} and not self._bed.stop.is_set()
 
     def _erase(self) -> None:
         if not self._left:
