@@ -156,11 +156,22 @@ def read_holder(place: Place) -> Mapping[str, Any] | None:
 
 
 def lives(holder: Mapping[str, Any]) -> bool | None:
-    """Return whether the holder lives; None if it runs on another machine."""
+    """Return whether the holder lives; None if it runs on another machine, or the system hides its processes."""
     here = this_process()
     if here["boot"] is None or any(holder.get(name) != here[name] for name in ("boot", "namespace")):
         return None
-    return bool(_started(holder["pid"]) == holder["started"])
+    started = _started(holder["pid"])
+    return None if started is None and _exists(holder["pid"]) else bool(started == holder["started"])
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _is_free(holder: Mapping[str, Any]) -> bool:

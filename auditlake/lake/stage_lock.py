@@ -11,7 +11,8 @@ commits cannot conflict unnoticed (`lake/compaction`, `spark/log_store`).
 2. The holder removes its file before it releases the lock, and the folders that were created for it if they are still
    empty: a command that is refused leaves nothing. A file without a lock was left by a process that was killed.
    Whoever locks a file that was removed meanwhile has locked nothing, and begins again.
-3. The file names the process that holds the lock, for messages and hints; it decides nothing.
+3. The file identifies the process that holds the lock, for messages, and for who must know whether it lives
+   (`holder_lives`); who gets the lock does not depend on it.
 4. A process may take a lock that it holds already.
 5. In an object store the lock is a lease (`lake/lease`).
 
@@ -24,7 +25,6 @@ Authority: flock(2), "NOTES"; umask(2)
 import fcntl
 import json
 import os
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.lake.lease import Lease, Taken, lives, read_holder
+from auditlake.lake.lease import Lease, Taken, lives, read_holder, this_process
 from auditlake.store.files import local_path
 from auditlake.store.place import Place, by_requests
 
@@ -165,9 +165,8 @@ class FileLock:
         self._path = path
         self._descriptor = _locked(path)
         try:
-            content = {"pid": os.getpid(), "host": socket.gethostname(), **holder}
             os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, json.dumps(content).encode())
+            os.write(self._descriptor, json.dumps({**this_process(), **holder}).encode())
         except OSError:
             self.release()
             raise
@@ -237,23 +236,15 @@ def _conflict(place: Place, stage: Stage, holder: Mapping[str, Any]) -> LakeConf
 
 
 def holder_lives(lake: Lake, stage: Stage) -> bool | None:
-    """Return whether a process of this host holds a lock; None if that cannot be known from here.
+    """Return whether a process holds a lock; None if that cannot be known from here, as of another machine's.
 
     It takes no lock, which would refuse a process that starts at this moment, so it may miss one that has just begun.
     """
     place: Place = lock_of(lake, stage)
     try:
-        if by_requests(place):
-            held = read_holder(place)
-            return False if held is None else lives(held)
-        holder = json.loads(place.read_text())
-        if holder["host"] != socket.gethostname():
-            return None
-        os.kill(holder["pid"], 0)
-    except (FileNotFoundError, ProcessLookupError):
+        held = read_holder(place) if by_requests(place) else json.loads(place.read_text())
+        return False if held is None else lives(held)
+    except FileNotFoundError:
         return False
-    except PermissionError:  # alive, as another user
-        return True
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it is damaged, or not written yet
         return None
-    return True

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake import lease
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
-from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lake.stage_lock import Stage, hold, holder_lives, lock_of
 from tests import command
 
 _HOLDER = """
@@ -148,3 +149,23 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         hold(Lake(tmp_path / "lake"), "bootstrap", Stage.BOOTSTRAP),
     ):
         pass
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"boot": 1, "pid": "x"}'])
+def test_of_a_damaged_lock_nothing_is_known(tmp_path: Path, content: str) -> None:
+    """Nor is it an error."""
+    lake = Lake(tmp_path)
+    lock = lock_of(lake, Stage.BOOTSTRAP)
+    lock.parent.mkdir()
+    lock.write_text(content)
+    assert holder_lives(lake, Stage.BOOTSTRAP) is None
+
+
+def test_of_a_process_that_the_system_hides_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc may show no processes of other users."""
+    lake = Lake(tmp_path)
+    with hold(lake, "bootstrap", Stage.BOOTSTRAP):
+        assert holder_lives(lake, Stage.BOOTSTRAP) is True
+        monkeypatch.setattr(lease, "_started", lambda _: None)
+        assert holder_lives(lake, Stage.BOOTSTRAP) is None
+    assert holder_lives(lake, Stage.BOOTSTRAP) is False
