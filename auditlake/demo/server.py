@@ -42,9 +42,6 @@ _SETTINGS = {
 }
 _LONGEST_SOCKET_FOLDER = 80  # sun_path has 108 bytes, including the file's name
 _TERMINATE_TIMEOUT_MS = 10_000
-_NOT_LOGGED = " strategy file_copy"
-"""Of CREATE DATABASE: half of the time, and 4 MB of log less, which every slot of the server would read."""
-_FIRST_WITH_STRATEGY = 15
 _SLOTS_OF = "select slot_name, active_pid, temporary from pg_replication_slots where database = %s"
 
 StopMode = Literal["smart", "fast", "immediate"]
@@ -126,9 +123,8 @@ class Server:
         """Create an empty database with a fresh name."""
         self._databases += 1
         name = f"{prefix}_{self._databases}"
-        strategy = sql.SQL(_NOT_LOGGED if self.version >= _FIRST_WITH_STRATEGY else "")
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)) + strategy)
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
         return name
 
     def drop_database(self, name: str) -> None:
