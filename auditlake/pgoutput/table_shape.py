@@ -120,8 +120,8 @@ class ShapeDifference:
     """Differences between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
 
     `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
-    may have had another name or schema; `detached`: those of all columns that are the same are, by one transaction, as
-    by DETACH PARTITION, so it may have been a partition.
+    may have had another name or schema; `detached`: those of all columns that are the same were written again, and one
+    at least is touched, as by DETACH PARTITION, so it may have been a partition.
     """
 
     definition: tuple[str, ...] = ()
@@ -161,8 +161,7 @@ def compare_shapes(before: Shape, now: Shape) -> ShapeDifference:
 def _may_have_been_partition(before: Shape, now: Shape, unexplained: Collection[int]) -> bool:
     was, columns = _columns(before), _columns(now)
     same = {attnum for attnum, column in columns.items() if was.get(attnum) == column}
-    writers = {now.stamps[attnum].partition(" ")[0] for attnum in same.intersection(unexplained)}
-    return same.issubset(unexplained) and len(writers) == 1
+    return not same.isdisjoint(unexplained) and all(now.stamps[each] != before.stamps.get(each) for each in same)
 
 
 def _columns(shape: Shape) -> dict[int, tuple[str, object]]:
