@@ -124,6 +124,8 @@ class AutomaticResync:
 
     def _workers_of_run(self) -> Workers:
         self._workers = self._start_workers()
+        if self._is_closed:  # while they started
+            self._workers.close()
         return self._workers
 
     def _wait(self, names: list[TableName]) -> None:

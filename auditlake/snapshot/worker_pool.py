@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from auditlake.engine import Engine, local_cores
@@ -121,21 +121,24 @@ class SparkWorkers:
 class LocalWorkers:
     """Run bundles in processes of this machine, which end when this one does, even if it is killed.
 
-    One starts at once, another whenever a bundle finds none idle: most copies are a single bundle.
+    One starts at once, another whenever a bundle finds none idle: most copies are a single bundle. After `close` none
+    starts, so that every bundle that is left fails.
     """
 
     def __init__(self, count: int) -> None:
         self.at_once = count
         self._processes: list[_Process] = []
+        self._choosing = threading.Lock()
+        self._is_closed = False
         self._idle: SimpleQueue[_Process] = SimpleQueue()
         self._idle.put(self._start())
 
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         """Run a bundle in an idle process, or in a new one."""
-        try:
-            process = self._idle.get_nowait()
-        except Empty:
-            process = self._start()
+        with self._choosing:
+            if self._is_closed:
+                return _lost(tasks, "the copy was ended", "Let it run to its end")
+            process = self._start() if self._idle.empty() else self._idle.get()
         try:
             done = process.run(tasks)
         except (OSError, EOFError, pickle.UnpicklingError):
@@ -149,6 +152,8 @@ class LocalWorkers:
 
     def close(self) -> None:
         """End the processes."""
+        with self._choosing:
+            self._is_closed = True
         for process in self._processes:
             process.end()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,23 @@ def test_a_resync_that_fails_before_a_target_ends_the_run(
     again = AutomaticResync(lambda: ResyncTarget("", lake), lambda: pytest.fail("no worker is needed"), lambda _: None)
     with pytest.raises(type(failure[0]())):
         again.finish(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
+    again.close()
+
+
+def test_workers_that_start_while_a_resync_is_closed_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the end of `follow` would wait for the whole copy."""
+    lake, workers = Lake(tmp_path), mock.Mock()
+
+    def start() -> mock.Mock:
+        with mock.patch.object(ThreadPoolExecutor, "shutdown"):  # this is the pool's thread
+            again.close()
+        return workers
+
+    monkeypatch.setattr(resync, "resync", lambda _target, _names, starters, _report: starters.workers())
+    again = AutomaticResync(lambda: ResyncTarget("", lake), start, lambda _: None)
+    again.tend(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
+    await_true(lambda: not again.is_running)
+    workers.close.assert_called_once()
     again.close()
 
 

@@ -69,6 +69,17 @@ def test_a_worker_starts_only_if_none_is_idle(monkeypatch: pytest.MonkeyPatch) -
     assert len(started) == 2
 
 
+def test_a_bundle_that_comes_after_the_end_of_the_copy_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a new worker, a copy that was ended would go on with all tables that it had not begun."""
+    start = mock.Mock()
+    monkeypatch.setattr(worker_pool, "_Process", start)
+    workers = worker_pool.LocalWorkers(2)
+    workers.close()
+    (lost,) = workers.run([mock.Mock()])
+    assert "the copy was ended" in str(lost)
+    start.assert_called_once()
+
+
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:
     """Its imports, without pandas and polars, succeed."""
     command = [sys.executable, "-m", "auditlake.snapshot.worker_pool"]
