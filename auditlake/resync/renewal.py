@@ -109,8 +109,8 @@ def _problem(
 def _require_all_operations(control: psycopg.Connection[Row], name: str) -> None:
     """Require what bootstrap requires of an existing publication: what it publishes from now on is not missed."""
     publication = read_publication(control, name)
-    for finding in [] if publication is None else check_publication(publication):
-        raise SourceUnready(str(finding), finding.fix)
+    if publication is not None and (found := check_publication(publication)):
+        raise SourceUnready(str(found[0]), found[0].fix)
 
 
 def _known(lake: Lake, positions: Positions) -> Lsn:
@@ -155,9 +155,9 @@ def renew_source(
     `tables` are the OIDs of the source's tables, by the names of their histories.
     """
     membership = read_membership(control, renewal.manifest.publication)
-    _require_all_operations(control, renewal.manifest.publication)
     if membership is None:
         raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync --all again.")
+    _require_all_operations(control, renewal.manifest.publication)
     found = {member.relation: member for member in membership.tables.values()}
     members = {name: found[oid] for name, oid in tables.items() if oid in found}
     record_publication(lake, replace(membership, tables=members))

@@ -348,11 +348,11 @@ def _locked(run: _Run, holder: SnapshotHolder, todo: dict[TableName, FollowedTab
     failed = holder.lock({table.name: table.locked for table in todo.values()}, LOCK_TIMEOUT_S)
     for name, why in failed.items():
         run.progress.fail(name, why)
-    return {n: table for n, table in todo.items() if table.name not in failed and _logs_its_key(run, table)}
+    return {n: table for n, table in todo.items() if table.name not in failed and _is_logged(run, table)}
 
 
-def _logs_its_key(run: _Run, table: FollowedTable) -> bool:
-    """Whether the stream shows which row of a table is changed in each of its partitions; report it if it does not."""
+def _is_logged(run: _Run, table: FollowedTable) -> bool:
+    """Whether the stream has every change in a table's partitions, with the key of the row; report it if it has not."""
     parts = read_parts(run.control, table.relation.oid) if table.members else {}
     problem = find_unlogged(run.control, table.relation.oid, parts) if parts else None
     if problem is not None:
