@@ -429,8 +429,8 @@ class PartitionWatch:
             is_whole = not before.toast and each.changed_by in since.truncates
             if may_have_been_unlogged(before, each) and not is_whole:
                 return f"its partition {each.part.name} has a new file, and may have been unlogged for some time"
-            if not keeps_rows(now[oid], since.truncates, inserts):
-                return f"its partition {now[oid].part.name} was truncated"
+            if not keeps_rows(each, since.truncates, inserts):
+                return f"its partition {each.part.name} was truncated"
         return None
 
     def _accept(self, name: TableName, watched: _Watched, digest: str, now: Mapping[int, PartNow]) -> None:
