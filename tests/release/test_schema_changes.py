@@ -73,6 +73,8 @@ STATEMENTS = {
     "detach a partition": "alter table parts detach partition parts_1",
     "drop a partition": "drop table parts_1",
     "truncate a partition": "truncate parts_1",
+    "an unlogged or foreign partition": "create unlogged table parts_3 partition of parts for values from (20) to (30)",
+    "SET UNLOGGED, then SET LOGGED of a partition": "alter table parts_1 set unlogged; alter table parts_1 set logged",
     "replica identity of a partition, without the table's key": "alter table parts_1 replica identity nothing",
     "TRUNCATE": "truncate t",
     "VACUUM FULL, CLUSTER": "vacuum full t",
@@ -81,7 +83,7 @@ STATEMENTS = {
 _LINES = {
     cells[0]: (cells[1], cells[2])
     for line in _PAGE.read_text().splitlines()
-    if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4 and cells[0] in STATEMENTS
+    if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4 and cells[0] not in {"change", "---"}
 }
 
 
