@@ -96,7 +96,7 @@ RULES: Mapping[Cause, CauseRule] = {
     Cause.APPLY: CauseRule(Writer.APPLY, freed=True),
     # A table that the publication has lost; freed for the report of the DDL trigger, which is more exact.
     Cause.PUBLICATION: CauseRule(Writer.CAPTURE, freed=True),
-    # Partitions that were attached or detached; freed if none can have changed a row.
+    # Partitions that were attached, detached or unlogged; freed if none can have changed a row.
     Cause.PARTITIONS: CauseRule(Writer.CAPTURE, freed=True, renewed=True),
     # A changed shape until it is settled: freed, with a gap if answers depend on it, or replaced by SHAPE.
     Cause.PENDING: CauseRule(Writer.CAPTURE, SegmentState.WAITING, freed=True),
