@@ -5,7 +5,8 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
 
     dropped, detached       the partition is missing
     attached                it is new. CREATE TABLE … PARTITION OF creates it and its columns in one command; ATTACH
-                            updates the entries of the columns. An empty one adds no rows.
+                            updates the entries of the columns. An empty one adds no rows, unless it was a partition
+                            before, or was truncated since: then it does not have its first file, of the table's OID.
     truncated               it has a new file. So it has after VACUUM FULL, CLUSTER and SET TABLESPACE, which keep the
                             rows, and after TRUNCATE of the whole table, which is in the stream.
     unlogged, foreign       its changes are not in the stream
@@ -98,28 +99,34 @@ class PartNow:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """OIDs of partitions that are gone, that may have added rows, and that have a new file."""
+    """OIDs of partitions that are gone, that may have added rows, and that have a new file, with what they were."""
 
     gone: tuple[int, ...]
     attached: tuple[int, ...]
-    rewritten: tuple[int, ...]
+    rewritten: Mapping[int, Partition]
 
 
 def compare_partitions(before: Mapping[int, Partition], now: Mapping[int, PartNow]) -> Differences:
     """Compare the partitions of a table with their record."""
-    fresh = [oid for oid in now if oid not in before]
+    fresh = {oid: _as_created(oid, each.part) for oid, each in now.items() if oid not in before}
     again = [oid for oid in now if oid in before and before[oid].attached != now[oid].part.attached]
     made_here = all(now[oid].made_here for oid in fresh) and not again
     candidates = [*again, *([] if made_here else fresh)]
+    was = {**fresh, **before}
     return Differences(
         gone=tuple(oid for oid, part in before.items() if part.file and oid not in now),
         attached=tuple(oid for oid in candidates if now[oid].part.file or oid in again),
-        rewritten=tuple(
-            oid
-            for oid in now
-            if oid in before and oid not in again and before[oid].file and before[oid].file != now[oid].part.file
-        ),
+        rewritten={
+            oid: was[oid]
+            for oid, each in now.items()
+            if oid not in candidates and was[oid].file not in {0, each.part.file}
+        },
     )
+
+
+def _as_created(oid: int, part: Partition) -> Partition:
+    """Return a partition as CREATE TABLE made it: the number of its first file is the table's OID."""
+    return replace(part, file=part.file and oid, toast=None)
 
 
 def may_have_been_unlogged(before: Partition, now: PartNow) -> bool:
@@ -424,8 +431,8 @@ class PartitionWatch:
         since = read_since(self.lake, watched.known.relation, certain)
         watched.next_look_at = time.monotonic() + _PAUSE * (time.monotonic() - began_at)
         inserts = since.inserts if watched.pending is not None and held.lsn >= watched.pending[1] else None
-        for oid in differences.rewritten:
-            before, each = watched.known.parts[oid], now[oid]
+        for oid, before in differences.rewritten.items():
+            each = now[oid]
             is_whole = not before.toast and each.changed_by in since.truncates
             if may_have_been_unlogged(before, each) and not is_whole:
                 return f"its partition {each.part.name} has a new file, and may have been unlogged for some time"
@@ -453,6 +460,6 @@ def _lost_or_gained(
     if differences.gone:
         return f"its partition {watched.known.parts[differences.gone[0]].name} was dropped or detached"
     for oid in differences.attached:
-        if not now[oid].part.file or is_empty(control, oid) is not True:
+        if oid in watched.known.parts or now[oid].part.file != oid or is_empty(control, oid) is not True:
             return f"its partition {now[oid].part.name} was attached, perhaps with rows"
     return None

@@ -76,6 +76,28 @@ SILENT = {
         ["alter table t detach partition t_a", "alter table t attach partition t_a for values in ('a')"],
         "its partition t_a was attached, perhaps with rows",
     ),
+    "detached, truncated and attached": (
+        [
+            (
+                "begin; alter table t detach partition t_a; truncate t_a;"
+                " alter table t attach partition t_a for values in ('a'); commit"
+            )
+        ],
+        "its partition t_a was attached, perhaps with rows",
+    ),
+    "attached, filled and truncated": (
+        [
+            "create table t_n (id int not null, k text not null)",
+            "alter table t attach partition t_n for values in ('n')",
+            "insert into t values (1, 'n')",
+            "truncate t_n",
+        ],
+        "its partition t_n was attached, perhaps with rows",
+    ),
+    "made, filled and truncated": (
+        ["create table t_n partition of t for values in ('n')", "insert into t values (1, 'n')", "truncate t_n"],
+        "its partition t_n has a new file, and may have been unlogged for some time",
+    ),
     "created unlogged": (
         ["create unlogged table t_n partition of t for values in ('n')", "insert into t values (1, 'n')"],
         "its partition t_n is unlogged, so its changes are not in the stream",
@@ -100,6 +122,12 @@ HARMLESS = {
             "begin; insert into t values (80, 'a'); create table t_c partition of t for values in ('c');"
             " insert into t values (1, 'c'); commit"
         )
+    ],
+    "a new partition, and the whole table truncated": [
+        "create table t_c partition of t for values in ('c')",
+        "insert into t values (1, 'c')",
+        "truncate t",
+        "insert into t values (2, 'c')",
     ],
     "an empty partition": [
         "create table t_n (id int not null, k text not null)",
