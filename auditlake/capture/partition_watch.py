@@ -3,7 +3,7 @@
 Under publish_via_partition_root, DROP, DETACH and TRUNCATE of a partition remove rows of the published table, and
 ATTACH of a filled one adds rows, without a trace in the stream. The catalog shows them:
 
-    dropped, detached       the partition is missing
+    dropped, detached       the partition is missing. One that was also created since is reported by the DDL trigger
     attached                it is new. CREATE TABLE … PARTITION OF creates it and its columns in one command; ATTACH
                             updates the entries of the columns. An empty one adds no rows, unless it was a partition
                             before, or was truncated since: then it does not have its first file, of the table's OID.

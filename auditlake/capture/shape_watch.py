@@ -6,7 +6,8 @@ for each message in the order of the stream, before the changes after it are wri
 1. A followed table whose shape in the message differs from the version in force gets a new version at this commit. The
    message also has the value of an added column in older rows, if that is a constant.
 2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
-   changed without row messages. If it was dropped, its history ends here.
+   changed without row messages. So it is if a partition was dropped or detached that only messages have shown: its rows
+   are in the stream, and `PartitionWatch` has never seen it. If the table was dropped, its history ends here.
 
 A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
@@ -149,6 +150,8 @@ class DdlRecorder:
     _reported: dict[int, Shape] = field(default_factory=dict)
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
+    _partitions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The parent and the followed table of each partition that a message has shown, by OID."""
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -173,6 +176,7 @@ class DdlRecorder:
             if shape.relation.oid in self.tables:
                 self._follow(shape, message, commit)
         self._follow_rows(message, commit)
+        self._follow_partitions(message, commit)
         for each in message.dropped:
             if not each.attnum and each.oid in self.tables:
                 self._end(self.tables[each.oid], commit)
@@ -203,6 +207,28 @@ class DdlRecorder:
                 self._relabelled.add(oid)
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
+
+    def _follow_partitions(self, message: DdlMessage, commit: _Commit) -> None:
+        """Park the tables that lost a partition which a message has shown."""
+        dropped = {each.oid for each in message.dropped if not each.attnum}
+        members = {shape.relation.oid: shape.files.keys() for shape in message.shapes}
+        for oid, (parent, root) in list(self._partitions.items()):
+            if oid in dropped or oid not in members.get(parent, {oid}):
+                del self._partitions[oid]
+                if root in self.tables and root not in dropped:
+                    name = self.tables[root]
+                    self._park(commit, name, f"a partition of {name} was removed by {message.tag}", RENEWED_BY_FOLLOW)
+        for oid, parent in message.parents.items():
+            if (followed := self._root_of(parent, message.parents)) is not None:
+                self._partitions[oid] = parent, followed
+
+    def _root_of(self, oid: int, parents: Mapping[int, int]) -> int | None:
+        """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
+        for _ in parents:
+            oid = parents.get(oid, oid)
+        if oid in self._partitions:
+            return self._partitions[oid][1]
+        return next((root for root, shape in self.shapes.items() if oid in shape.files), None)
 
     def _has_new_column(self, oid: int, changed: Mapping[int, frozenset[str] | None]) -> bool:
         """Return whether the last message about a table has a column whose type's rows change, which may be new."""

@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from auditlake.pgoutput.table_shape import Shape
@@ -76,7 +76,7 @@ class DdlMessage:
     """One command: its tag, the role that ran it, and what it changed.
 
     `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by OID. `plain`: it
-    was an ALTER TABLE without USING.
+    was an ALTER TABLE without USING. `parents` has the table of each partition in `shapes`, by OID.
     """
 
     tag: str
@@ -86,6 +86,7 @@ class DdlMessage:
     rewritten: Mapping[int, int]
     labels: Mapping[int, frozenset[str] | None]
     plain: bool
+    parents: Mapping[int, int] = field(default_factory=dict)
 
 
 def parse_ddl_message(content: bytes) -> DdlMessage | None:
@@ -101,6 +102,7 @@ def parse_ddl_message(content: bytes) -> DdlMessage | None:
             {int(oid): int(reason) for oid, reason in found.get("rewritten", ())},
             _labels(found.get("types", ())),
             found.get("plain") is True,
+            {int(each["oid"]): int(each["parents"][0]) for each in found.get("relations", ()) if each.get("partition")},
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
         return None

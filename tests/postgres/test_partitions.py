@@ -208,6 +208,25 @@ def test_the_trigger_reports_a_partition_that_was_unlogged_before_its_rows_were_
     assert any("was set logged or unlogged by ALTER TABLE" in reason for reason in reasons)
 
 
+@pytest.mark.parametrize("gone", ["drop table {0}", "alter table {1} detach partition {0}"])
+@pytest.mark.parametrize("root", ["t", "t_sub"])
+def test_the_trigger_reports_a_partition_that_the_catalog_never_showed(
+    database: str, tmp_path: Path, root: str, gone: str
+) -> None:
+    """It was created, filled, and dropped or detached between two comparisons; its rows are in the stream."""
+    lake, name = _lake(database, tmp_path / "lake"), "t_n" if root == "t" else "t_sub_y"
+    install_trigger(database)
+    key = name[-1]
+    made = f"create table {name} partition of {root} for values in ('{key}')", f"insert into t values (1, '{key}')"
+    execute(database, *made, "insert into u values (1)")
+    low = wal_end(database)
+    execute(database, gone.format(name, root), "insert into u values (2)")
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert "a partition of public.t was removed by" in parked.reason
+    assert low <= parked.lsn + 1
+
+
 def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
     """A second change, during the new snapshot that follows the first, needs another one."""
     lake = _lake(database, tmp_path / "lake")
