@@ -81,12 +81,28 @@ def _numbers(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         kind = Type(max(names, key=NUMBERS.index))
         return _of_integers(op, coerced(left, kind, node), coerced(right, kind, node))
     one, other = as_decimal(left.type), as_decimal(right.type)
+    on_text = f"{_ON_TEXT[op]}({numeric_text(left, node)}, {numeric_text(right, node)})"
     if one is not None and other is not None and op in {"+", "-", "*"}:
         exact = _result(op, one, other)
+        sides = [f"cast({cell.sql} as {held.duckdb})" for cell, held in ((left, one), (right, other))]
         if exact is not None:
-            sides = [f"cast({cell.sql} as {held.duckdb})" for cell, held in ((left, one), (right, other))]
             return Cell(f"cast({sides[0]} {op} {sides[1]} as {exact.duckdb})", exact)
-    return Cell(f"{_ON_TEXT[op]}({numeric_text(left, node)}, {numeric_text(right, node)})", NUMERIC)
+        if op == "*":
+            return Cell(_long_product(sides, (one.scale or 0) + (other.scale or 0), on_text), NUMERIC)
+    return Cell(on_text, NUMERIC)
+
+
+def _long_product(sides: Sequence[str], scale: int, on_text: str) -> str:
+    """Return the text of a product whose type is too long for DuckDB: its own multiplication for values that are not.
+
+    TPC-H's first query has 217,000 such products: 2.5 s of CPU with `on_text` alone, 1.6 s with this (2026-11-27,
+    start included, `make peers JOBS=as-of:0.05`).
+    """
+    if scale > MOST_DIGITS:
+        return on_text
+    one, other = (f"cast({side} as double)" for side in sides)
+    fits = f"abs({one} * {other}) < 1e{MOST_DIGITS - 1 - scale}"
+    return f"case when {fits} then cast({sides[0]} * {sides[1]} as varchar) else {on_text} end"
 
 
 def _result(op: str, one: Type, other: Type) -> Type | None:

@@ -612,3 +612,8 @@ select substring(null from 1 for -1), substr('a', null, -1), split_part(null, 'a
 select sqrt(abs(rate)), sqrt(abs(total)), sqrt(abs(price)), sqrt(qty * qty), sqrt(abs(weight)), sqrt(id * 0.00001), sqrt(id * 1e20) from orders order by id
 select sqrt(1234567.891), sqrt(0.0), sqrt(0.00000000000123), sqrt('2'), sqrt(12345678901234567890123456789012345678901234567890.5)
 select sqrt(-1.5)
+select n, x * y as product from (values (1, '1.5'::numeric(30,4), '-2.25'::numeric(15,2)), (2, '-0', '3'), (3, null, '1'), (4, '1', null), (5, '99999999999999999999999999.9999', '9999999999999.99'), (6, '-99999999999999999999999999.9999', '100000.00'), (7, '-99999999999999999999999999.9999', '999999.99'), (8, '99999999999999999999999999.9999', '1000000.00'), (9, '0.0001', '0.01')) v(n, x, y) order by n
+select n, x * y as product, x * (1 - y) * (1 + y) as longer from (values (1, '1234567890123.45'::numeric(15,2), '0.05'::numeric(15,2)), (2, '-9999999999999.99', '9999999999999.99'), (3, '0.01', '-0.01'), (4, '0.00', '-1.00')) v(n, x, y) order by n
+select sum(x * (1 - y) * (1 + y)) as total, avg(x * (1 - y) * (1 + y)) as average from (values ('1234567890123.45'::numeric(15,2), '0.05'::numeric(15,2)), ('-9999999999999.99', '9999999999999.99'), ('0.01', '-0.01')) v(x, y)
+select n, x * y as product from (values (1, '0.000000000000000000000000000001'::numeric(38,30), '1.00000001'::numeric(20,8)), (2, '-12345678.000000000000000000000000000001', '999999999999.99999999'), (3, '99999999.999999999999999999999999999999', '0.00000001')) v(n, x, y) order by n
+select n, x * y as product from (values (1, '1.000000000000000000000000000001'::numeric(38,30), '0.000000001'::numeric(20,9)), (2, '-1', '2')) v(n, x, y) order by n
