@@ -4,16 +4,16 @@ A process that is killed cannot remove what it spilled, and rows of a table must
 knows nothing of them. So each process has one folder in the system's temporary folder, and the next one that needs a
 folder removes those of processes that have ended.
 
-1. A process holds an flock(2) on the file `lock` in its folder; the system releases it however the process ends. (NFS
-   locks no folder that is open for reading.)
-2. Who removes a folder holds its lock, so it never removes that of a process at work. A folder without the file is not
-   locked yet, and stays.
-3. Between the creation of the file and its lock another process may remove the folder. So the creator looks for it once
-   it has the lock, and creates another if it is gone.
+1. A process holds a shared flock(2) on its folder, which the system releases however the process ends. That also keeps
+   systemd-tmpfiles from removing it.
+2. Who removes a folder holds its exclusive lock, so it never removes that of a process at work. NFS gives none for a
+   folder, which can only be opened for reading; there the folders of killed processes stay.
+3. Between the creation of a folder and its lock another process may remove it. So the creator looks for it once it has
+   the lock, and creates another if it is gone.
 
 Only folders of this user are removed, and no link is followed: others may create names in the temporary folder.
 
-Authority: flock(2), "NOTES"
+Authority: flock(2), "NOTES"; tmpfiles.d(5), "Age"
 """
 
 import atexit
@@ -21,12 +21,12 @@ import fcntl
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 _PREFIX = "auditlake-process-"
-_LOCK = "lock"
-_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @cache
@@ -41,11 +41,12 @@ def process_folder() -> Path:
 def _create() -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        descriptor = os.open(folder / _LOCK, _FLAGS | os.O_CREAT, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, descriptor
-        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, _FLAGS)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
 
 
 def _remove_own(folder: Path, pid: int, descriptor: int) -> None:
@@ -59,15 +60,14 @@ def _remove_left() -> None:
     """Remove the folders of processes that have ended."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
-            if left.lstat().st_uid != os.getuid() or left.is_symlink():
-                continue
-            descriptor = os.open(left / _LOCK, _FLAGS)
-        except (FileNotFoundError, NotADirectoryError):  # removed meanwhile, not locked yet, or no folder of ours
+            descriptor = os.open(left, _FLAGS)
+        except OSError:  # removed meanwhile, a link, or another user's
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
-        except BlockingIOError:  # of a process at work
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # of a process at work, or NFS
             pass
         finally:
             os.close(descriptor)
