@@ -144,11 +144,11 @@ class Copier:
         jobs = [self._plan(table, sizes) for table in tables]
         bundles = bundled([(job, task) for job in jobs for task in job.tasks], lambda item: item[1].source_bytes)
         with self._commits, ThreadPoolExecutor(self._at_once) as copies:
-            running = [copies.submit(self._copy, bundle) for bundle in bundles]
-            for job in jobs:
-                if not job.tasks and self._begin(job):  # a partitioned table without a partition
-                    self._add_files(job, [])
             try:
+                running = [copies.submit(self._copy, bundle) for bundle in bundles]
+                for job in jobs:
+                    if not job.tasks and self._begin(job):  # a partitioned table without a partition
+                        self._add_files(job, [])
                 for future in running:
                     future.result()
             except KeyboardInterrupt:
