@@ -83,6 +83,11 @@ def _make(dsn: str, lake: Path, *, with_trigger: bool) -> list[str | Path]:
     return settings
 
 
+def _follow(settings: list[str | Path]) -> None:
+    done = command.run_here(["follow", "--until-current", *settings])
+    assert done.code == 0, done.stderr
+
+
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 @pytest.mark.parametrize("change", _CHANGES)
 def test_now_shows_rows_as_their_types_show_them(
@@ -92,8 +97,7 @@ def test_now_shows_rows_as_their_types_show_them(
     lake = tmp_path / "lake"
     settings = _make(database, lake, with_trigger=with_trigger)
     execute(database, *_CHANGES[change])
-    done = command.run_here(["follow", "--until-current", *settings])
-    assert done.code == 0, done.stderr
+    _follow(settings)
     for table, rows in oracle.take_moment(database, _TABLES).states.items():
         shown = auditlake.Lake(lake).as_of().table(table).texts()
         assert Counter(tuple(row.values()) for row in shown) == rows, table
@@ -109,8 +113,7 @@ def test_a_column_of_a_new_composite_type_which_gets_a_column(database: str, tmp
         "update t0 set f = row(1)",
         "alter type fresh add attribute b int",
     )
-    done = command.run_here(["follow", "--until-current", *settings])
-    assert done.code == 0, done.stderr
+    _follow(settings)
     assert [row["f"] for row in auditlake.Lake(tmp_path / "lake").as_of().table("t0").texts()] == ["(1,)"]
 
 
@@ -141,8 +144,7 @@ def test_a_type_that_changes_during_an_upgrade(
     watched = ["mood", "mood[]"] if change == "label renamed" else ["pair", "pair[]"]
     unchanged = history_of(Lake(lake), _table_of("part" if change == "label renamed" else "mood"))
     execute(database, *_CHANGES[change])
-    done = command.run_here(["follow", "--until-current", *settings])
-    assert done.code == 0, done.stderr
+    _follow(settings)
     states = oracle.take_moment(database, _TABLES).states
     for name in map(_table_of, watched):
         shown = auditlake.Lake(lake).as_of().table(name.table).texts()
@@ -162,8 +164,7 @@ def test_added_labels_need_no_new_snapshot(database: str, tmp_path: Path, *, wit
         "alter type mood add value 'newer' before 'sad'",
         "insert into t0 values (3, 'newer'), (4, null)",
     )
-    done = command.run_here(["follow", "--until-current", *settings])
-    assert done.code == 0, done.stderr
+    _follow(settings)
     assert not read_gaps(Lake(lake))
     shown = {row["id"]: row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()}
     assert shown == {"1": "sad", "2": "new", "3": "newer", "4": None}
@@ -177,6 +178,5 @@ def test_a_label_that_is_renamed_after_a_kill(database: str, tmp_path: Path, *, 
     execute(database, "alter type mood add value 'new'", "update t0 set v = 'new'")
     killed_at(After.ACKNOWLEDGED, ["capture", *settings])
     execute(database, "alter type mood rename value 'new' to 'good'")
-    done = command.run_here(["follow", "--until-current", *settings])
-    assert done.code == 0, done.stderr
+    _follow(settings)
     assert [row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()] == ["good"]
