@@ -47,7 +47,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """Parse a URL; raises ValueError, which says what is wrong with it and does not quote it."""
+        """Parse a URL; raises ValueError, which names the fault and does not quote the URL."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port

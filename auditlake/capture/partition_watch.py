@@ -85,7 +85,8 @@ class PartNow:
     """A partition's current catalog entry.
 
     `made_here`: one command created and attached it. `changed_by` is the xid that last wrote its row of pg_class;
-    `reshaped`: that transaction changed the root's columns, too. `unlogged` says why its changes are not in the stream.
+    `reshaped`: that transaction changed the root's columns, too. `unlogged` is "unlogged" or "foreign"
+    if the stream lacks its changes.
     """
 
     part: Partition
@@ -99,7 +100,7 @@ class PartNow:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """OIDs of partitions that are gone, that may have added rows, and that have a new file, with what they were."""
+    """Partitions that are gone or may have added rows, by OID, and the former entries of those with a new file."""
 
     gone: tuple[int, ...]
     attached: tuple[int, ...]

@@ -48,7 +48,7 @@ def main() -> None:
 def _open_streams() -> None:
     """Open the standard streams that the caller has closed, which are None.
 
-    A file gets the lowest number that is free: else one of the lake would get what is written to stdout.
+    A file gets the lowest free descriptor: with stdout closed, a file of the lake would get 1, and receive the output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

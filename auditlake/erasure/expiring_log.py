@@ -76,7 +76,7 @@ class ExpiringRows:
         return ExpiredTable(*self.name, self.upto, self.rows)
 
     def months(self) -> tuple[list[str], list[str]]:
-        """Return the months of the commits that expire: those of which all commits do, then the others."""
+        """Return the months of the commits that expire: first the months without any other commit."""
         days = f"select epoch_us(time) // {_DAY_US} as day, max(lsn) as last, min(lsn) as first from t group by 1"
         transactions = self.known.open_transactions()
         rows = [] if transactions is None else select(days, t=transactions).to_pylist()
