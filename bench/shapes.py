@@ -18,43 +18,38 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from harness.versions import Versions
 from pyspark.sql import DataFrame, SparkSession
 
 import auditlake
 from auditlake.api.lake import Moment
 from auditlake.audit.lake_reader import Reader
-from auditlake.lake.history import create_history
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationsLog, ShapeSource
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "accounts")
-_BEGIN, _END = 1_000, 1_000_000_000
 _FIXED = ("v0", "v1", "v2", "v3")
-_FILES = 12
 _QUERY = "select v0, count(*) as rows, sum(id) as ids, max(v1) as highest from {} group by v0"
 _BIGINT = 20
 
 
-def _columns(shapes: int, *, changing: bool) -> tuple[Column, ...]:
+def _columns(shapes: int, versions: Versions, *, changing: bool) -> tuple[Column, ...]:
     """Return the physical columns: those that stay, and one for each change of shape."""
     names = ("id", *_FIXED)
     fixed = [Column(n, _BIGINT, -1, key=n == "id", attnum=place) for place, n in enumerate(names, 1)]
     later = [Column(f"c{n}", _BIGINT, -1, key=False, attnum=len(names) + n) for n in range(1, shapes)]
-    return (*fixed, *(_changed(column, n, shapes) if changing else column for n, column in enumerate(later, 1)))
+    changed = [_changed(column, n, _lsn(n, versions, shapes)) for n, column in enumerate(later, 1)]
+    return (*fixed, *(changed if changing else later))
 
 
-def _lsn(change: int, shapes: int) -> Lsn:
-    return Lsn(_BEGIN + change * (_END - _BEGIN) // shapes)
+def _lsn(change: int, versions: Versions, shapes: int) -> Lsn:
+    return versions.after(change * versions.closed // shapes)
 
 
-def _changed(column: Column, change: int, shapes: int) -> Column:
-    lsn = _lsn(change, shapes)
+def _changed(column: Column, change: int, lsn: Lsn) -> Column:
     match change % 3:
         case 0:
             return replace(column, since=lsn)
@@ -64,43 +59,18 @@ def _changed(column: Column, change: int, shapes: int) -> Column:
             return replace(column, until=lsn)
 
 
-def _write(root: Path, sizes: tuple[int, int], shapes: int, *, changing: bool) -> Lake:
-    lake, columns, (keys, versions) = Lake(root), _columns(shapes, changing=changing), sizes
-    table = create_history(lake, _NAME, columns, 1)
-    step, number = (_END - _BEGIN) // versions, np.arange(versions)
-    month = np.char.add("2026-", np.char.zfill((number * 12 // versions + 1).astype(str), 2))
-    closed = {
-        "id": number % keys,
-        "_from_lsn": np.maximum(_BEGIN, _BEGIN + (number + 1 - keys) * step),
-        "_to_lsn": _BEGIN + (number + 1) * step,
-        "_part": month,
-    }
-    key = np.arange(keys)
-    begun = np.maximum(_BEGIN, _BEGIN + (versions - keys + key + 1) * step)
-    opened = {"id": key, "_from_lsn": begun, "_to_lsn": pa.nulls(keys, pa.int64()), "_part": ["open"] * keys}
-    schema = pa.schema(table.schema().to_arrow())
-    for rows, files in ((closed, _FILES), (opened, 4)):
-        chance = np.random.default_rng(7)
-        values = {c.stored: chance.integers(0, 1000, len(rows["id"])) for c in columns[1:]}
-        known = {**rows, **values}
-        arrays = [known.get(field.name, pa.nulls(len(rows["id"]))) for field in schema]
-        arrays = [pa.array(each).cast(field.type) for each, field in zip(arrays, schema, strict=True)]
-        for part in np.array_split(np.arange(len(rows["id"])), files):
-            batch = pa.Table.from_arrays(arrays, schema=schema).slice(part[0], len(part))
-            write_deltalake(table, batch, mode="append")
-    table.update_incremental()
-    marks = {HISTORY_APP: _END, SNAPSHOT_APP: _BEGIN, SNAPSHOT_TIME_APP: 0}
-    properties = CommitProperties(app_transactions=[Transaction(app, lsn) for app, lsn in marks.items()])
-    table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
-    _record(lake, columns, shapes)
+def _write(root: Path, versions: Versions, shapes: int, *, changing: bool) -> Lake:
+    lake, columns = Lake(root), _columns(shapes, versions, changing=changing)
+    versions.write(lake, _NAME, columns, oid=1)
+    _record(lake, columns, versions, shapes)
     return lake
 
 
-def _record(lake: Lake, columns: tuple[Column, ...], shapes: int) -> None:
+def _record(lake: Lake, columns: tuple[Column, ...], versions: Versions, shapes: int) -> None:
     """Record the versions of the relation, as capture does."""
     log = RelationsLog(lake)
     for change in range(shapes):
-        lsn = _lsn(change, shapes)
+        lsn = _lsn(change, versions, shapes)
         had = tuple(
             Column(c.at(lsn).name, _BIGINT, -1, key=c.key, attnum=c.attnum) for c in columns if c.exists_at(lsn)
         )
@@ -147,15 +117,15 @@ def main() -> None:
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="auditlake-bench-"))
     try:
-        sizes = chosen.open, chosen.closed
-        one = _write(folder / "one", sizes, chosen.shapes, changing=False)
-        many = _write(folder / "many", sizes, chosen.shapes, changing=True)
+        versions = Versions(chosen.open, chosen.closed, months=12)
+        one = _write(folder / "one", versions, chosen.shapes, changing=False)
+        many = _write(folder / "many", versions, chosen.shapes, changing=True)
         engines: dict[str, Callable[[Lake, int], list[tuple[object, ...]]]] = {"duckdb": _duckdb}
         if chosen.engine != "duckdb":
             spark = spark_session({"spark.master": "local[2]"})
             engines["spark"] = lambda lake, lsn: _spark(spark, lake, lsn)
         for engine, ask in engines.items():
-            for lsn in (_END, (_BEGIN + _END) // 2, _BEGIN + _END // 10):
+            for lsn in (versions.after(versions.closed // part) for part in (1, 2, 10)):
                 one_s, many_s = _compare(partial(_asked, ask, lsn), one, many, chosen.runs)
                 print(
                     f"{engine} as of 0/{lsn:X}: one shape {one_s:.3f} s, {chosen.shapes} shapes {many_s:.3f} s,"

@@ -5,7 +5,7 @@ import time
 import psycopg
 
 
-def write_steadily(dsn: str, rate: int, count: int) -> list[float]:
+def write_steadily(dsn: str, rate: float, count: int) -> list[float]:
     """Insert `count` rows into t at `rate` commits per second, synchronously; return when each commit returned."""
     done = []
     with psycopg.connect(dsn, autocommit=True) as conn:

@@ -16,24 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peers import as_of, copies, latency, page, source, streams
-from peers.arena import Arena, open_arena
+from peers import page
+from peers.arena import open_arena
 from peers.catalogue import JOBS
-from peers.contest import Contender, as_result, contest, environment
-from peers.digest import Digest
+from peers.contest import as_result, contest, environment
+from peers.preparation import GROWTH, Growth, prepare
 
-_SMALL_TABLES, _TPCB_SCALE, _STEADY_S = 200, 20, 20
 _DEBIAN_15 = Path("/usr/lib/postgresql/15")
-_STREAMS = {
-    "tpcb": (100_000, "transactions"),
-    "tpcb-standard": (100_000, "transactions"),
-    "insert": (1_000_000, "rows in one transaction"),
-    "commits": (500_000, "transactions of one row"),
-    "one-key": (100_000, "changes of one key"),
-}
-_ROWS_OF_ONE = {"insert": 1, "small-tables": copies.SMALL_ROWS}
-_GROWTH = {"growth-rows": ("insert", (0.01, 0.1, 1.0)), "growth-tables": ("small-tables", (0.05, 0.5, 5.0))}
-_RATES = {"latency-100": 100, "latency-500": 500}
+_NOBODY: frozenset[str] = frozenset()
 
 
 def main() -> None:
@@ -77,53 +67,29 @@ def _is_of(result: dict[str, Any], facts: dict[str, Any]) -> bool:
     return all(result[name] == facts[name] for name in ("commit", "scale", "runs"))
 
 
-def _prepared(arena: Arena, job: str, scale: float) -> tuple[str, Digest | None, list[Contender]]:
-    """Make what a job needs; return its size in words, what every result must equal, and the contenders."""
-    if job in _STREAMS:
-        size, what = _STREAMS[job]
-        count = max(100, int(size * scale))
-        stream = streams.Stream(arena, streams.loads(max(1, int(_TPCB_SCALE * scale)))[job], count)
-        return f"{count:,} {what}, {stream.events:,} changes", stream.digest, stream.contenders()
-    if job in _RATES:
-        seconds = max(3.0, _STEADY_S * scale)
-        return f"{seconds:.0f} s of single inserts", None, latency.contenders(arena, _RATES[job], seconds)
-    if job == "source":
-        seconds = max(3.0, _STEADY_S * scale)
-        return f"{seconds:.0f} s of TPC-B at scale 10, four clients", None, source.contenders(arena, seconds)
-    if job == "as-of":
-        past = as_of.Past(arena, scale)
-        return f"TPC-H at scale factor {scale:g}", past.answers, past.contenders()
-    copied = _copied(arena, job, scale)
-    digest, tables = copied.digest, len(copied.tables)
-    rows = f"{digest.rows:,} rows"
-    return f"{tables} tables, {rows}" if tables > 1 else rows, digest, copies.contenders(copied)
-
-
-def _copied(arena: Arena, job: str, scale: float) -> copies.Source:
-    if job == "small-tables":
-        return copies.load_small(arena, max(2, int(_SMALL_TABLES * scale)))
-    return copies.load_tpch(arena, scale, ("lineitem",) if job == "lineitem" else copies.TPCH)
-
-
 def _measured(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:
-    if job not in _GROWTH:
-        return _contested(job, scale, patience_s, facts)
-    of, sizes = _GROWTH[job]
-    points = [_contested(of, size * scale, patience_s, facts) for size in sizes]
-    kept = [
-        {"x": result["source"]["rows"] // _ROWS_OF_ONE[of], "contenders": result["contenders"]} for result in points
-    ]
-    return {**points[-1], "job": job, "scale": scale, "points": kept}
+    """Run a job, or one that grows at each of its sizes: its result is that of the last one, with all as `points`."""
+    growth, facts = GROWTH.get(job, Growth(job, (1,))), {**facts, "scale": scale}
+    points: list[dict[str, Any]] = []
+    for size in growth.sizes:
+        left_out = growth.slow if points and size == growth.sizes[-1] else _NOBODY
+        result = _contested(growth.of, size, patience_s, facts, left_out)
+        points.append({"x": result.pop("grown"), "contenders": result["contenders"]})
+    return {**result, "job": job, **({"points": points} if job in GROWTH else {})}
 
 
-def _contested(job: str, scale: float, patience_s: float, facts: dict[str, Any]) -> dict[str, Any]:
+def _contested(
+    job: str, size: float, patience_s: float, facts: dict[str, Any], left_out: frozenset[str]
+) -> dict[str, Any]:
     installation = _DEBIAN_15 if job == "source" and _DEBIAN_15.exists() else None  # has the extensions of triggers
     with open_arena(installation) as arena:
-        size, expected, contenders = _prepared(arena, job, scale)
-        print(f" {size}", flush=True)
+        prepared = prepare(arena, job, facts["scale"], size)
+        print(f" {prepared.size}", flush=True)
         versions = {"PostgreSQL": arena.sql("postgres", "show server_version").split()[0], **facts["versions"]}
+        contenders = [each for each in prepared.contenders if each.name not in left_out]
         tried = contest(contenders, facts["runs"], arena.folder, patience_s)
-        return as_result(job, tried, expected, {**facts, "scale": scale, "versions": versions, "size": size})
+        of_run = {**facts, "versions": versions, "size": prepared.size, "grown": prepared.grown}
+        return as_result(job, tried, prepared.expected, of_run)
 
 
 if __name__ == "__main__":

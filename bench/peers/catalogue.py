@@ -158,6 +158,10 @@ _LATENCY = (
     "A subscription applies each commit as it arrives. auditlake collects commits for a file, which then has to be "
     "written; a question sees a commit as soon as it is durable."
 )
+_VERSIONS = (
+    "The moment is in the middle of the history, and a plain copy has only the rows of that state. auditlake opens the "
+    "files whose statistics admit a version of that moment, not all; Spark's start is in its figures."
+)
 JOBS = {
     "lineitem": Job("First copy of TPC-H's lineitem", "race", _COPY),
     "tpch": Job("First copy of all eight tables of TPC-H", "race", _COPY),
@@ -180,8 +184,22 @@ JOBS = {
         "Each table becomes a Delta table with a log and records of its own, which costs auditlake more than one file.",
         "tables of 100 rows",
     ),
+    "growth-open": Job(
+        "A small batch in a table of many rows",
+        "race",
+        "A subscription finds a row by an index. auditlake finds the files by the keys in the log, reads the key's "
+        "columns in them, and marks the rows in deletion vectors; it rewrites no file.",
+        "rows of the table",
+    ),
+    "growth-closed": Job(
+        "A question about a past state: the number of versions", "race", _VERSIONS, "versions of each row"
+    ),
+    "growth-months": Job(
+        "A question about a past state: the number of months", "race", _VERSIONS, "months of closed versions"
+    ),
     "latency-100": Job("From a commit to where it is seen, 100 transactions/s", "latency", _LATENCY),
     "latency-500": Job("From a commit to where it is seen, 500 transactions/s", "latency", _LATENCY),
+    "latency-most": Job("From a commit to where it is seen, one client at full speed", "latency", _LATENCY),
     "source": Job(
         "What it costs the source: pgbench at full speed",
         "throughput",

@@ -211,37 +211,45 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(_POLL_S)
 
 
-Reader = Callable[[duckdb.DuckDBPyConnection, Path, str], str]
-"""Registers the rows of a table in a folder, and returns what SQL calls them."""
+Read = Callable[[duckdb.DuckDBPyConnection, str], str]
+"""Registers the rows of a table, and returns what SQL calls them."""
 
 
-def _checked(source: Source, read: Reader, *, days: bool = False) -> Callable[[Path], Digest]:
-    """Return a check of what was left; with `days`, its dates are numbers of days since 1970."""
+def _checked(source: Source, open_folder: Callable[[Path], Read], *, days: bool = False) -> Callable[[Path], Digest]:
+    """Return a check of what was left in a folder; with `days`, its dates are numbers of days since 1970."""
 
     def check(folder: Path) -> Digest:
-        found = {}
-        for table in source.tables:
-            columns = [replace(column, days=days) for column in columns_of(source.dsn, table)]
+        found, read = {}, open_folder(folder)
+        for table, columns in columns_of(source.dsn, *source.tables).items():
             with duckdb.connect() as conn:
-                found[table] = of_relation(conn, read(conn, folder, table), columns)
+                shown = [replace(column, days=days) for column in columns]
+                found[table] = of_relation(conn, read(conn, table), shown)
         return Digest.of_tables(found)
 
     return check
 
 
-def _parquet(_: duckdb.DuckDBPyConnection, folder: Path, table: str) -> str:
-    return f"'{folder}/{table}.parquet'"
+def _parquet(folder: Path) -> Read:
+    return lambda _, table: f"'{folder}/{table}.parquet'"
 
 
-def _delta(conn: duckdb.DuckDBPyConnection, folder: Path, table: str) -> str:
-    conn.register("rows", DeltaTable(folder / table).to_pyarrow_dataset())
-    return "rows"
+def _delta(folder: Path) -> Read:
+    def read(conn: duckdb.DuckDBPyConnection, table: str) -> str:
+        conn.register("rows", DeltaTable(folder / table).to_pyarrow_dataset())
+        return "rows"
+
+    return read
 
 
-def _dlt_delta(conn: duckdb.DuckDBPyConnection, folder: Path, table: str) -> str:
-    return _delta(conn, folder / "data", table)
+def _dlt_delta(folder: Path) -> Read:
+    return _delta(folder / "data")
 
 
-def _history(conn: duckdb.DuckDBPyConnection, folder: Path, table: str) -> str:
-    conn.register("rows", auditlake.Lake(folder).as_of("now").table(f"public.{table}").batches())
-    return "rows"
+def _history(folder: Path) -> Read:
+    moment = auditlake.Lake(folder).as_of("now")
+
+    def read(conn: duckdb.DuckDBPyConnection, table: str) -> str:
+        conn.register("rows", moment.table(f"public.{table}").batches())
+        return "rows"
+
+    return read

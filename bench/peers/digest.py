@@ -60,11 +60,15 @@ class Digest:
         return Digest(sum(rows for rows, _ in found.values()), hashlib.sha256(lines.encode()).hexdigest()[:12])
 
 
-def columns_of(dsn: str, table: str) -> list[Column]:
-    """Return the columns of a table that take part."""
-    known = _INTEGERS | _TEXTS | {"date", "numeric"}
+def columns_of(dsn: str, *tables: str) -> dict[str, list[Column]]:
+    """Return the columns of each table that take part."""
     with psycopg.connect(dsn) as conn:
-        found = [Column(*row) for row in conn.execute(_COLUMNS, [f'"{table}"'])]
+        return {table: _columns(conn, table) for table in tables}
+
+
+def _columns(conn: psycopg.Connection[Any], table: str) -> list[Column]:
+    known = _INTEGERS | _TEXTS | {"date", "numeric"}
+    found = [Column(*row) for row in conn.execute(_COLUMNS, [f'"{table}"'])]
     return [column for column in found if column.type_name in known]
 
 
@@ -73,7 +77,7 @@ def on_server(dsn: str, tables: Iterable[str]) -> Digest:
     found = {}
     with psycopg.connect(dsn) as conn:
         for table in tables:
-            hashed = "('x' || substr(md5(" + _line(columns_of(dsn, table)) + "), 1, 12))::bit(48)::bigint"
+            hashed = "('x' || substr(md5(" + _line(_columns(conn, table)) + "), 1, 12))::bit(48)::bigint"
             row = conn.execute(f'select count(*), coalesce(sum({hashed}), 0) from "{table}"').fetchone()
             found[table] = _pair(row)
     return Digest.of_tables(found)

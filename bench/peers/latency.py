@@ -47,13 +47,12 @@ Seen = Callable[[], dict[int, float]]
 """Wait for the arrival of all rows, and return its time by the row's id."""
 
 
-def contenders(arena: Arena, rate: int, seconds: float) -> list[Contender]:
-    """Return everybody whose arrivals can be seen."""
-    count = int(rate * seconds)
+def contenders(arena: Arena, rate: float, count: int) -> list[Contender]:
+    """Return everybody whose arrivals can be seen; `rate` is in commits per second."""
     return [Contender(name, partial(_measured, arena, name, rate, count)) for name in _NAMES]
 
 
-def _measured(arena: Arena, name: str, rate: int, count: int, folder: Path) -> Figures:
+def _measured(arena: Arena, name: str, rate: float, count: int, folder: Path) -> Figures:
     database = arena.server.create_database("live")
     dsn = arena.server.dsn(database)
     arena.sql(database, "create table t (id bigint primary key, v text)")

@@ -120,7 +120,10 @@ def _growth(result: dict[str, Any]) -> list[str]:
     """Return a table of every size, if the job has several; the one above it is of the largest."""
     if not _job(result).grows:
         return []
-    names = [contender["name"] for contender in _in_order(result)]
+    largest = [contender["name"] for contender in _in_order(result)]
+    smaller = {each["name"]: None for point in result["points"] for each in point["contenders"]}
+    slow = [name for name in smaller if name not in largest]
+    names = [*largest, *slow]
     found = {(point["x"], each["name"]): each["median"] for point in result["points"] for each in point["contenders"]}
     lines = [
         f"| {_job(result).grows} | {' | '.join(PEERS[name].label for name in names)} |",
@@ -129,7 +132,8 @@ def _growth(result: dict[str, Any]) -> list[str]:
     for point in result["points"]:
         medians = [found.get((point["x"], name)) for name in names]
         lines.append(f"| {point['x']:,} | {' | '.join(map(_time_and_memory, medians))} |")
-    return ["Time and peak memory by size:\n", *lines, ""]
+    left_out = f"Left out of the largest size, for their time: {', '.join(PEERS[name].label for name in slow)}.\n"
+    return ["Time and peak memory by size:\n", *lines, "", *([left_out] if slow else [])]
 
 
 def _time_and_memory(median: dict[str, float | None] | None) -> str:

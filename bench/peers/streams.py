@@ -24,6 +24,7 @@ from peers.measured import Figures
 
 _CLIENTS = 4
 _TABLE = "create table t (id bigint primary key, name text, amount numeric(12,2), at timestamptz)"
+_STRIDE = 1_000_003  # a prime
 _ROW = "n, 'name of row ' || n, n / 7.0, now()"
 _OPTIONS = ("-o", "proto_version=1", "-o", "publication_names=auditlake", "-o", "messages=true")
 _EVENTS = """
@@ -82,6 +83,20 @@ def _one_key(arena: Arena, database: str, changes: int) -> None:
 def _in_commits(arena: Arena, database: str, loop: str) -> None:
     arena.sql(database, f'alter database "{database}" set synchronous_commit = off')
     arena.sql(database, f"do $$ begin {loop}; end $$")
+
+
+def updates(rows: int) -> Load:
+    """Return the load of a table of many rows, of which a few, far from each other, change in one transaction."""
+
+    def make(arena: Arena, database: str) -> None:
+        arena.sql(database, _TABLE)
+        arena.sql(database, f"insert into t select {_ROW} from generate_series(1, {rows}) n")
+
+    def change(arena: Arena, database: str, changes: int) -> None:
+        keys = f"select 1 + n::bigint * {_STRIDE} % {rows} from generate_series(1, {changes}) n"
+        arena.sql(database, f"update t set amount = amount + 1 where id in ({keys})")
+
+    return Load(("t",), make, change)
 
 
 _PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers")
@@ -241,8 +256,7 @@ class Stream:
         self, register: Callable[[str], dict[str, object]], relation: str | Callable[[list[Column]], str]
     ) -> Digest:
         found = {}
-        for table in self.tables:
-            columns = columns_of(self.arena.server.dsn(self.database), table)
+        for table, columns in columns_of(self.arena.server.dsn(self.database), *self.tables).items():
             with duckdb.connect() as conn:
                 for name, rows in register(table).items():
                     conn.register(name, rows)

@@ -58,6 +58,19 @@ def test_growth_shows_every_size() -> None:
     assert texts[page.RESULTS / "growth-rows.svg"].count("<polyline") == 1
 
 
+def test_growth_shows_who_took_no_part_in_the_largest_size() -> None:
+    """A contender that is left out of it has its figures of the smaller sizes, and a line."""
+    small, large = (
+        _result("growth-rows", **{"auditlake-follow": 1, "debezium": 3}),
+        _result("growth-rows", **{"auditlake-follow": 7}),
+    )
+    points = [{"x": x, "contenders": result["contenders"]} for x, result in ((1000, small), (100_000, large))]
+    texts = page.generated([{**large, "points": points}], "")
+    assert "| 1,000 | 1.00 s, 0 MB | 3.00 s, 0 MB |\n| 100,000 | 7.00 s, 0 MB | – |" in texts[page.PAGE]
+    assert "Left out of the largest size, for their time: Debezium, events thrown away.\n" in texts[page.PAGE]
+    assert texts[page.RESULTS / "growth-rows.svg"].count("<polyline") == 2
+
+
 def test_a_run_beside_other_work_says_so() -> None:
     """Wall time of a busy machine is not to be trusted."""
     quiet, busy = _result("lineitem", auditlake=3), _result("lineitem", auditlake=3)

@@ -18,7 +18,7 @@ def _digests(server: Server, theirs: str) -> tuple[Digest, Digest]:
     with duckdb.connect() as conn:
         conn.execute(f"create table t ({_COLUMNS})")
         conn.execute(f"insert into t values {theirs}")
-        return on_server(dsn, ["t"]), Digest.of_tables({"t": of_relation(conn, "t", columns_of(dsn, "t"))})
+        return on_server(dsn, ["t"]), Digest.of_tables({"t": of_relation(conn, "t", columns_of(dsn, "t")["t"])})
 
 
 def test_equal_rows_have_one_digest(server: Server) -> None:
