@@ -11,6 +11,7 @@ Each method reads the lake when it is called, so two calls may see different mom
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -196,7 +197,7 @@ class Lake:
         from auditlake.query.languages import require_dialect  # noqa: PLC0415
         from auditlake.query.statement import read_state  # noqa: PLC0415
 
-        engine = InDuckDb({})
+        engine = self._lake.session.part(InDuckDb, partial(InDuckDb, {}))
         named = require_dialect(dialect)
         state = read_state(self._lake, written(as_of), UTC, script=statement)
         query = engine.prepare(state, statement, named)

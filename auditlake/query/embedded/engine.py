@@ -11,6 +11,7 @@ every statement if a setting changes what Spark SQL means.
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -282,7 +283,7 @@ _DESCRIPTION = tuple(SparkCell("", "string", name) for name in ("col_name", "dat
 
 
 class Embedded:
-    """DuckDB over one lake; statements do not share anything in it.
+    """DuckDB over one lake; statements do not share anything in it, and threads may share it.
 
     `open_cursor` opens a cursor of the caller's database, which `connect_for_statements` opened; by default, it has one
     of its own. A statement that reads a column matched by `masks` is refused: an expression of it, a condition or an
@@ -298,7 +299,7 @@ class Embedded:
         self._settings = spark_settings
         self._open_cursor = open_cursor
         self._masks = masks
-
+        self._opening = threading.Lock()
         self._root: DuckDBPyConnection | None = None
 
     def answer(self, state: LakeState, query: PreparedQuery) -> EmbeddedRows:
@@ -329,8 +330,9 @@ class Embedded:
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         if self._open_cursor is not None:
             return self._open_cursor()
-        self._root = self._root or connect_for_statements(state.known.lake)
-        return self._root.cursor()
+        with self._opening:
+            self._root = self._root or connect_for_statements(state.known.lake)
+            return self._root.cursor()
 
     def _create_views(self, connection: "DuckDBPyConnection", state: LakeState, query: PreparedQuery) -> None:
         reader = Reader(state.known.lake, state.now, state.known)

@@ -181,7 +181,7 @@ class PostgresEngines:
             if self._root is None:
                 self._root = self._open_cursor() if self._open_cursor else connect_for_statements(state.known.lake)
                 register_functions(self._root)
-        return self._open_cursor() if self._open_cursor else self._root.cursor()
+            return self._open_cursor() if self._open_cursor else self._root.cursor()
 
     def report(self) -> None:
         """Report on stderr which engine answered, once."""

@@ -5,14 +5,18 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import duckdb
 import pytest
 
 import auditlake
+from auditlake.api.lake import Dialect
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap, record_gaps
@@ -193,6 +197,23 @@ def test_sql_reads_the_dialect_of_postgresql(lake: auditlake.Lake) -> None:
         lake.sql("select id / 0 from orders", dialect="postgres")
     with pytest.raises(BadUsage, match="there is no dialect mysql"):
         lake.sql("select 1", dialect="mysql")  # type: ignore[arg-type]
+
+
+def test_statements_share_one_database(lake: auditlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened once for each dialect, also by threads; each statement sees the views of its own moment."""
+    opened = Mock(wraps=duckdb.connect)
+    monkeypatch.setattr(duckdb, "connect", opened)
+    whens = {"0/100": 2, "0/150": 2, "0/200": 2, "0/250": 3, "0/300": 2} | {None: 2}
+
+    def count(asked: tuple[str | None, Dialect]) -> int:
+        ((found,),) = lake.sql("select count(*) as n from orders", as_of=asked[0], dialect=asked[1])
+        return int(found)
+
+    questions: list[tuple[str | None, Dialect]] = [(when, each) for when in whens for each in ("postgres", "spark")] * 2
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(count, questions)) == [whens[when] for when, _ in questions]
+    of_statements = 2
+    assert opened.call_count <= of_statements + 1  # and the one in which the lake's own tables are read
 
 
 def test_rows_are_counted_without_their_values(lake: auditlake.Lake) -> None:
