@@ -230,6 +230,9 @@ def _spark_settings(value: object) -> object:
     table = _json(value) if isinstance(value, str) else value
     if not isinstance(table, Mapping):
         raise ValueError("is not a table of Spark settings")  # noqa: TRY004  # pydantic collects ValueErrors only
+    single = (name for name, value in table.items() if not isinstance(value, Mapping))
+    if ours := next((name for name in single if name in Settings.model_fields), None):
+        raise ValueError(f"has {ours}, a setting of auditlake: write it above the first [table] of the file")
     return {key if key.startswith("spark.") else f"spark.{key}": text for key, text in _flat(table)}
 
 
@@ -315,6 +318,13 @@ def parse_address(value: object) -> tuple[str, int]:
         raise ValueError(f"is {str(value)!r}, need a port such as 9187, or ADDRESS:PORT such as 0.0.0.0:9187")
     return address.strip("[]") or "127.0.0.1", int(port)
 
+
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "mask": MaskSettings,
+    "digest": DigestSettings,
+    "retention": RetentionSettings,
+}
+"""Settings that are tables of settings."""
 
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]  # slot.c, ReplicationSlotValidateName
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63)]
@@ -417,7 +427,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
     except ValidationError as exc:
         origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
-        origins |= {name: f"--{name}" for name in given}
+        origins |= {name: f"--{name.replace('_', '-')}" for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _hint(exc)) from None  # pydantic repeats the input
     return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
 
@@ -453,17 +463,36 @@ def _read_environment() -> dict[str, str]:
 
 def _problems(failure: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
     for error in failure.errors(include_url=False, include_context=False):
-        name = str(error["loc"][0])
-        where = f"{name} (from {origins[name]})"
+        where = f"{_name(error['loc'])} (from {origins[str(error['loc'][0])]})"
         if error["type"] == "extra_forbidden":
             yield f"{where} is not a setting"
+        elif error["type"] == "missing":
+            yield f"{where} is not set"
         elif error["type"] == "value_error":
             yield f"{where} {error['msg'].removeprefix('Value error, ')}"
         else:
             yield f"{where} is {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
+def _name(location: tuple[int | str, ...]) -> str:
+    """Name a setting as in TOML, such as `retention.changes`."""
+    return ".".join(part for part in location if isinstance(part, str))
+
+
 def _hint(failure: ValidationError) -> str:
-    if any(error["type"] == "extra_forbidden" for error in failure.errors()):
-        return f"settings are {', '.join(Settings.model_fields)}; see conf/auditlake.toml for an example."
-    return "conf/auditlake.toml has an example of each setting."
+    unknown = [_name(error["loc"]) for error in failure.errors() if error["type"] == "extra_forbidden"]
+    if not unknown:
+        return "conf/auditlake.toml has an example of each setting."
+    table, _, name = unknown[0].rpartition(".")
+    return _hint_for(table, name)
+
+
+def _hint_for(table: str, name: str) -> str:
+    """Return the hint for a name that is not a setting of a table, of the file itself if `table` is empty."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a failure
+
+    if table and name in Settings.model_fields:
+        return f"Write {name} above the first [table] of the file: what follows belongs to the table."
+    known = list((_TABLES[table] if table else Settings).model_fields)
+    close = get_close_matches(name, known, 1)
+    return f"Did you mean {close[0]}?" if close else f"Settings are {', '.join(known)}."

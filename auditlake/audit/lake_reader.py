@@ -243,7 +243,10 @@ class Reader:
         return self.known.now_lsn if when is None else resolve(self.known, parse_when(when, self.now))
 
     def span(self, since: str | None, until: str | None) -> Span:
-        """Resolve `--since` and `--until`, both inclusive; None leaves that end open."""
+        """Resolve `--since` and `--until`, both inclusive; None leaves that end open.
+
+        Raises BadUsage, also for a period that ends before it begins; NotAnswerable.
+        """
         upto = self.moment(until)
         if since is None:
             return Span(Lsn(0), upto)
@@ -252,7 +255,9 @@ class Reader:
             say(f"--since {since} is before this lake begins: the answer starts at {begins}")
             return Span(Lsn(0), upto)
         resolve(self.known, when)
-        return Span(just_before(self.known, when), upto)
+        if (after := just_before(self.known, when)) > upto:
+            raise BadUsage(f"the period begins at {since}, after its end at {until}", "Exchange the two moments.")
+        return Span(after, upto)
 
     def _begins_after(self, when: When) -> str | None:
         """Return when the lake begins if that is later than a time or an LSN, else None."""

@@ -52,6 +52,9 @@ def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
         values = {head: value for head, _, value in pairs}
     else:
         values = dict(zip(names, given, strict=False))
+    others = {column.name for column in table.current} - set(names)
+    if wrong := [head for head, equals, _ in pairs if equals and head in others]:
+        raise BadUsage(f"the key of {table.label} is {', '.join(names)}, not {wrong[0]}", f"Write {form}.")
     if len(values) != len(names) or len(given) != len(names):
         raise BadUsage(f"the key of {table.label} is {', '.join(names)}, not {len(given)} values", f"Write {form}.")
     read = [(column, read_value(column, values[column.name])) for column in table.key]

@@ -82,7 +82,7 @@ def _let_go_of(stream: TextIO) -> None:
 
 def _misused(refusal: click.ClickException) -> BadUsage:
     """Turn a usage error of click into ours."""
-    message = refusal.format_message().rstrip(".")
+    message = " ".join(refusal.format_message().split()).rstrip(".")  # it lists choices on lines of their own
     context = refusal.ctx if isinstance(refusal, click.UsageError) else None
     command = context.command_path if context else "auditlake"
     return BadUsage(message[:1].lower() + message[1:], f"See {command} --help.")

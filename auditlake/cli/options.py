@@ -3,6 +3,7 @@
 from __future__ import annotations  # settings are imported when a command runs
 
 import functools
+import getpass
 import os
 import select
 import signal
@@ -35,7 +36,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 class DashedCommand(click.Command):
     """A command whose arguments may begin with a dash, as a relative time (-2h) or a negative key does.
 
-    click would split such an argument into short options, so only a separate `-h` asks for help.
+    click would split such an argument into short options, so only a separate `-h` asks for help. One with two dashes is
+    an option: an unknown one would otherwise be taken for a key or a table.
     """
 
     def __init__(self, name: str | None, **given: Any) -> None:  # noqa: ANN401 - click's own
@@ -44,6 +46,12 @@ class DashedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args[: args.index("--")] if "--" in args else args
+        options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        named = [each.partition("=")[0] for each in ours if each.startswith("--")]
+        if unknown := [name for name in named if name not in options]:
+            from difflib import get_close_matches  # noqa: PLC0415 - only after a failure
+
+            raise click.NoSuchOption(unknown[0], possibilities=get_close_matches(unknown[0], options), ctx=ctx)
         return super().parse_args(ctx, ["--help"] if "-h" in ours else args)
 
 
@@ -58,6 +66,7 @@ _ENGINE = "engine_of_pipeline"
 def with_settings(command: Callable[..., R]) -> Callable[..., R]:
     """Add the options of settings to a command and pass it one `settings`."""
 
+    @click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
     @click.option("--source", help="libpq URI or conninfo of the database.")
     @click.option("--lake", help="Folder of the lake [./lake].")
     @click.option("--slot", help="Replication slot [that of the lake; auditlake for a new one].")
@@ -71,7 +80,7 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
     )
     @click.pass_context
     @functools.wraps(command)
-    def wrapped(context: click.Context, /, **given: object) -> R:
+    def wrapped(context: click.Context, /, config: Path | None, **given: object) -> R:
         flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication", "log_format")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
@@ -79,7 +88,7 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         flags |= {"engine": given.pop(_ENGINE)} if _ENGINE in given else {}
         from auditlake.config import load_settings  # noqa: PLC0415 - as above
 
-        settings = load_settings(context.obj, **flags)
+        settings = load_settings(config or context.obj, **flags)
         use_format(settings.log_format)
         try:
             return command(settings=settings, **given)
@@ -102,6 +111,14 @@ def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> st
     if value is not None:
         use_format(value)
     return value
+
+
+def this_user() -> str:
+    """Return the name of the system's user; in a container, which may have no name for it, its number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the first before Python 3.13
+        return f"uid {os.getuid()}"
 
 
 def with_gaps(command: Callable[..., R]) -> Callable[..., R]:

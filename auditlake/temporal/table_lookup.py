@@ -117,4 +117,4 @@ def _close(parts: Sequence[str], known: Sequence[TableName]) -> str:
         if close := get_close_matches(asked.casefold(), spellings, n=3):
             names = dict.fromkeys(name for spelling in close for name in spellings[spelling])
             return f"Did you mean {' or '.join(names)}?"
-    return "SHOW TABLES lists the tables."
+    return "auditlake status lists the tables; in SQL, SHOW TABLES does."

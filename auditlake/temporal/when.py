@@ -46,14 +46,14 @@ _AGO = re.compile(r"([0-9]{1,12}|an?) ?(second|sec|minute|min|hour|day|week)s? a
 _DECIMAL_LSN = re.compile(r"lsn:([0-9]{1,20})")
 _DAYS_BACK = {"": 0, "today": 0, "yesterday": 1}
 _OF_DAY = re.compile(
-    r"(?P<day>today|yesterday)?(?:(?:^|(?<=y) )(?P<clock>[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?P<fraction>\.[0-9]+)?)?",
+    r"(?P<day>today|yesterday)?(?:(?:^|(?<=y) )(?P<clock>[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)(?P<fraction>\.[0-9]+)?)?",
     re.IGNORECASE,
 )
 _RELATIVE = re.compile(r"-([0-9]{1,12})([smhdw])")
 _XID = re.compile(r"xid:([0-9]{1,20})")
 _TIME = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[Tt ](?P<clock>[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?P<fraction>\.[0-9]+)?"
+    r"(?:[Tt ](?P<clock>[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)(?P<fraction>\.[0-9]+)?"
     r"(?: ?(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)| (?P<place>[A-Z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*))?)?"
 )
 _MAX_XID = 2**32 - 1
@@ -210,7 +210,7 @@ def _time_us(match: re.Match[str], text: str, now: datetime) -> int:
     fraction = (match["fraction"] or ".")[1:7].ljust(6, "0")
     zone = "" if match["place"] else (match["zone"] or "").upper()
     try:
-        moment = datetime.fromisoformat(f"{match['date']}T{match['clock'] or '00:00'}{zone}")
+        moment = datetime.fromisoformat(f"{match['date']}T{_clock(match)}{zone}")
     except ValueError as exc:
         raise BadUsage(f"not a time: {text!r}, {exc}", _FORMS) from exc
     if moment.tzinfo is None:
@@ -222,10 +222,16 @@ def _of_day(match: re.Match[str], text: str, now: datetime) -> int:
     day = now.date() - timedelta(days=_DAYS_BACK[(match["day"] or "").lower()])
     fraction = (match["fraction"] or ".")[1:7].ljust(6, "0")
     try:
-        moment = datetime.fromisoformat(f"{day.isoformat()}T{match['clock'] or '00:00'}")
+        moment = datetime.fromisoformat(f"{day.isoformat()}T{_clock(match)}")
     except ValueError as exc:
         raise BadUsage(f"not a time: {text!r}, {exc}", _FORMS) from exc
     return to_us(_local(moment, _zone_of(now))) + int(fraction)
+
+
+def _clock(match: re.Match[str]) -> str:
+    """Return the time of day with two digits of the hour; PostgreSQL reads one as well."""
+    hour, _, rest = (match["clock"] or "0:00").partition(":")
+    return f"{hour:0>2}:{rest}"
 
 
 def _zone_of(now: datetime) -> tzinfo:

@@ -1,11 +1,12 @@
 """Settings: precedence of flag, environment and file, and values that are refused."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from auditlake.config import load_settings, redacted
+from auditlake.config import Settings, load_settings, redacted
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.sql import read_newest, select
@@ -49,11 +50,20 @@ def test_reads_the_file_it_is_given(tmp_path: Path) -> None:
     assert load_settings(other).slot == "other_file"
 
 
-def test_example_file_loads() -> None:
-    """conf/auditlake.toml shows settings that exist."""
-    settings = load_settings(EXAMPLE)
-    assert settings.source_required() == "postgresql://auditlake@localhost:5432/shop"
-    assert settings.tables == ("public.*",)
+def test_a_copy_of_the_example_sets_source_and_lake_alone() -> None:
+    """Who copies conf/auditlake.toml and changes nothing masks, expires and signs nothing."""
+    assert load_settings(EXAMPLE) == load_settings(source="postgresql://auditlake@localhost:5432/shop", lake="./lake")
+
+
+def test_example_shows_every_setting(tmp_path: Path) -> None:
+    """Without the signs of comment, conf/auditlake.toml has each setting, of tables too, with a valid value."""
+    shown = tmp_path / "shown.toml"
+    shown.write_text(re.sub(r"^#(?=\S)", "", EXAMPLE.read_text(), flags=re.MULTILINE))
+    settings = load_settings(shown)
+    assert settings.model_fields_set == Settings.model_fields.keys()
+    for table in (settings.mask, settings.digest, settings.retention):
+        assert table is not None
+        assert table.model_fields_set == type(table).model_fields.keys()
     assert settings.spark == {
         "spark.master": "local[*]",
         "spark.driver.memory": "4g",
@@ -82,6 +92,9 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
         ('tables = ["orders"]', "tables (from auditlake.toml) has 'orders'"),
         ('spark = "local"', "spark (from auditlake.toml) is not JSON"),
         ("slot = ", "settings file auditlake.toml is not TOML"),
+        ('[retention]\nchange = "1 year"', "retention.change (from auditlake.toml) is not a setting"),
+        ("[digest]\nevery_s = 60", "digest.to (from auditlake.toml) is not set"),
+        ('[spark]\nmaster = "local[2]"\ntz = "UTC"', "spark (from auditlake.toml) has tz, a setting of auditlake"),
     ],
 )
 def test_names_the_setting_and_its_origin(text: str, message: str) -> None:
@@ -90,6 +103,29 @@ def test_names_the_setting_and_its_origin(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as failure:
         load_settings()
     assert failure.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sources = ''", "Did you mean source?"),
+        ('[retention]\nchange = "1 year"', "Did you mean changes?"),
+        ('[retention]\ntz = "UTC"', "Write tz above the first [table] of the file"),
+        ("[mask]\nhidden = []", "Settings are columns, strict, secret, mcp."),
+    ],
+)
+def test_hint_names_the_setting_that_was_meant(text: str, hint: str) -> None:
+    """A name that is misspelt, or below a table that it does not belong to, is named as it should be."""
+    Path("auditlake.toml").write_text(text)
+    with pytest.raises(ConfigError) as failure:
+        load_settings()
+    assert (failure.value.hint or "").startswith(hint)
+
+
+def test_names_a_flag_as_it_is_typed() -> None:
+    """The origin of a wrong flag is the flag itself, with its dashes."""
+    with pytest.raises(ConfigError, match=r"copy_connections \(from --copy-connections\)"):
+        load_settings(copy_connections="many")
 
 
 def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

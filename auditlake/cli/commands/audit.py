@@ -56,7 +56,9 @@ def _reader(settings: Settings, *tables: str) -> Reader:
 @click.option("--unattributed", is_flag=True, help="Without an actor.")
 @_SINCE
 @_UNTIL
-@click.option("-n", "limit", type=click.IntRange(min=0), help="At most this number; 0 is all [20, with --changes all].")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), help="At most this number; 0 is all [20, with --changes all]."
+)
 @click.option("--follow", is_flag=True, help="Continue with new ones as they are captured, oldest first.")
 @_JSON
 @click.option("--changes", "contents", is_flag=True, help="Whole transactions, oldest first, with their changes.")

@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from auditlake.cli.options import FILE
 from auditlake.errors import AuditlakeError
 from auditlake.messages import report_error, say
 from auditlake.values.escapes import visible
@@ -20,12 +22,13 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 
 
 @click.command()
+@click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
 @click.option("--source", help="libpq URI or conninfo of the database.")
 @click.option("--lake", help="Folder of the lake [./lake].")
 @click.option("--fetch", is_flag=True, help="Fetch the jars, and write the class-data archive, if they are not there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 @click.pass_context
-def doctor(context: click.Context, *, source: str | None, lake: str | None, fetch: bool, as_json: bool) -> None:
+def doctor(context: click.Context, config: Path | None, *, fetch: bool, as_json: bool, **place: str | None) -> None:
     """Report Python, Java, jars, PostgreSQL, lake and settings, each with the command that fixes it.
 
     \b
@@ -37,7 +40,7 @@ def doctor(context: click.Context, *, source: str | None, lake: str | None, fetc
     from auditlake.doctor import PartState, examine
 
     def load() -> Settings:
-        return load_settings(context.obj, source=source, lake=lake)
+        return load_settings(config or context.obj, **place)
 
     if fetch:
         _fetch(load)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations  # settings are imported when a command runs
 
-import getpass
 import json
 from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import DashedCommand, lake_of, with_settings
+from auditlake.cli.options import DashedCommand, lake_of, this_user, with_settings
 from auditlake.errors import BadUsage, ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--key", multiple=True, metavar="VALUE", help="Only the row with this key; repeat it for each column.")
 @click.option("--until", metavar="WHEN", help="When the hold ends by itself [when it is released].")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
+@click.option("--by", metavar="WHO", default=this_user, help="Who demands it [the system's user].")
 @click.option("--json", "as_json", is_flag=True, help="List as one JSON object a line.")
 def hold(settings: Settings, *, action: str, name: str | None, as_json: bool, **given: object) -> None:
     """Forbid that rows or tables are erased or expire, until the hold NAME is released; add, list or release one.
@@ -81,6 +80,8 @@ def _list(lake: Lake, *, as_json: bool) -> None:
             click.echo(json.dumps(each))
     elif held:
         show_holds(held)
+    else:
+        say("no hold is in force")
 
 
 @click.command(cls=DashedCommand)
@@ -95,7 +96,7 @@ def _list(lake: Lake, *, as_json: bool) -> None:
 )
 @click.option("--columns", metavar="NAMES", help="Only the values of these columns, with commas; the row stays.")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@click.option("--by", metavar="WHO", default=getpass.getuser, help="Who demands it [the system's user].")
+@click.option("--by", metavar="WHO", default=this_user, help="Who demands it [the system's user].")
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be erased.")
 @click.option("--resume", "finishes", is_flag=True, help="Finish an erasure that was killed.")
 @click.option("--returned", is_flag=True, help="Only list rows that were erased and are in the lake again.")

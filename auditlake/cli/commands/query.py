@@ -51,14 +51,16 @@ def _with_script(command: Callable[..., None]) -> Callable[..., None]:
     """Add the SQL of a command: an argument, a file or a pipe, passed as `script`."""
 
     @click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the SQL from this file; - is stdin.")
-    @click.argument("sql", required=False)
+    @click.argument("sql", nargs=-1)
     @functools.wraps(command)
-    def wrapped(sql: str | None, file: TextIO | None, **given: object) -> None:
-        if sql is not None and file is not None:
+    def wrapped(sql: tuple[str, ...], file: TextIO | None, **given: object) -> None:
+        if len(sql) > 1:
+            raise BadUsage(f"the SQL is {len(sql)} arguments, need one", "Put all of it in quotes.")
+        if sql and file is not None:
             raise BadUsage("got both SQL and --file", "Use one of them.")
-        if sql is None and file is None and sys.stdin.isatty():
+        if not sql and file is None and sys.stdin.isatty():
             raise BadUsage("there is no SQL", "Pass it as an argument, with --file, or through a pipe.")
-        command(script=sql if sql is not None else (file or sys.stdin).read(), **given)
+        command(script=sql[0] if sql else (file or sys.stdin).read(), **given)
 
     return wrapped
 

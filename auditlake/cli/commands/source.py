@@ -18,7 +18,7 @@ from auditlake.cli.options import (
     with_settings,
     with_streaming,
 )
-from auditlake.errors import SourceUnready
+from auditlake.errors import BadUsage, SourceUnready
 from auditlake.messages import say
 from auditlake.sql_names import printable_statement
 from auditlake.values.escapes import visible
@@ -71,6 +71,11 @@ def check(  # noqa: PLR0913 - independent options
     """
     from auditlake.source.connection import connect
 
+    if yes and not (install_context or install_ddl_trigger):
+        raise BadUsage(
+            "--yes needs --install-context or --install-ddl-trigger",
+            "auditlake check changes nothing: run the SQL that it prints with psql.",
+        )
     settings = with_recorded_names(settings)
     with connect(settings.source_required()) as conn:
         if install_ddl_trigger:

@@ -187,6 +187,8 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
 
     lake, kept = lake_of(settings), settings.retention.kept
     require_manifest(lake)
+    if as_json and not dry_run:
+        raise BadUsage("--json needs --dry-run", "Add --dry-run, or omit --json.")
     if dry_run:
         _show_expiries([each.as_json() for each in retention.find_expiries(lake, kept)], as_json=as_json)
         return

@@ -140,7 +140,8 @@ class Scope:
             for cell in source.cells
         ]
         where = "" if table is None else f" in {folded(table)}"
-        return Refused(node, f"there is no column {name}{where}", nearest(name, columns), wrong=True)
+        as_text = "" if table is not None or not node.this.args.get("quoted") else "A text is in single quotes. "
+        return Refused(node, f"there is no column {name}{where}", as_text + nearest(name, columns), wrong=True)
 
     def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         """Translate a query in an expression; return its text, and its columns as `o0` …."""

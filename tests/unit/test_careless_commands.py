@@ -1,0 +1,70 @@
+"""Commands as they are mistyped: refused before any effect, with what was meant."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from auditlake.cli import options
+from tests.command import run_here
+from tests.small_lake import write_lake_with_manifest
+
+MISTYPED = {
+    "sql select 1": ("the SQL is 2 arguments, need one", "Put all of it in quotes."),
+    """sql 'select * from customers where name = "Ann"'""": ("there is no column Ann", "A text is in single quotes."),
+    "row customers 1 --ful": ("no such option '--ful'. (Did you mean one of: '--full'", "See auditlake row --help."),
+    "diff 0/180 --stats": ("no such option '--stats'", "See auditlake diff --help."),
+    "forget customers 1 --dryrun --reason x": ("no such option '--dryrun'", "See auditlake forget --help."),
+    "row customers name=Ann": ("the key of public.customers is id, not name", "Write id=…."),
+    "row customer 1": ("there is no table customer in this lake", "Did you mean public.customers?"),
+    "row people 1": ("there is no table people in this lake", "auditlake status lists the tables"),
+    "log --since 0/300 --until 0/250": (
+        "the period begins at 0/300, after its end at 0/250",
+        "Exchange the two moments.",
+    ),
+    "deleted orders --since 0/300 --as-of 0/250": ("the period begins at 0/300, after its end at 0/250", "Exchange"),
+    "views": ("missing option '--engine'. Choose from: duckdb, spark, trino", "See auditlake views --help."),
+    "maintain --json": ("--json needs --dry-run", "Add --dry-run, or omit --json."),
+    "check --yes": ("--yes needs --install-context or --install-ddl-trigger", "auditlake check changes nothing"),
+}
+"""A line, and what the error and the hint say."""
+
+
+@pytest.mark.parametrize("line", MISTYPED)
+def test_names_what_is_wrong_and_what_was_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2, nothing on stdout, and both lines on stderr."""
+    monkeypatch.setenv("AUDITLAKE_DIALECT", "postgres")
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    done = run_here([*shlex.split(line), "--lake", str(lake.root)])
+    error, hint = MISTYPED[line]
+    assert (done.code, done.stdout) == (2, "")
+    assert f"error: {error}" in done.stderr
+    assert f"hint: {hint}" in done.stderr
+
+
+def test_a_period_of_one_moment_is_not_reversed(tmp_path: Path) -> None:
+    """Both ends are inclusive."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    done = run_here(["log", "--since", "0/300", "--until", "0/300", "--lake", lake.root])
+    assert (done.code, "0/300" in done.stdout) == (0, True)
+
+
+def test_settings_are_named_before_or_after_the_command(tmp_path: Path) -> None:
+    """--config is an option of auditlake and of each command."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    settings = tmp_path / "shop.toml"
+    settings.write_text(f'lake = "{lake.root}"\n')
+    before, after = run_here(["--config", settings, "log"]), run_here(["log", "--config", settings])
+    assert (before.code, before.stdout) == (after.code, after.stdout) == (0, after.stdout)
+    assert "0/300" in after.stdout
+
+
+def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the image, the user 10001 has no entry in /etc/passwd."""
+
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr(options.getpass, "getuser", unknown)
+    monkeypatch.setattr(options.os, "getuid", lambda: 10001)
+    assert options.this_user() == "uid 10001"
