@@ -7,6 +7,7 @@ import getpass
 import os
 import select
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -111,6 +112,20 @@ def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> st
     if value is not None:
         use_format(value)
     return value
+
+
+def confirm(question: str) -> None:
+    """Ask on stderr whether to go on; abort if the answer is no.
+
+    Raises BadUsage if nobody can answer.
+    """
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise BadUsage("the question was not answered with yes, nothing was changed", "Add --yes.") from None
 
 
 def this_user() -> str:

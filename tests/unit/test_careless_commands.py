@@ -25,6 +25,8 @@ MISTYPED = {
     "deleted orders --since 0/300 --as-of 0/250": ("the period begins at 0/300, after its end at 0/250", "Exchange"),
     "views": ("missing option '--engine'. Choose from: duckdb, spark, trino", "See auditlake views --help."),
     "maintain --json": ("--json needs --dry-run", "Add --dry-run, or omit --json."),
+    "serve --proxy-address 10.0.0.1": ("--proxy-address needs --behind-proxy", "Name the header"),
+    "drop --source host=localhost": ("the question was not answered with yes, nothing was changed", "Add --yes."),
     "check --yes": ("--yes needs --install-context or --install-ddl-trigger", "auditlake check changes nothing"),
 }
 """A line, and what the error and the hint say."""

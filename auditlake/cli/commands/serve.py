@@ -12,7 +12,7 @@ import click
 from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
 from auditlake.cli.options import FILE, Stop, lake_of, with_settings, with_zone
 from auditlake.counters import Beat
-from auditlake.errors import ConfigError, Unsupported
+from auditlake.errors import BadUsage, ConfigError, Unsupported
 from auditlake.extras import MCP
 from auditlake.messages import say
 
@@ -68,6 +68,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     from auditlake.serve.server import Listen, parse_listen
     from auditlake.serve.server import serve as run
 
+    if proxies and behind_proxy is None:
+        raise BadUsage("--proxy-address needs --behind-proxy", "Name the header in which the proxy names the user.")
     lake = lake_of(settings)
     require_manifest(lake)  # refused here, not by every page
     address, port = parse_listen(listen)

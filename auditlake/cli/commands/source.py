@@ -11,6 +11,7 @@ import click
 
 from auditlake.cli.options import (
     bootstrap_target,
+    confirm,
     lake_of,
     spark_of,
     with_engine,
@@ -236,10 +237,10 @@ def drop(settings: Settings, *, yes: bool) -> None:
     from auditlake.lake.manifest import require_manifest
 
     lake = lake_of(with_recorded_names(settings))
-    recorded = require_manifest(lake)
+    recorded, source = require_manifest(lake), settings.source_required()
     if not yes:
-        click.confirm(f"drop slot {recorded.slot} and publication {recorded.publication}?", abort=True, err=True)
-    drop_source_objects(settings.source_required(), lake, recorded.slot, recorded.publication, say)
+        confirm(f"drop slot {recorded.slot} and publication {recorded.publication}?")
+    drop_source_objects(source, lake, recorded.slot, recorded.publication, say)
 
 
 @click.command()

@@ -13,6 +13,7 @@ from auditlake.cli.metrics_option import exported_metrics, notified_manager, wit
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
+    confirm,
     lake_of,
     spark_of,
     stopped_by_signals,
@@ -260,7 +261,7 @@ def _confirmed_renewal(conninfo: str, lake: Lake, *, yes: bool) -> Renewal | Non
         for change in renewal.changes:
             say(change)
         if not yes:
-            click.confirm("go on?", abort=True, err=True)
+            confirm("go on?")
     return renewal
 
 
