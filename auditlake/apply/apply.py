@@ -142,10 +142,10 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     if watermark is None or not tables:
         return Applied({}, {})
     limit = watermark if upto is None else Lsn(min(upto, watermark))
-    retried = _find_stopped(lake, tables, parked, limit) if retry else []
-    histories.forget({tail.table.name for tail in retried})
-    again = _merge_some(start_spark, lake, retried, engine)
-    freed = {tail.table.name for tail in retried} - {parking.table for parking in again.stopped}
+    stopped = _find_stopped(lake, tables, parked, limit) if retry else []
+    histories.forget({tail.table.name for tail in stopped})
+    retried = _merge_some(start_spark, lake, stopped, engine)
+    freed = {tail.table.name for tail in stopped} - {parking.table for parking in retried.stopped}
     tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
     if tails and by_requests(lake.root):  # histories of a store are those saved last: read the ones with changes
         names = {tail.table.name for tail in tails}
@@ -153,15 +153,15 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
         tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
     histories.forget({tail.table.name for tail in tails})
     merged = _merge_some(start_spark, lake, tails, engine)
-    done = [*(tail for tail in retried if tail.table.name in freed), *tails]
-    rows = {tail.table.name: tail.shape.rows for tail in done if tail.shape}
-    now = read_parked(lake, tables) if parked or merged.stopped else {}
+    folded = [*(tail for tail in stopped if tail.table.name in freed), *tails]
+    rows = {tail.table.name: tail.shape.rows for tail in folded if tail.shape}
+    parked_now = read_parked(lake, tables) if parked or merged.stopped else {}
     # A table that capture has released since was searched only up to the LSN at which it was parked.
-    ends = {t.name: min(_end(limit, parked.get(t.name)), _end(limit, now.get(t.name))) for t in tables}
+    ends = {t.name: min(_end(limit, parked.get(t.name)), _end(limit, parked_now.get(t.name))) for t in tables}
     reached = _reached(lake, tables, tails, ends)
-    behind = freed | {name for name, parking in now.items() if not parking.silent}
-    upto_now = {name: place for name, place in reached.items() if name not in behind}
-    return Applied(rows, upto_now, now, again.by | merged.by, frozenset(freed))
+    behind = freed | {name for name, parking in parked_now.items() if not parking.silent}
+    searched = {name: place for name, place in reached.items() if name not in behind}
+    return Applied(rows, searched, parked_now, retried.by | merged.by, frozenset(freed))
 
 
 def _reached(

@@ -38,7 +38,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,9 +237,13 @@ class Capture:
     def _pending(self) -> bool:
         return self._partitions.pending or self._shapes.pending
 
+    def _asking(self) -> AbstractContextManager[None]:
+        """Limit the time for an answer on the control connection."""
+        return answering_within(self._control, self._timeouts.silence_s)
+
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
-        with answering_within(self._control, self._timeouts.silence_s):
+        with self._asking():
             held = HeldPartition(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
@@ -250,11 +254,7 @@ class Capture:
 
     def _step(self, until: WalEnd | None) -> None:
         beat(Beat.CAPTURE)
-        limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
-        self._stream.receive(self._frames, limits, self._patience_s(), self._writer)
-        if self._writer.collect():
-            self._stream.acknowledge(self.done_lsn)
-            reach(After.ACKNOWLEDGED)
+        self._receive()
         if not self._writer.busy:
             if self._pending:
                 self._check_catalog()
@@ -262,16 +262,27 @@ class Capture:
             self._submit(until)
         self._check_heard()
         if self._heartbeat.due:
-            with answering_within(self._control, self._timeouts.silence_s):
+            with self._asking():
                 self._heartbeat.beat(self._control)
         if self._publication.due:
-            with answering_within(self._control, self._timeouts.silence_s):
-                since = self.done_lsn
-                self._publication.refresh(self._control, since)
-                self._publication.record_checked(since, self._log.current_us)
-                self._snapshots.refresh(self._control, self._publication.present)
-                self._partitions.refresh(self._control, self._publication.present)
-                self._shapes.refresh(self._control, self._publication.present)
+            with self._asking():
+                self._refresh_publication()
+
+    def _receive(self) -> None:
+        """Receive until a batch is ready or a job has ended; acknowledge what the job made durable."""
+        limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
+        self._stream.receive(self._frames, limits, self._patience_s(), self._writer)
+        if self._writer.collect():
+            self._stream.acknowledge(self.done_lsn)
+            reach(After.ACKNOWLEDGED)
+
+    def _refresh_publication(self) -> None:
+        """Read which tables the publication has now, and watch them."""
+        since = self.done_lsn
+        self._publication.refresh(self._control, since)
+        self._publication.record_checked(since, self._log.current_us)
+        for watch in (self._snapshots, self._partitions, self._shapes):
+            watch.refresh(self._control, self._publication.present)
 
     def _check_heard(self) -> None:
         unheard_s = self._stream.unheard_for_s
@@ -300,7 +311,7 @@ class Capture:
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""
         xids = np.concatenate([self._in_parts, whole.xids()])
-        with answering_within(self._control, self._timeouts.silence_s):
+        with self._asking():
             visible = are_visible(self._control, xids)
         if not visible:
             time.sleep(_INVISIBLE_S)
@@ -326,7 +337,7 @@ class Capture:
         """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            with answering_within(self._control, self._timeouts.silence_s):
+            with self._asking():
                 self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
