@@ -10,7 +10,9 @@ from typing import TypeVar
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
-from auditlake.audit.transactions import ShownChange, TransactionFilters, contents, find, lsns_of_table
+from auditlake.audit.touched_rows import lsns_of_table
+from auditlake.audit.transaction_contents import ShownChange, contents
+from auditlake.audit.transactions import TransactionFilters, find
 from auditlake.audit.undo_script import patch
 from auditlake.lake.layout import Lake
 from auditlake.source.connection import connect

@@ -11,7 +11,8 @@ from typing import Any
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, changed_sides, differences
 from auditlake.audit.diff import Compared
-from auditlake.audit.transactions import Message, ShownChange, Transaction
+from auditlake.audit.transaction_contents import Message, ShownChange
+from auditlake.audit.transactions import Transaction
 from auditlake.lake.gaps import Gap
 from auditlake.relation import TableName
 from auditlake.temporal.when import format_us

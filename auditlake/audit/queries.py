@@ -14,15 +14,8 @@ from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
-from auditlake.audit.transactions import (
-    OfTable,
-    Transaction,
-    TransactionFilters,
-    find,
-    lsns_of_table,
-    touches_key,
-    transactions_at,
-)
+from auditlake.audit.touched_rows import lsns_of_table, touches_key
+from auditlake.audit.transactions import OfTable, Transaction, TransactionFilters, find, transactions_at
 from auditlake.audit.versions import CommitMark
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
-from auditlake.audit.transactions import Message, ShownChange, Transaction
+from auditlake.audit.transaction_contents import Message, ShownChange
+from auditlake.audit.transactions import Transaction
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column

@@ -24,7 +24,8 @@ from auditlake.audit.answers import RowEvent
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
 from auditlake.audit.text_output import show_event, show_transaction
-from auditlake.audit.transactions import Transaction, TransactionFilters, contents, find
+from auditlake.audit.transaction_contents import contents
+from auditlake.audit.transactions import Transaction, TransactionFilters, find
 from auditlake.audit.undo_script import patch
 from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server

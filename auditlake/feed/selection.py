@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 
 from auditlake.audit.columns_over_time import TableShapes
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.transactions import Transaction, lsns_of_changes, lsns_of_columns
+from auditlake.audit.touched_rows import lsns_of_changes, lsns_of_columns
+from auditlake.audit.transactions import Transaction
 from auditlake.errors import NotAnswerable
 from auditlake.feed.change import Change
 from auditlake.lake.history import history_of, open_history

@@ -29,7 +29,7 @@ from auditlake.audit.changes import in_changes
 from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.audit.row_history import RowEffect
-from auditlake.audit.transactions import find_transaction
+from auditlake.audit.transaction_contents import find_transaction
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable

@@ -13,20 +13,9 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows, count_
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
 from auditlake.audit.row_key import parse_key
-from auditlake.audit.transactions import (
-    CHANGED_BY,
-    MOST_LISTED,
-    Message,
-    OfTable,
-    ShownChange,
-    Transaction,
-    TransactionFilters,
-    contents,
-    find,
-    find_transaction,
-    lsns_of_changes,
-    lsns_of_table,
-)
+from auditlake.audit.touched_rows import lsns_of_changes, lsns_of_table
+from auditlake.audit.transaction_contents import Message, ShownChange, contents, find_transaction
+from auditlake.audit.transactions import CHANGED_BY, MOST_LISTED, OfTable, Transaction, TransactionFilters, find
 from auditlake.audit.undo_script import patch
 from auditlake.delta.sql import select
 from auditlake.errors import AuditlakeError, BadUsage

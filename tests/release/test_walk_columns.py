@@ -25,7 +25,9 @@ from auditlake.audit.json_output import content_fields, deleted_fields, event_fi
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import deleted_rows
-from auditlake.audit.transactions import TransactionFilters, contents, find, lsns_of_table
+from auditlake.audit.touched_rows import lsns_of_table
+from auditlake.audit.transaction_contents import contents
+from auditlake.audit.transactions import TransactionFilters, find
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
 from auditlake.lake.histories import list_histories

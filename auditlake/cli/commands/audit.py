@@ -124,7 +124,7 @@ def show(settings: Settings, transaction: str, *, as_json: bool) -> None:
     """
     from auditlake.audit import json_output as objects
     from auditlake.audit.text_output import show_transaction
-    from auditlake.audit.transactions import contents, find_transaction
+    from auditlake.audit.transaction_contents import contents, find_transaction
 
     reader = _reader(settings)
     found, lsns = find_transaction(reader, transaction)

@@ -12,7 +12,7 @@ import pytest
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
 from auditlake.audit.row_history import Book
-from auditlake.audit.transactions import lsns_of_table
+from auditlake.audit.touched_rows import lsns_of_table
 from auditlake.audit.versions import Version, versions_of
 from auditlake.delta.sql import TableFiles, select
 from auditlake.engine import Engine

@@ -14,14 +14,9 @@ from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
-from auditlake.audit.transactions import (
-    ShownChange,
-    TransactionFilters,
-    contents,
-    find,
-    find_transaction,
-    lsns_of_table,
-)
+from auditlake.audit.touched_rows import lsns_of_table
+from auditlake.audit.transaction_contents import ShownChange, contents, find_transaction
+from auditlake.audit.transactions import TransactionFilters, find
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import write_state
