@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from auditlake.errors import BadUsage
 from auditlake.query import statement
-from auditlake.query.comparisons import Columns
+from auditlake.query.compared_columns import Columns
 from auditlake.query.lexical import Unfinished, tokens_of
 from auditlake.query.statement import Answer, Defined, LakeState
 

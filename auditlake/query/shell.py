@@ -35,7 +35,7 @@ from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say
-from auditlake.query.comparisons import Columns
+from auditlake.query.compared_columns import Columns
 from auditlake.query.completion import Tables, complete
 from auditlake.query.languages import SPARK_SQL, Answers, Language
 from auditlake.query.output import TEXT_FORMATS, OutputForm, answer

@@ -65,7 +65,7 @@ from auditlake.lake.history import LSNS, HistoryTable, type_of
 from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
-from auditlake.query.comparisons import held_error
+from auditlake.query.compared_columns import held_error
 from auditlake.query.dialect import tokenize
 from auditlake.query.functions import FUNCTIONS
 from auditlake.query.lexical import canonical

@@ -34,14 +34,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
-from auditlake.query.comparisons import (
-    Checked,
-    Columns,
-    ComparedColumn,
-    PartialColumn,
-    check_comparisons,
-    columns_shown_of,
-)
+from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, columns_shown_of
+from auditlake.query.comparisons import Checked, check_comparisons
 from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -161,7 +155,7 @@ class PreparedQuery:
     shown: Columns = ()
     """Its columns, if comparisons of some column have to be checked."""
     computed: frozenset[ComparedColumn] = frozenset()
-    """Columns that it computes with although they are NULL for some values (`query.comparisons`)."""
+    """Columns that it computes with although they are NULL for some values (`query.compared_columns`)."""
 
     @property
     def held_back(self) -> dict[tuple[TableName, Selection], list[ComparedColumn]]:

@@ -34,7 +34,7 @@ from auditlake.lake.expiries import expired_upto
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import ComparedColumn, held_error
+from auditlake.query.compared_columns import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
 from auditlake.query.embedded.queries import Translated, translate

@@ -4,14 +4,8 @@ import pytest
 
 from auditlake.errors import NotAnswerable
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import (
-    Columns,
-    ComparedColumn,
-    PartialColumn,
-    Shown,
-    check_comparisons,
-    columns_shown_of,
-)
+from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, Shown, columns_shown_of
+from auditlake.query.comparisons import check_comparisons
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.system_time import State
 from auditlake.relation import TableName
