@@ -49,11 +49,18 @@ _LAYOUTS = {"on": True, "off": False, "auto": None}
 
 
 def is_complete(text: str, dialect: Language = SPARK_SQL) -> bool:
-    """Return whether `text` can be run: a command, nothing, or SQL that ends in a semicolon."""
+    """Return whether `text` can be run: a command, nothing, or SQL that ends in a semicolon or before a command."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or _word(text) in _END | _HELP:
         return True
-    return dialect.is_complete(text)
+    return dialect.is_complete(text) or _before_command(text, dialect) is not None
+
+
+def _before_command(text: str, dialect: Language) -> str | None:
+    """Return the SQL before a command on the last line; None if that line is none, or is in a quote or a comment."""
+    sql, _, last = text.strip().rpartition("\n")
+    is_command = last.startswith("\\") and sql.strip() and dialect.is_complete(f"{sql}\n;")
+    return sql if is_command else None
 
 
 def _word(text: str) -> str:
@@ -130,6 +137,12 @@ class Shell:
         elif text.startswith("\\"):
             command, _, argument = text.partition(" ")
             self._command(command, argument.strip())
+        elif (sql := _before_command(text, self._dialect)) is not None:
+            command = text.rpartition("\n")[2]
+            if not self._dialect.is_complete(sql):
+                raise BadUsage(f"the statement before {command} does not end", "End it with a semicolon.")
+            self._one(sql)
+            self._one(command)
         elif text:
             self._statements(text)
 

@@ -1,6 +1,8 @@
 """Commands as they are mistyped: refused before any effect, with what was meant."""
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,17 @@ def test_settings_are_named_before_or_after_the_command(tmp_path: Path) -> None:
     before, after = run_here(["--config", settings, "log"]), run_here(["log", "--config", settings])
     assert (before.code, before.stdout) == (after.code, after.stdout) == (0, after.stdout)
     assert "0/300" in after.stdout
+
+
+def test_the_shell_names_the_command_before_which_a_semicolon_is_missing(tmp_path: Path) -> None:
+    """Else every later line would belong to the statement."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    script = "select id from customers\n\\timing\nselect name from customers;\n"
+    program = [sys.executable, "-m", "auditlake", "shell", "--dialect", "postgres", "--lake", str(lake.root)]
+    done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "error: the statement before \\timing does not end" in done.stderr
+    assert "Anne" in done.stdout
 
 
 def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,17 @@ def test_lines_of_a_pipe_are_joined_to_inputs() -> None:
     assert list(inputs_of(lines)) == ["select\n1;\n", "\\d\n", "\n", "select ';\n'; select 2;\n", "select 3"]
 
 
+def test_a_command_ends_a_statement_without_a_semicolon() -> None:
+    """The statement is not run, the command neither; the inputs after them are read as ever."""
+    assert list(inputs_of(["select 1\n", "\\d\n", "select 2;\n"])) == ["select 1\n\\d\n", "select 2;\n"]
+
+
+def test_a_backslash_in_a_text_of_several_lines_is_no_command() -> None:
+    """A quote and a comment go on."""
+    assert not is_complete("select '\n\\d")
+    assert not is_complete("select /*\n\\d")
+
+
 def test_a_prompt_reads_inputs_and_keeps_its_history(tmp_path: Path) -> None:
     """Enter continues an incomplete statement; Ctrl-C discards it; history is kept for the next prompt."""
     file = tmp_path / "history"
