@@ -80,14 +80,15 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     have every change from there on; `allow_gaps` continues without the missing ones).
     """
     from auditlake.feed.request import FeedRequest  # noqa: PLC0415 - the import of this package is cheap
+    from auditlake.relation import given_names  # noqa: PLC0415 - the same
 
     asked = FeedRequest(
         since=_written(since),
         after=after,
-        tables=tuple(tables),
+        tables=given_names(tables),
         key_value=key,
         column=column,
-        ops=tuple(ops),
+        ops=given_names(ops),
         follow=follow,
         allow_gaps=allow_gaps,
     )

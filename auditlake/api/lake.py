@@ -43,6 +43,7 @@ from auditlake.lake.histories import ALL
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.relation import given_names
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
@@ -152,7 +153,7 @@ class Lake:
         """
         reader = self._reader()
         moments = written(before), written(after) or "now"
-        compared = DiffQuestion(*moments, tuple(tables), reverse=False).diffs(reader)
+        compared = DiffQuestion(*moments, given_names(tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in differences(table)), results.DIFFERENCES)
 
     def tables(self) -> Found[TableInfo]:
@@ -224,7 +225,9 @@ class Lake:
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
-        asked = FeedRequest(written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
+        asked = FeedRequest(
+            written(since), after, given_names(tables), (), given_names(ops), key, follow, allow_gaps, column
+        )
         return asked.open(self._lake)
 
     def _reader(self, *tables: str) -> Reader:
@@ -274,8 +277,9 @@ class Moment:
         for what, count in (("limit", limit), ("offset", offset)):
             if count is not None and not 0 <= count < 2**63:
                 raise BadUsage(f"{what} is {count}, need a number from 0 to 2^63 - 1", "Leave it out for all rows.")
-        chosen = None if columns is None else tuple(columns)
-        return Rows(self._reader, table, self.lsn, chosen, tuple(where), Page(tuple(order_by), limit, offset), raw)
+        chosen = None if columns is None else given_names(columns)
+        page = Page(given_names(order_by), limit, offset)
+        return Rows(self._reader, table, self.lsn, chosen, tuple(where), page, raw)
 
     def to_duckdb(self) -> "DuckDBPyConnection":
         """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.

@@ -113,10 +113,12 @@ def written(when: str | datetime | None) -> str | None: ...
 def written(when: str | datetime | None) -> str | None:
     """Return the notation of a moment that Python gives as a WHEN or as an aware datetime; None for None.
 
-    Raises BadUsage for a datetime without a time zone.
+    Raises BadUsage for a datetime without a time zone, and for anything else, such as a date.
     """
     if when is None or isinstance(when, str):
         return when
+    if not isinstance(when, datetime):
+        raise BadUsage(f"not a moment: {when!r}", _FORMS)
     if when.tzinfo is None:
         raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
     return format_us(to_us(when))

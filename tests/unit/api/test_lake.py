@@ -256,6 +256,21 @@ def test_what_cannot_be_answered_is_refused(lake: auditlake.Lake, tmp_path: Path
         lake.row("nothing", 1)
 
 
+def test_one_name_is_not_its_characters(lake: auditlake.Lake) -> None:
+    """A text in place of a list of names is one name."""
+    names = lake.as_of().table("orders", columns="note", order_by="-note").to_arrow().column_names
+    assert names == ["note"]
+    assert {each.table for each in lake.diff("0/180", tables="orders")} == {"public.orders"}
+    found = list(lake.changes(since="beginning", tables="customers", ops="update", follow=False))
+    assert [[str(change.table) for change in each.changes] for each in found] == [["public.customers"]]
+
+
+def test_a_date_is_no_moment(lake: auditlake.Lake) -> None:
+    """It has no time and no zone; its text would have both."""
+    with pytest.raises(BadUsage, match=r"not a moment: datetime\.date"):
+        lake.as_of(date(2026, 11, 21))  # type: ignore[arg-type]
+
+
 def test_a_missing_library_is_named(lake: auditlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it; Arrow is always there."""
     monkeypatch.setitem(sys.modules, "polars", None)
