@@ -250,7 +250,7 @@ def test_transactions_are_filtered_by_key_and_column(
         (None, None, (0, 0x300)),
         ("0/200", "0/250", (0x1FF, 0x250)),
         ("2026-11-21T09:00:10Z", None, (0x180, 0x300)),
-        ("xid:11", "2026-11-21T09:00:09Z", (0x1FF, 0x180)),
+        ("xid:11", "2026-11-21T09:00:10Z", (0x1FF, 0x250)),
     ],
 )
 def test_a_span_includes_both_ends(reader: Reader, since: str | None, until: str | None, span: tuple[int, int]) -> None:
