@@ -48,6 +48,8 @@ _DOTS = 2
 _LAST_PORT = 65_535
 DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
+_FLAGS = {"tables": "--table"}
+"""Flags that are not called as their setting."""
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
@@ -177,7 +179,7 @@ def _patterns(value: object) -> object:
     """Split a string at commas, the form used in the environment; keep a list."""
     patterns = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     if isinstance(patterns, list | tuple) and (wrong := [p for p in patterns if "." not in str(p).strip(".")]):
-        raise ValueError(f"has {wrong[0]!r}, need patterns of schema and table such as public.* or sales.orders")
+        raise ValueError(f"has {wrong[0]!r}, need patterns of schema and table such as public.{wrong[0]} or sales.*")
     return patterns
 
 
@@ -427,7 +429,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
     except ValidationError as exc:
         origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
-        origins |= {name: f"--{name.replace('_', '-')}" for name in given}
+        origins |= {name: _FLAGS.get(name) or f"--{name.replace('_', '-')}" for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _hint(exc)) from None  # pydantic repeats the input
     return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
 

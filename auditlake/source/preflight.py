@@ -67,6 +67,9 @@ _UNUSABLE_IDENTITY = {
     ReplicaIdentity.DEFAULT: "without a primary key",
     ReplicaIdentity.INDEX: "its index is gone",
 }
+_IDENTITIES = {ReplicaIdentity.FULL: "FULL", ReplicaIdentity.DEFAULT: "DEFAULT"}
+_Problem = tuple[str, str, tuple[str, ...]]
+"""What is wrong, how to fix it, and the statements for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +154,8 @@ def check_replication(conninfo: str) -> list[Finding]:
 
 def check_table(table: FollowedTable, major: int) -> list[Finding]:
     """Check that the changes of a table can be followed on a server of version `major`."""
-    problems = [*_partition_problems(table), *_publication_problems(table, major)]
-    found = [Finding(f"table {table.name}", problem, fix) for problem, fix in problems]
-    identity = (_full_identity(table.name),)
-    return [Finding(f"table {table.name}", what, fix, identity) for what, fix in _identity_problems(table)] + found
+    problems = [*_identity_problems(table), *_partition_problems(table), *_publication_problems(table, major)]
+    return [Finding(f"table {table.name}", *problem) for problem in problems]
 
 
 def check_access(table: FollowedTable, role: str) -> list[Finding]:
@@ -187,7 +188,11 @@ def fixing_sql(found: Iterable[Finding]) -> list[str]:
 
 
 def _full_identity(name: TableName) -> str:
-    return f"ALTER TABLE {_quoted(*name)} REPLICA IDENTITY FULL;"
+    return _with_identity(name, "FULL")
+
+
+def _with_identity(name: TableName, identity: str) -> str:
+    return f"ALTER TABLE {_quoted(*name)} REPLICA IDENTITY {identity};"
 
 
 def _quoted(*names: str) -> str:
@@ -208,8 +213,8 @@ def remarks_on(table: FollowedTable) -> list[str]:
     return remarks
 
 
-def _access_problems(part: CatalogTable, role: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    problems: list[tuple[str, str, tuple[str, ...]]] = []
+def _access_problems(part: CatalogTable, role: str) -> list[_Problem]:
+    problems: list[_Problem] = []
     if not part.readable:
         fix = (
             f"Run GRANT SELECT ON {part.name} TO {role} (and USAGE on its schema); ALTER DEFAULT PRIVILEGES grants it"
@@ -226,32 +231,43 @@ def _access_problems(part: CatalogTable, role: str) -> list[tuple[str, str, tupl
     return problems
 
 
-def _identity_problems(table: FollowedTable) -> list[tuple[str, str]]:
+def _identity_problems(table: FollowedTable) -> list[_Problem]:
     identity = table.relation.replica_identity
     if identity == ReplicaIdentity.FULL or any(column.key for column in table.table.relation.columns):
         return []
     what = _UNUSABLE_IDENTITY[identity]
-    fix = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or {_LEAVE_OUT}."
-    return [(f"replica identity is '{identity}' ({what}), need a key or 'f' (full)", fix)]
+    too = ", also of its partitions," if table.members else ","
+    fix = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL{too} or {_LEAVE_OUT}."
+    parts = [part.name for part in table.members if part.kind != "f"]  # ALTER TABLE of a root does not change them
+    problem = f"replica identity is '{identity}' ({what}), need a key or 'f' (full)"
+    return [(problem, fix, tuple(map(_full_identity, [table.name, *parts])))]
 
 
-def _partition_problems(table: FollowedTable) -> list[tuple[str, str]]:
+def _partition_problems(table: FollowedTable) -> list[_Problem]:
     """Return differences between partitions and their published root that change what is sent."""
-    problems = []
+    problems: list[_Problem] = []
     whole = table.table.relation
     for part in table.members:
         here = part.relation
         if not part.publishable:
             what = "foreign" if part.kind == "f" else "unlogged"
             problem = f"partition {part.name} is {what}, so its changes are not in the log"
-            problems.append((problem, f"Detach it, or {_LEAVE_OUT}."))
+            problems.append((problem, f"Detach it, or {_LEAVE_OUT}.", ()))
         elif part.kind != "p" and _identity(here) != _identity(whole):
             problem = (
                 f"replica identity of partition {part.name} is '{here.replica_identity}', "
                 f"of the table '{whole.replica_identity}', need the same key for both"
             )
-            problems.append((problem, f"Run ALTER TABLE {part.name} REPLICA IDENTITY as for the table."))
+            problems.append((problem, *_same_identity(part.name, whole.replica_identity)))
     return problems
+
+
+def _same_identity(part: TableName, identity: ReplicaIdentity) -> tuple[str, tuple[str, ...]]:
+    """Return how to give a partition the replica identity of its root, in words and as a statement."""
+    if (name := _IDENTITIES.get(identity)) is None:
+        return f"Run ALTER TABLE {part} REPLICA IDENTITY USING INDEX, with the index of the same columns.", ()
+    statement = _with_identity(part, name)
+    return f"Run {statement[:-1]}.", (statement,)
 
 
 def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
@@ -260,7 +276,7 @@ def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
     return relation.replica_identity, frozenset(c.name for c in relation.columns if c.key and not full)
 
 
-def _publication_problems(table: FollowedTable, major: int) -> list[tuple[str, str]]:
+def _publication_problems(table: FollowedTable, major: int) -> list[_Problem]:
     """Return columns that UPDATE and DELETE need and that are not published."""
     every = table.table.relation.columns
     published = {column.name for column in table.relation.columns}
@@ -271,7 +287,7 @@ def _publication_problems(table: FollowedTable, major: int) -> list[tuple[str, s
         needed |= {c.name for c in every if major >= _STORED_GENERATED_SINCE or c.name not in generated}
     if missing := sorted(needed - published):
         fix = f"Publish them with {table.name}, choose a replica identity without them, or {_LEAVE_OUT}."
-        return [(f"columns {', '.join(missing)} of its replica identity are not published", fix)]
+        return [(f"columns {', '.join(missing)} of its replica identity are not published", fix, ())]
     return []
 
 

@@ -21,6 +21,7 @@ from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges
 from auditlake.snapshot.plan import CopyPlan, findings, survey
 from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import connect, pinned_conninfo
+from auditlake.source.preflight import fixing_sql
 from auditlake.source.publication import create_publication
 from tests.server import chosen_version
 
@@ -209,6 +210,19 @@ def test_a_table_that_cannot_be_followed_is_one_finding(database: str, kind: str
     schema, publication, words = REFUSED[kind]
     (finding,) = _findings(database, schema, publication)
     assert words in finding
+
+
+KEYLESS = "create table e (at date) partition by range (at); create table e1 partition of e default"
+
+
+@pytest.mark.parametrize("before", [KEYLESS, f"{KEYLESS}; alter table e replica identity full"])
+def test_the_statements_make_a_partitioned_table_without_a_key_ready(database: str, before: str) -> None:
+    """ALTER TABLE of the root alone leaves its partitions as they are, whose replica identity counts."""
+    with connect(database) as conn:
+        _execute(conn, before)
+        statements = fixing_sql(findings(conn, _plan(conn)))
+        _execute(conn, *statements)
+        assert not findings(conn, _plan(conn))
 
 
 def test_a_row_filter_with_toast_is_remarked(database: str) -> None:

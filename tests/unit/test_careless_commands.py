@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.cli import options
+from auditlake.cli.options import this_user
 from tests.command import run_here
 from tests.small_lake import write_lake_with_manifest
 
@@ -80,6 +80,6 @@ def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) ->
     def unknown() -> str:
         raise KeyError("getpwuid(): uid not found: 10001")
 
-    monkeypatch.setattr(options.getpass, "getuser", unknown)
-    monkeypatch.setattr(options.os, "getuid", lambda: 10001)
-    assert options.this_user() == "uid 10001"
+    monkeypatch.setattr("getpass.getuser", unknown)
+    monkeypatch.setattr("os.getuid", lambda: 10001)
+    assert this_user() == "uid 10001"

@@ -134,7 +134,10 @@ def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ConfigError) as failure:
         load_settings(tables=("orders",))
     assert "slot (from AUDITLAKE_SLOT)" in failure.value.message
-    assert "tables (from --tables)" in failure.value.message
+    assert (
+        "tables (from --table) has 'orders', need patterns of schema and table such as public.orders"
+        in failure.value.message
+    )
 
 
 def test_refuses_a_config_file_that_does_not_exist() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 @click.option("--fetch", is_flag=True, help="Fetch the jars, and write the class-data archive, if they are not there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 @click.pass_context
-def doctor(context: click.Context, config: Path | None, *, fetch: bool, as_json: bool, **place: str | None) -> None:
+def doctor(context: click.Context, /, config: Path | None, *, fetch: bool, as_json: bool, **place: str | None) -> None:
     """Report Python, Java, jars, PostgreSQL, lake and settings, each with the command that fixes it.
 
     \b
