@@ -140,8 +140,10 @@ class Scope:
             for cell in source.cells
         ]
         where = "" if table is None else f" in {folded(table)}"
-        as_text = "" if table is not None or not node.this.args.get("quoted") else "A text is in single quotes. "
-        return Refused(node, f"there is no column {name}{where}", as_text + nearest(name, columns), wrong=True)
+        hint = nearest(name, columns)
+        if table is None and node.this.args.get("quoted") and not hint.startswith("Did"):
+            hint = f"A text is in single quotes. {hint}"
+        return Refused(node, f"there is no column {name}{where}", hint, wrong=True)
 
     def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         """Translate a query in an expression; return its text, and its columns as `o0` …."""
