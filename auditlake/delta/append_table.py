@@ -260,7 +260,13 @@ class AppendLog:
         except (DeltaError, OSError) as exc:
             raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Fix the folder and run it again.") from exc
 
-    def _overtaken(self) -> LakeConflict:
+    def _overtaken(self) -> LakeConflict | LakeUnusable:
+        if not (self._path / "_delta_log" / entry_name(self._version)).exists():
+            return LakeUnusable(
+                f"{self._path} lacks version {self._version}, which this process has written or read: an older copy"
+                " was put in its place",
+                "Stop all processes before a lake is replaced; start them again now.",
+            )
         return LakeConflict(
             f"another process committed to {self._path}", "Only one capture may run on a lake; stop the other."
         )

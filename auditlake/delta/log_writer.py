@@ -18,9 +18,11 @@ I3  An entry carries a unique id, `txnId` in its `commitInfo`. If an error is re
 I4  A version is used once. If a process is suspended before its commit for longer than entries are kept, the entry of
     the version that it planned may be deleted by then (`checkpoints`). Its own would take the name, and no reader would
     see it, because a later checkpoint exists. Entries are deleted in order, so the one before is missing, too:
-    `put_commit` looks for it, and withdraws an entry that is not in effect. Commits of capture (`put_entry`) need not
-    look: the process that made the later ones took their writer's slot, so it can acknowledge nothing. Nor do Spark's:
-    a merge or a compaction without effect is made again, because every batch begins with what is in the history.
+    `put_commit` looks for it, and withdraws an entry that is not in effect; so it does if an older copy of the table
+    was put in its place, whose log ends before. Commits of capture (`put_entry`) look only on a disk, where it costs
+    nothing: the process that made the later ones took their writer's slot, so it can acknowledge nothing. Nor do
+    Spark's: a merge or a compaction without effect is made again, because every batch begins with what is in the
+    history.
 
 Write only to tables created here: `require_plain` checks that capture's tables have no table feature,
 `has_own_features` that a history has no other than its own.
@@ -37,10 +39,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from auditlake.delta.log_entry import entry_bytes, entry_name
-from auditlake.delta.log_reader import Replay, entries_since
+from auditlake.delta.log_reader import Replay, checkpoint_file, entries_since
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
-from auditlake.store.place import Place
+from auditlake.store.place import Place, by_requests
 
 if TYPE_CHECKING:  # as in `delta.table`
     from deltalake import DeltaTable, Field, Schema
@@ -90,18 +92,23 @@ def put_commit(path: Place, version: int, operation: str, actions: Iterable[Acti
     Raises FileExistsError if another commit has that version, or had it. After any other OSError the commit may or may
     not have been made: read the log again before going on.
     """
-    put_entry(path, version, operation, actions)
+    _put(path, version, operation, actions, {})
     _withdraw_late(path, version)
 
 
 def _withdraw_late(path: Place, version: int) -> None:
-    """Take an entry back that is not in effect, because another commit had its version; raises FileExistsError then."""
+    """Take an entry back that is not in effect, because another commit had its version; raises FileExistsError then.
+
+    So it does if the entry before was never there: an older copy was put in the place of the table.
+    """
     log = path / "_delta_log"
     late = FileExistsError(errno.EEXIST, "Another commit had this version", str(_entry(log, version)))
     if version == 0:  # the entries of a table are deleted after its second checkpoint
         if (log / "_last_checkpoint").exists():
             raise late
-    elif not _entry(log, version - 1).exists() and entries_since(path, version + 1):
+    elif not _entry(log, version - 1).exists() and (
+        entries_since(path, version + 1) or not checkpoint_file(log, version - 1).exists()
+    ):
         _entry(log, version).unlink(missing_ok=True)
         raise late
 
@@ -113,8 +120,15 @@ def put_entry(
 
     `requires` is recorded in its `commitInfo`: what other tables had before (`log_reader.TailTransactions`).
     """
-    info = {"timestamp": _now_ms(), "operation": operation, "txnId": str(uuid.uuid4())}
-    info |= {} if requires is None else {"requires": dict(requires)}
+    _put(path, version, operation, actions, {} if requires is None else {"requires": dict(requires)})
+    if not by_requests(path):
+        _withdraw_late(path, version)
+
+
+def _put(
+    path: Place, version: int, operation: str, actions: Iterable[Action], more: Mapping[str, Mapping[str, int]]
+) -> None:
+    info = {"timestamp": _now_ms(), "operation": operation, "txnId": str(uuid.uuid4()), **more}
     put_if_absent(_entry(path / "_delta_log", version), entry_bytes(version, info, actions))
 
 

@@ -163,3 +163,19 @@ def test_a_damaged_entry_is_reported_until_a_checkpoint_replaces_it(
     table = open_delta(tmp_path)
     assert table is not None
     assert table.version() == 3
+
+
+def test_nothing_is_appended_to_an_older_copy(tmp_path: Path) -> None:
+    """It was put in the place of the table while a process writes it: the entry before the next one is missing."""
+    table, copy = tmp_path / "table", tmp_path / "copy"
+    log = AppendLog(table, SCHEMA)
+    log.append(rows(1), {"app": 1})
+    shutil.copytree(table, copy)
+    log.append(rows(2), {"app": 2})
+    shutil.rmtree(table)
+    copy.rename(table)
+    before = sorted((table / "_delta_log").iterdir())
+    with pytest.raises(LakeUnusable, match="an older copy was put in its place"):
+        log.append(rows(3), {"app": 3})
+    assert sorted((table / "_delta_log").iterdir()) == before
+    AppendLog(table, SCHEMA).append(rows(2), {"app": 2})
