@@ -48,6 +48,9 @@ from auditlake.schema.missing_values import AddedLog, Ask, Existing
 from auditlake.sql_names import standard_literal
 
 _TIME = pa.timestamp("us", tz="UTC")
+# Quoted parts, bounds of an array, and other members of a composite look like other values.
+_ONLY_INSIDE = """{value} = 'empty' or ({value}[1] in ('{{', '[', '(') and list_has_all(
+    ['', 'NULL', {values}], regexp_split_to_array({value}, '[][{{}}(),]')))"""
 MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
 
 
@@ -183,10 +186,18 @@ class CaptureLog:
         rows = select(query, changes=self._changes.files.within(lsn=(first, end))).to_pylist()
         return (Lsn(rows[0]["lsn"]), rows[0]["time"]) if rows else None
 
-    def has_other_value(self, version: RelationVersion, first: Lsn, place: int, values: Collection[str]) -> bool:
-        """Return whether a new row of a relation version, from `first` on, has at `place` none of these values."""
+    def has_other_value(
+        self, version: RelationVersion, first: Lsn, place: int, values: Collection[str], *, inside: bool = False
+    ) -> bool:
+        """Return whether a new row of a relation version, from `first` on, has at `place` none of these values.
+
+        With `inside`, whether it may have another value inside an array, a range or a composite, too.
+        """
         listed = ", ".join(map(standard_literal, sorted(values)))
-        condition = f"relation = {version.number:d} and lsn >= {first:d} and new[{place + 1:d}] not in ({listed})"
+        other = f"new[{place + 1:d}] not in ({listed})"
+        if inside:
+            other = f"{other} and not ({_ONLY_INSIDE.format(value=f'new[{place + 1:d}]', values=listed)})"
+        condition = f"relation = {version.number:d} and lsn >= {first:d} and {other}"
         query = f"select 1 from changes where {condition} limit 1"
         return bool(select(query, changes=self._changes.files.within(lsn=(first, None))).num_rows)
 

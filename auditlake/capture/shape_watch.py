@@ -76,6 +76,7 @@ from auditlake.pgoutput.table_shape import (
     hides_key,
     visible_differences,
 )
+    has_altered_type,
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
@@ -550,7 +551,7 @@ class ShapeWatch:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
         reported = self.recorder.take(watched.oid, unsettled.shape)
         if not reported:
-            problem = self._lost_label(watched, unsettled)
+            problem = self._changed_type(watched, unsettled)
             if unsettled.is_difference:
                 problem = self._changed_rows(unsettled) or problem
                 self._record(watched, unsettled)
@@ -626,8 +627,10 @@ class ShapeWatch:
             return None
         return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
 
-    def _lost_label(self, watched: _Watched, unsettled: _Unsettled) -> str | None:
-        """Describe that a row has a label which was added and renamed; None if no row has one."""
+    def _changed_type(self, watched: _Watched, unsettled: _Unsettled) -> str | None:
+        """Describe that a row may have a label, or a composite, that is new and was changed; None if none has."""
+        if has_altered_type(watched.shape, unsettled.shape):
+            return "a new column has a composite type that was altered, perhaps since rows have values of it"
         first, oid, enlarged = unsettled.held.lsn, watched.oid, enlarged_enums(watched.shape, unsettled.shape)
         before = self.log.relations.in_force(oid, first)
         for version in [*([] if before is None else [before]), *self.log.relations.after(oid, first)]:
@@ -657,3 +660,8 @@ class ShapeWatch:
         held = unsettled.held
         remedy = _SETTLES if cause is Cause.PENDING else RENEWED_BY_FOLLOW
         park(self.lake, Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, remedy, held.time_us))
+                inside = unsettled.shape.enums_inside(column.attnum)
+                if not inside.isdisjoint(enlarged) and self.log.has_other_value(
+                    version, first, place, unsettled.shape.labels_of(inside), inside=True
+                ):
+                    return f"an enum label inside column {column.name} may have been added and renamed"

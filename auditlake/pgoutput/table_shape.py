@@ -48,14 +48,16 @@ class Shape:
     Read from the catalog only; a DDL message does not have them:
 
     types               labels of each enum type (`enum TYPE LABEL`, with OIDs: xmin and label), and a digest of each
-                        composite type (`composite TYPE`), of the columns; also of types inside other ones
+                        composite type (`composite TYPE`), of the columns; also of types inside other ones. The enum
+                        types inside another type of a column (`inside ATTNUM`). Composite types that were altered
+                        since they were created (`altered TYPE`)
     entries             text that changes with every catalog entry of a column
     constraint          OID of the primary key, which REINDEX keeps
     stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
 
-    `compared` is None, `key` is None, and `stamps` empty, in a record of an earlier release; a label is `enum LABEL`.
+    In a record of an earlier release `compared`, `toast`, `key` are None, `stamps` is empty, a label is `enum LABEL`.
     """
 
     relation: Relation
@@ -111,6 +113,16 @@ class Shape:
 
     def types_of_any_release(self) -> dict[str, str]:
         """Return `types`, and the labels also as an earlier release recorded them."""
+    def labels_of(self, enums: Collection[int]) -> frozenset[str]:
+        """Return the labels of these enum types."""
+        return frozenset(label for oid, labels in self.labels().items() if oid in enums for label in labels.values())
+
+    def enums_inside(self, attnum: int | None) -> frozenset[int]:
+        """Return the enum types inside another type of a column; of any column if its number is not known."""
+        found = [each for each in self.types if each.startswith("inside ")]
+        chosen = found if attnum is None else [each for each in found if each == f"inside {attnum}"]
+        return frozenset(int(oid) for each in chosen for oid in self.types[each].split())
+
         labels = (label for of_type in self.labels().values() for label in of_type.items())
         return {**self.types, **{f"enum {oid}": label for oid, label in labels}}
 
@@ -197,6 +209,13 @@ def enlarged_enums(before: Shape, now: Shape) -> dict[int, frozenset[str]]:
 
 def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
     """Yield what differs between two definitions of a table, in words."""
+def has_altered_type(before: Shape, now: Shape) -> bool:
+    """Return whether a composite type that is new in the table was altered: perhaps since rows have values of it."""
+    kinds = [each.split() for each in now.types.keys() - before.types.keys()]
+    fresh = {oid for kind, oid, *_ in kinds if kind == "composite"}
+    return any(kind == "altered" and oid in fresh for kind, oid, *_ in kinds)
+
+
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
     if any(column.attnum is None for column in (*before.columns, *now.columns)):

@@ -171,11 +171,11 @@ select {SHAPE},
 # The types of tables' columns, and what remains when domains, arrays, composites, ranges and multiranges are taken
 # apart. UNION leaves out repeated parts, so that types that contain themselves end.
 _PARTS = """
-with recursive parts (attrelid, oid) as (
-    select a.attrelid, a.atttypid from pg_attribute a
+with recursive parts (attrelid, attnum, oid) as (
+    select a.attrelid, a.attnum, a.atttypid from pg_attribute a
      where a.attrelid = any (%s::oid[]) and a.attnum > 0 and a.atttypid >= 16384
   union
-    select p.attrelid, n.oid
+    select p.attrelid, p.attnum, n.oid
       from parts p join pg_type y on y.oid = p.oid
      cross join lateral (
         select y.typbasetype where y.typtype = 'd'
@@ -195,6 +195,17 @@ select p.attrelid::bigint, 'composite ' || y.oid,
   from parts p join pg_type y on y.oid = p.oid left join pg_type e on e.oid = y.typelem
  where y.typrelid <> 0 or e.typrelid <> 0
 """
+union all
+select distinct p.attrelid::bigint, 'altered ' || y.oid, ''
+  from parts p join pg_type y on y.oid = p.oid
+ where (select count(distinct d.xmin::text) from pg_attribute d
+         where d.attrelid = nullif(y.typrelid, 0) and d.attnum > 0) > 1
+union all
+select p.attrelid::bigint, 'inside ' || p.attnum, string_agg(p.oid::text, ' ' order by p.oid)
+  from parts p
+  join pg_type y on y.oid = p.oid and y.typtype = 'e'
+  join pg_attribute a on a.attrelid = p.attrelid and a.attnum = p.attnum and a.atttypid <> p.oid
+ group by p.attrelid, p.attnum
 # Each column of a type that is not built in, or with a collation under which equal texts may differ, and the parts of
 # its type: what remains when domains, arrays, composites, ranges and multiranges are taken apart. UNION leaves out
 # repeated parts, so that types that contain themselves end.
@@ -480,7 +491,7 @@ def read_table_digests(conn: psycopg.Connection[Row], oids: Iterable[int]) -> di
 def read_types(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, dict[str, str]]:
     """Read the labels of enum types, and a digest of composite types, of these tables' columns, by OID.
 
-    Also of those inside other types; entries are called as in `pgoutput.table_shape.Shape`.
+    Also of those inside other types, and where they are; entries are called as in `pgoutput.table_shape.Shape`.
     """
     types: dict[int, dict[str, str]] = {}
     for oid, entry, text in fetch(conn, _TYPES, list(oids)):

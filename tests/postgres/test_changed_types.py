@@ -9,6 +9,7 @@ import pytest
 import auditlake
 from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
+from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from tests import command, oracle
@@ -50,6 +51,18 @@ _CHANGES = {
     "label added and renamed": [
         "alter type mood add value 'new'",
         "update t0 set v = 'new'",
+        "alter type mood rename value 'new' to 'good'",
+    ],
+    "label added and renamed inside other types": [
+        "alter type mood add value 'new'",
+        "update t1 set v = '{new}'",
+        "update t2 set v = 'new'",
+        "update t3 set v = '{new}'",
+        "update t4 set v = row('new', 1)",
+        "update t5 set v = array[row('new', 1)::pair]",
+        "update t6 set v = row('new', 1)",
+        "update t7 set v = array[row(row('new', 1))::outer_pair]",
+        "update t8 set v = '[sad,new]'",
         "alter type mood rename value 'new' to 'good'",
     ],
     "label renamed and renamed back": [
@@ -103,9 +116,12 @@ def test_now_shows_rows_as_their_types_show_them(
         assert Counter(tuple(row.values()) for row in shown) == rows, table
 
 
-def test_a_column_of_a_new_composite_type_which_gets_a_column(database: str, tmp_path: Path) -> None:
-    """The record of the table does not have the type yet; only the trigger shows that it changed."""
-    settings = _make(database, tmp_path / "lake", with_trigger=True)
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+def test_a_column_of_a_new_composite_type_which_gets_a_column(
+    database: str, tmp_path: Path, *, with_trigger: bool
+) -> None:
+    """The record of the table does not have the type yet."""
+    settings = _make(database, tmp_path / "lake", with_trigger=with_trigger)
     execute(
         database,
         "create type fresh as (a int)",
@@ -168,6 +184,25 @@ def test_added_labels_need_no_new_snapshot(database: str, tmp_path: Path, *, wit
     assert not read_gaps(Lake(lake))
     shown = {row["id"]: row["v"] for row in auditlake.Lake(lake).as_of().table("t0").texts()}
     assert shown == {"1": "sad", "2": "new", "3": "newer", "4": None}
+
+
+def test_added_labels_inside_arrays_domains_and_ranges_need_no_new_snapshot(database: str, tmp_path: Path) -> None:
+    """All labels of their values are those of the type."""
+    lake = tmp_path / "lake"
+    settings = _make(database, lake, with_trigger=False)
+    before = {history.name: history.snapshot_lsn for history in list_histories(Lake(lake))}
+    execute(
+        database,
+        "alter type mood add value 'new'",
+        "update t1 set v = '{new,sad,NULL}'",
+        "insert into t1 values (2, '{{ok,new},{sad,sad}}'), (3, '{}'), (4, null)",
+        "update t2 set v = 'new'",
+        "update t3 set v = '{new}'",
+        "update t8 set v = '[sad,new]'",
+        "insert into t8 values (2, 'empty'), (3, '(,new)')",
+    )
+    _follow(settings)
+    assert {history.name: history.snapshot_lsn for history in list_histories(Lake(lake))} == before
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
