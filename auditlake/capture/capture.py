@@ -36,7 +36,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
+from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.capture.masking import read_masks
 from auditlake.capture.partition_watch import HeldPartition, PartitionWatch
 from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
@@ -91,9 +91,9 @@ _TARGET_COMMIT_S = 1.0
 class _Writer:
     """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
-    def __init__(self, log: CaptureLog, record_ddl: RecordDdl, prove_ddl: Prove) -> None:
+    def __init__(self, log: CaptureLog, recorder: DdlRecorder, prove_ddl: Prove) -> None:
         self._log = log
-        self._record_ddl = record_ddl
+        self._recorder = recorder
         self._decoder = ChangeDecoder(prove_ddl)
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
@@ -111,9 +111,9 @@ class _Writer:
         """Whether a job was submitted and not collected yet."""
         return self._job is not None
 
-    def write(self, transactions: FrameBuffer) -> None:
-        """Submit frames that end with a Commit."""
-        self._start(lambda: self._write(transactions))
+    def write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
+        """Submit frames that end with a Commit; `present` are partitions as in `DdlRecorder.park_lost_partitions`."""
+        self._start(lambda: self._write(transactions, present))
 
     def write_part(self, part: FrameBuffer) -> None:
         """Submit part of a transaction whose Commit has not been received."""
@@ -163,23 +163,26 @@ class _Writer:
         self._log.append_part(changes, self._messages(decoded))
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
 
-    def _write(self, transactions: FrameBuffer) -> None:
+    def _write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
         decoded = self._decode(transactions)
         commit = decoded.last_commit
         if commit is None:
             raise InvariantBroken("a batch that ends with a Commit has none")
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
         changes = self._missing(decoded.changes)
+        self._recorder.park_lost_partitions(present)
         self._log.append(changes, decoded.transactions, end, self._messages(decoded))
         count(Counter.CAPTURED_TRANSACTIONS, by=decoded.transactions.num_rows)
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
         count(Counter.COMMITS, "capture")
 
     def _messages(self, decoded: Decoded) -> TableMessages:
-        return TableMessages(decoded.entries, self._record_ddl)
+        return TableMessages(decoded.entries, self._recorder)
 
     def _decode(self, frames: FrameBuffer) -> Decoded:
-        return self._decoder.decode(*frames.payloads())
+        decoded = self._decoder.decode(*frames.payloads())
+        self._recorder.note_partitions(decoded.entries)
+        return decoded
 
     def _missing(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Drop the rows that an earlier run has made durable."""
@@ -251,6 +254,8 @@ class Capture:
                 self._publication.refresh(self._control, held.lsn, held.time_us)
                 self._publication.record_checked(held.lsn, held.time_us)
                 self._shapes.moved = False
+            if not self._pending:
+                self._shapes.record_trigger()
 
     def _step(self, until: WalEnd | None) -> None:
         beat(Beat.CAPTURE)
@@ -298,7 +303,7 @@ class Capture:
                 return
             self._frames, self._in_parts = rest, _NO_XIDS
             self._check_catalog()
-            self._writer.write(whole)
+            self._writer.write(whole, {} if self._shapes.trigger_reports else self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
             self._frames = FrameBuffer()
             self._in_parts = np.concatenate([self._in_parts, frames.xids()])[-1:]
@@ -374,7 +379,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
         control, present, silence_s = claim.control, claim.publication.present, claim.timeouts.silence_s
         stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
         opened.enter_context(closing(stream)).keep_alive(claim.timeouts.status_s)
-        snapshots, partitions = CatalogSnapshots(lake), PartitionWatch(lake, report)
+        snapshots = CatalogSnapshots(lake)
         with answering_within(control, silence_s):
             log = CaptureLog(
                 lake,
@@ -383,6 +388,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
                 read_masks(lake, source.masking),
             )
             shapes = ShapeWatch(lake, log, DdlRecorder(lake, log), report, source.manifest.publication)
+            partitions = PartitionWatch(lake, report, lambda: shapes.trigger_reports)
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.resolve_missing_values()
             claim.publication.record_checked(claim.start, log.current_us)

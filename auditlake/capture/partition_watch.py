@@ -18,7 +18,9 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
 
 TRUNCATE resets the estimated number of rows (`reltuples`), and a truncated partition has at most the rows that were
 inserted since. More rows prove that it was not truncated. If the transaction that gave it the new file is that of a
-TRUNCATE in the stream, it was truncated with the whole table.
+TRUNCATE in the stream, it was truncated with the whole table. Nothing shows what happened to the partition before that
+since the last comparison, so these moments become a gap. Nor does anything show a second TRUNCATE, of the partition
+alone, in that transaction: if it inserted rows later, they may be gone.
 
 1. Every batch and every idle stretch becomes durable only after this comparison. So a change of the partitions comes
    after the last durable commit.
@@ -39,13 +41,15 @@ Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherit
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any, cast
 
 import psycopg
 
 from auditlake.delta.sql import read_newest, select
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
 from auditlake.lake.records import read_record, write_record
@@ -61,9 +65,11 @@ from auditlake.store.files import fingerprint
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
-select op, xid, count(*) as rows from changes
-where relation in ({relations}) and lsn > {lsn} and op in ('insert', 'truncate')
-group by op, xid
+select lsn, xid, max(epoch_us(time)) as time, max(ordinal) filter (op = 'truncate') as truncated,
+       coalesce(max(ordinal) filter (op = 'insert'), -1) as inserted, count(*) filter (op = 'insert') as inserts
+from changes
+where relation in ({relations}) and lsn > {lsn} and lsn < {end} and op in ('insert', 'truncate')
+group by lsn, xid
 """
 
 
@@ -130,20 +136,12 @@ def _as_created(oid: int, part: Partition) -> Partition:
     return replace(part, file=part.file and oid, toast=None)
 
 
-def may_have_been_unlogged(before: Partition, now: PartNow) -> bool:
-    """Whether a partition with a new file may have been unlogged since the record."""
-    return not now.reshaped and (not before.toast or before.toast != now.part.toast)
+def may_have_been_unlogged(before: Partition, now: PartNow, *, reports: bool) -> bool:
+    """Whether a partition with a new file may have been unlogged since the record.
 
-
-def keeps_rows(now: PartNow, truncates: Collection[int], inserts: int | None) -> bool:
-    """Whether a partition with a new file lost no rows, except by a TRUNCATE in the stream.
-
-    `truncates` are the xids of every TRUNCATE of the whole table since the record, `inserts` is the number of inserted
-    rows; None while the stream has not reached the LSN at which `now` was read.
+    If the DDL trigger `reports` every change, a new type of a column of the root explains the file.
     """
-    if now.changed_by in truncates:
-        return True
-    return inserts is not None and now.pages > 0 and now.rows > inserts
+    return not (now.reshaped and reports) and (not before.toast or before.toast != now.part.toast)
 
 
 _TREE = """
@@ -179,6 +177,7 @@ select t.relid::bigint, c.relname::text,
 """
 
 _LOCK_TIMEOUT = "200ms"
+_TRUNCATED_BEFORE = "its partitions may have lost rows before the whole table was truncated"
 _DROPPED = "it was dropped, and its partitions may have lost or gained rows before"
 
 
@@ -254,11 +253,33 @@ class KnownPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """Changes of a table in the stream: the xids of every TRUNCATE, and the number of inserted rows."""
+class Truncated:
+    """Commit of a TRUNCATE of a whole table: its LSN and time, in us since 1970; `filled`: it inserted rows later."""
 
-    truncates: frozenset[int]
-    inserts: int
+    lsn: Lsn
+    time_us: int
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Changes of a table in the stream: every TRUNCATE by its xid, and the number of inserted rows (at most)."""
+
+    truncates: Mapping[int, Truncated]
+    inserts: float
+
+
+def lost_rows(before: Partition, now: PartNow, since: Since, *, reports: bool) -> str | None:
+    """Describe why a partition with a new file may not have logged or kept its rows; None if it has.
+
+    Rows that it lost before a TRUNCATE of the whole table do not count: that one is in the stream.
+    """
+    whole = since.truncates.get(now.changed_by)
+    if may_have_been_unlogged(before, now, reports=reports) and (whole is None or before.toast):
+        return "has a new file, and may have been unlogged for some time"
+    # More rows than were inserted since show that it kept some.
+    kept_rows = not whole.filled if whole is not None else now.pages > 0 and now.rows > since.inserts
+    return None if kept_rows else "was truncated"
 
 
 def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
@@ -284,16 +305,20 @@ def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> Non
     write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts, **problem}, durable=True)
 
 
-def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
-    """Read the changes of a table after an LSN, also those above the watermark."""
+def read_since(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:
+    """Read the changes of a table after an LSN, by transactions that begin to commit before `end`."""
     changes = read_newest(lake.changes)
     numbers = {version.number for version in read_versions(lake).of_oid(oid)}
     if changes is None or not numbers:
-        return Since(frozenset(), 0)
-    sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}")
-    rows = select(sql, changes=changes.within(lsn=(lsn + 1, None))).to_pylist()
-    truncates = frozenset(row["xid"] for row in rows if row["op"] == "truncate")
-    return Since(truncates, sum(row["rows"] for row in rows if row["op"] == "insert"))
+        return Since({}, 0)
+    sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}", end=f"{end:d}")
+    rows = select(sql, changes=changes.within(lsn=(lsn + 1, end))).to_pylist()
+    truncates = {
+        row["xid"]: Truncated(Lsn(row["lsn"]), row["time"], filled=row["inserted"] > row["truncated"])
+        for row in rows
+        if row["truncated"] is not None
+    }
+    return Since(truncates, sum(row["inserts"] for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +338,8 @@ class _Watched:
     """A digest that is not explained yet, and the end of the log when it was read."""
     next_look_at: float = 0.0
     """The monotonic time from which on `changes` may be read again while it is not explained."""
+    found: frozenset[int] = frozenset()
+    """The partitions in the catalog when it was read last."""
     settled: str | None = None
     """The digest of a change that is known to have added or removed rows, or may have."""
     reported: bool = False
@@ -336,10 +363,14 @@ def record_partitions(control: psycopg.Connection[Row], lake: Lake, tables: Mapp
 
 @dataclass(slots=True)
 class PartitionWatch:
-    """Compares the partitions of one lake's tables with the record, and parks tables that lost or gained rows."""
+    """Compares the partitions of one lake's tables with the record, and parks tables that lost or gained rows.
+
+    `reports`: whether the DDL trigger has reported every change.
+    """
 
     lake: Lake
     report: Say
+    reports: Callable[[], bool] = lambda: False
     _tables: dict[TableName, int] = field(default_factory=dict)
     _watched: dict[TableName, _Watched] = field(default_factory=dict)
     _written_at: object = None
@@ -348,6 +379,11 @@ class PartitionWatch:
     def pending(self) -> bool:
         """Whether a difference waits for the stream to reach the LSN at which it was read."""
         return any(each.pending is not None for each in self._watched.values())
+
+    @property
+    def present(self) -> dict[int, frozenset[int]]:
+        """The partitions of each table in the catalog or the record, at the last comparison, all by OID."""
+        return {each.known.relation: each.found | each.known.parts.keys() for each in self._watched.values()}
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Watch the partitioned ones of these tables (by OID); record those that an earlier version did not."""
@@ -385,6 +421,7 @@ class PartitionWatch:
         self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: HeldPartition
     ) -> None:
         now = read_parts(control, watched.known.relation)
+        watched.found = frozenset(now)
         read_at = wal_end(control).lsn
         differences = compare_partitions(watched.known.parts, now)
         problem = self._lasting(control, name, watched, now) or _lost_or_gained(control, watched, differences, now)
@@ -393,7 +430,8 @@ class PartitionWatch:
         elif watched.pending is None or watched.pending[0] != digest:
             watched.pending = digest, read_at
         if watched.pending is not None:
-            problem = self._truncated(name, watched, differences, now, held)
+            rewritten = [(before, now[oid]) for oid, before in differences.rewritten.items()]
+            problem = self._truncated(name, watched, rewritten, held)
             if problem is None or held.lsn >= watched.pending[1]:
                 watched.pending = None
         if problem is None:
@@ -418,27 +456,27 @@ class PartitionWatch:
         return watched.known.problem
 
     def _truncated(
-        self,
-        name: TableName,
-        watched: _Watched,
-        differences: Differences,
-        now: Mapping[int, PartNow],
-        held: HeldPartition,
+        self, name: TableName, watched: _Watched, rewritten: Sequence[tuple[Partition, PartNow]], held: HeldPartition
     ) -> str | None:
-        """Describe the partition with a new file that may not have logged or kept its rows; None without one."""
+        """Describe the partition with a new file that may not have logged or kept its rows; None without one.
+
+        Then the moments before the TRUNCATE that explains a new file are recorded as a gap.
+        """
         parked = find_parked(self.lake, name, Cause.PARTITIONS)
         certain = Lsn(min(parked.lsn, held.lsn - 1) if parked else held.lsn - 1)
         began_at = time.monotonic()
-        since = read_since(self.lake, watched.known.relation, certain)
+        since = read_since(self.lake, watched.known.relation, certain, held.lsn)
         watched.next_look_at = time.monotonic() + _PAUSE * (time.monotonic() - began_at)
-        inserts = since.inserts if watched.pending is not None and held.lsn >= watched.pending[1] else None
-        for oid, before in differences.rewritten.items():
-            each = now[oid]
-            is_whole = not before.toast and each.changed_by in since.truncates
-            if may_have_been_unlogged(before, each) and not is_whole:
-                return f"its partition {each.part.name} has a new file, and may have been unlogged for some time"
-            if not keeps_rows(each, since.truncates, inserts):
-                return f"its partition {each.part.name} was truncated"
+        if watched.pending is None or held.lsn < watched.pending[1]:
+            since = replace(since, inserts=inf)
+        for before, each in rewritten:
+            if (problem := lost_rows(before, each, since, reports=self.reports())) is not None:
+                return f"its partition {each.part.name} {problem}"
+        xids = since.truncates.keys() & {each.changed_by for _, each in rewritten}
+        if xids:
+            last = max((since.truncates[xid] for xid in xids), key=lambda each: each.lsn)
+            from_us = held.time_us if parked is None else parked.time_us
+            record_gaps(self.lake, [Gap(name, certain, last.lsn, _TRUNCATED_BEFORE, from_us, last.time_us)])
         return None
 
     def _accept(self, name: TableName, watched: _Watched, digest: str, now: Mapping[int, PartNow]) -> None:

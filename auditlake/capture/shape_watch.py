@@ -25,7 +25,8 @@ catalog is compared before every batch and every idle stretch becomes durable:
 3. The table is then followed again, unless its rows changed, or may have changed, without row messages: it stays parked
    until a new copy. A new file alone means TRUNCATE, VACUUM FULL or CLUSTER, which need no copy. The exception is a
    table that may have been unlogged in between: the publication does not list it by name, the DDL trigger is not
-   installed, and no TRUNCATE in the stream belongs to the transaction that wrote the table's entry in pg_class.
+   installed, and it has another TOAST table, or none. If it has none, and a TRUNCATE in the stream belongs to the
+   transaction that wrote its entry in pg_class, it is known again from that TRUNCATE on, and before there is a gap.
 4. Moments between the two LSNs cannot be answered. The range is recorded in `gaps` if the change affects answers (a
    changed replica identity does not). There is no gap if the DDL trigger reported the change. Rows in the stream prove
    their shape and shorten the range, unless rows may have changed without messages, or the definition may have been
@@ -39,16 +40,18 @@ catalog is compared before every batch and every idle stretch becomes durable:
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import cast
 
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.partition_watch import HeldPartition, read_since
+from auditlake.capture.trigger_record import FAILED, read_trigger_record, record_reported, record_trigger
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -66,23 +69,23 @@ from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Event, Notice, Say
-from auditlake.pgoutput.batch_layout import DdlReport
+from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import (
     Shape,
     ShapeDifference,
     compare_shapes,
     enlarged_enums,
+    has_altered_type,
     hides_key,
     visible_differences,
 )
-    has_altered_type,
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
 from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.source.connection import Row, answering_within, connect
-from auditlake.source.ddl_trigger import are_sealed, read_ddl_trigger
+from auditlake.source.ddl_trigger import DdlTrigger, are_sealed, read_ddl_trigger
 from auditlake.source.publication import Entries, read_publication_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.store.files import file_versions, fingerprint, read_each
@@ -90,6 +93,7 @@ from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _TOUCHED = "its definition may have been changed, and changed back"
+_UNLOGGED = "it may have been unlogged before it was truncated"
 _LEFT = "it may have been in another schema, which the publication may not carry"
 _DETACHED = "it may have been a partition of another table, under whose name its changes were sent"
 _PENDING = "its definition or a type of its columns was changed, and the stream has not reached that yet"
@@ -152,7 +156,9 @@ class DdlRecorder:
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
     _partitions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The parent and the followed table of each partition that a message has shown, by OID."""
+    """As `trigger_record` has them."""
+    _described: dict[int, tuple[int, _Commit]] = field(default_factory=dict)
+    """The root of each partition that the stream has described since the last comparison, and the first commit."""
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -160,6 +166,7 @@ class DdlRecorder:
     def __post_init__(self) -> None:
         # After a restart the server sends again everything that was not acknowledged.
         self._repeated_to = self.relations.last_lsn
+        self._partitions = dict(read_trigger_record(self.lake).partitions)
 
     @property
     def relations(self) -> RelationsLog:
@@ -171,6 +178,7 @@ class DdlRecorder:
         message = report.message
         if message is None:
             self.failed = True
+            record_trigger(self.lake, FAILED)
             return
         commit = _Commit(report.lsn, report.time_us)
         for shape in message.shapes:
@@ -213,6 +221,7 @@ class DdlRecorder:
         """Park the tables that lost a partition which a message has shown."""
         dropped = {each.oid for each in message.dropped if not each.attnum}
         members = {shape.relation.oid: shape.files.keys() for shape in message.shapes}
+        before = dict(self._partitions)
         for oid, (parent, root) in list(self._partitions.items()):
             if oid in dropped or oid not in members.get(parent, {oid}):
                 del self._partitions[oid]
@@ -222,6 +231,35 @@ class DdlRecorder:
         for oid, parent in message.parents.items():
             if (followed := self._root_of(parent, message.parents)) is not None:
                 self._partitions[oid] = parent, followed
+        if self._partitions != before:
+            record_reported(self.lake, self._partitions, before.keys() - self._partitions.keys())
+
+    def note_partitions(self, entries: Sequence[Entry]) -> None:
+        """Note the partitions that are described: each directly after its root, under whose name its rows are sent."""
+        for root, leaf in pairwise(entries):
+            if isinstance(root, Described) and isinstance(leaf, Described) and self._is_partition(leaf, root):
+                commit = _Commit(leaf.lsn, leaf.time_us)
+                self._described.setdefault(leaf.relation.oid, (root.relation.oid, commit))
+
+    def _is_partition(self, leaf: Described, root: Described) -> bool:
+        columns = ({(c.name, c.type_oid) for c in each.relation.columns} for each in (leaf, root))
+        return (
+            leaf.lsn > self.log.watermark
+            and root.relation.oid in self.tables
+            and leaf.relation.oid not in self.tables
+            and next(columns) == next(columns)
+        )
+
+    def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
+        """Park the tables with rows in a partition that the catalog does not show any more.
+
+        `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
+        """
+        for leaf, (root, commit) in self._described.items():
+            if leaf not in present.get(root, {leaf}):
+                reason = "a partition that was created since was dropped or detached, with rows"
+                self._park(commit, self.tables[root], reason, RENEWED_BY_FOLLOW)
+        self._described.clear()
 
     def _root_of(self, oid: int, parents: Mapping[int, int]) -> int | None:
         """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
@@ -401,7 +439,8 @@ class ShapeWatch:
     _digest: str | None = None
     _written_at: object = None
     _read_at: Mapping[str, object] = field(default_factory=dict)
-    _trigger_records: bool = False
+    _trigger: DdlTrigger | None = None
+    _recorded: str | None = None
     _parked_pending: frozenset[TableName] = frozenset()
 
     @property
@@ -418,7 +457,7 @@ class ShapeWatch:
         lacking = [name for name, shape in pairs if shape is None or shape.relation.oid != tables[name]]
         if lacking:
             record_shapes(control, self.lake, {name: tables[name] for name in lacking})
-        self._trigger_records = read_ddl_trigger(control).records
+        self._read_trigger(control)
         self.recorder.entries = read_publication_entries(control, self.publication)
         if others:
             self._read_records(control)
@@ -466,6 +505,7 @@ class ShapeWatch:
         return name in self._watched and file in before_at and before_at[file] == self._read_at.get(file)
 
     def _compare_all(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
+        self._read_trigger(control)  # first: one that is installed after a change has not reported it
         digests, types = read_table_digests(control, self._oids), read_types(control, self._oids)
         changed, dropped = {}, list[TableName]()
         for name, watched in self._watched.items():
@@ -476,7 +516,6 @@ class ShapeWatch:
             elif digests[watched.oid] != watched.digest or types.get(watched.oid, {}) != watched.shape.types:
                 changed[name] = watched
         shapes = read_shapes(control, [each.oid for each in changed.values()]) if changed else {}
-        self._trigger_records = read_ddl_trigger(control).records  # it may have been dropped or disabled meanwhile
         read_at = wal_end(control)
         self._parked_pending = names_with(self.lake, Cause.PENDING) if changed or dropped else frozenset()
         for name in dropped:
@@ -538,7 +577,7 @@ class ShapeWatch:
 
     def _record_return(self, name: TableName, since: HeldPartition, read_at: WalEnd) -> None:
         """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
-        if not self._trigger_records or self.recorder.failed:
+        if not self.trigger_reports:
             record_gaps(self.lake, [_gap(name, since, _last_seen(read_at), (_TOUCHED,))])
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
@@ -553,7 +592,7 @@ class ShapeWatch:
         if not reported:
             problem = self._changed_type(watched, unsettled)
             if unsettled.is_difference:
-                problem = self._changed_rows(unsettled) or problem
+                problem = self._changed_rows(name, watched, unsettled) or problem
                 self._record(watched, unsettled)
             if problem is not None:
                 self._park_changed(name, problem, unsettled)
@@ -564,7 +603,7 @@ class ShapeWatch:
 
     def _may_be_unseen(self, found: ShapeDifference) -> bool:
         """Return whether a definition that is the same again may have been another one, which no message reported."""
-        return bool(found) or not self._trigger_records or self.recorder.failed
+        return bool(found) or not self.trigger_reports
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""
@@ -612,20 +651,39 @@ class ShapeWatch:
         found = self.log.last_change(number, held.lsn, until) if number is not None else None
         return held if found is None else HeldPartition(found[0], found[1] - 1)
 
-    def _changed_rows(self, unsettled: _Unsettled) -> str | None:
+    @property
+    def trigger_reports(self) -> bool:
+        """Whether the DDL trigger has reported every change since the last comparison."""
+        trigger = self._trigger
+        is_same = trigger is not None and self._recorded in {None, trigger.entries}
+        return trigger is not None and trigger.records and is_same and not self.recorder.failed
+
+    def _read_trigger(self, control: psycopg.Connection[Row]) -> None:
+        self._trigger, self._recorded = read_ddl_trigger(control), read_trigger_record(self.lake).trigger
+
+    def record_trigger(self) -> None:
+        """Record which trigger is installed; call it when nothing is left to settle, here and of partitions."""
+        if self._trigger is not None and self._trigger.entries != self._recorded:
+            self._recorded = self._trigger.entries
+            record_trigger(self.lake, self._recorded)
+
+    def _changed_rows(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""
         if unsettled.found.rows:
             return "; ".join(unsettled.found.rows)
         listed = unsettled.shape.relation.oid in self.recorder.entries.tables
         if self._hides_columns(unsettled):
             return "its columns were changed, which the DDL trigger did not report"
-        reports = self._trigger_records and not self.recorder.failed
-        if not unsettled.found.rewritten or reports or listed:
+        if not unsettled.found.rewritten or self.trigger_reports or listed:
             return None
-        since = read_since(self.lake, unsettled.shape.relation.oid, Lsn(unsettled.held.lsn - 1))
-        if unsettled.changed_by in since.truncates:
+        former, certain = watched.shape.toast, Lsn(unsettled.held.lsn - 1)
+        if former and former == unsettled.shape.toast:
             return None
-        return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
+        whole = read_since(self.lake, watched.oid, certain, unsettled.read_at.lsn).truncates.get(unsettled.changed_by)
+        if whole is None or former:
+            return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
+        record_gaps(self.lake, [Gap(name, certain, whole.lsn, _UNLOGGED, unsettled.held.time_us, whole.time_us)])
+        return None
 
     def _changed_type(self, watched: _Watched, unsettled: _Unsettled) -> str | None:
         """Describe that a row may have a label, or a composite, that is new and was changed; None if none has."""
@@ -638,6 +696,11 @@ class ShapeWatch:
                 labels = enlarged.get(column.type_oid)
                 if labels and self.log.has_other_value(version, first, place, labels):
                     return f"an enum label of column {column.name} was added and renamed"
+                inside = unsettled.shape.enums_inside(column.attnum)
+                if not inside.isdisjoint(enlarged) and self.log.has_other_value(
+                    version, first, place, unsettled.shape.labels_of(inside), inside=True
+                ):
+                    return f"an enum label inside column {column.name} may have been added and renamed"
         return None
 
     def _hides_columns(self, unsettled: _Unsettled) -> bool:
@@ -660,8 +723,3 @@ class ShapeWatch:
         held = unsettled.held
         remedy = _SETTLES if cause is Cause.PENDING else RENEWED_BY_FOLLOW
         park(self.lake, Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, remedy, held.time_us))
-                inside = unsettled.shape.enums_inside(column.attnum)
-                if not inside.isdisjoint(enlarged) and self.log.has_other_value(
-                    version, first, place, unsettled.shape.labels_of(inside), inside=True
-                ):
-                    return f"an enum label inside column {column.name} may have been added and renamed"

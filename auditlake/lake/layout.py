@@ -1,6 +1,6 @@
 """Layout of a lake's folder: paths of files and tables, and names of application transactions.
 
-    <root>/lake.json  capture.json  apply.json  publication.json  histories.json
+    <root>/lake.json  capture.json  apply.json  publication.json  ddl_trigger.json  histories.json
     <root>/looks/<schema>/<table>.json
     <root>/parked/<schema>/<table>.<cause>.json
     <root>/partitions/<schema>.<table>.json
@@ -96,6 +96,7 @@ class Lake:
     last_batch = _Below("apply.json")
     known_histories = _Below("histories.json")
     publication = _Below("publication.json")
+    ddl_trigger = _Below("ddl_trigger.json")
     mask_rules = _Below("masks.json")
     masks = _Below("masks")
     changes = _Below("changes")

@@ -362,4 +362,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         constraint=content.get("constraint"),
         stamps={int(attnum): stamp for attnum, stamp in content.get("stamps", {}).items()},
         compared=content.get("compared"),
+        toast=content.get("toast"),
     )

@@ -321,10 +321,11 @@ _NUMBER_BITS = 31
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A Relation message, with base types in the place of domains, and the commit LSN of its transaction."""
+    """A Relation message, with base types in the place of domains; LSN and time of its commit as in `DdlReport`."""
 
     relation: Relation
     lsn: Lsn
+    time_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,15 +385,15 @@ class Descriptions:
         partitions gets another name, the server sends no Relation message for partitions that it has described.
         """
         for number, message in sorted([*rare.described, *self._reports(rare, spans)], key=lambda each: each[0]):
-            lsn = Lsn(spans.lsn[spans.of[number]])
+            lsn, time_us = Lsn(spans.lsn[spans.of[number]]), int(spans.time[spans.of[number]])
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
             elif isinstance(message, DdlReport):
                 self.entries.append(message)
                 for relation in self._renamed(message.message.shapes if message.message is not None else ()):
-                    self._describe(number, Described(relation, lsn))
+                    self._describe(number, Described(relation, lsn, time_us))
             else:
-                self._describe(number, Described(self._resolved(message), lsn))
+                self._describe(number, Described(self._resolved(message), lsn, time_us))
 
     def _reports(self, rare: Rare, spans: Spans) -> list[tuple[int, DdlReport]]:
         """Return the messages that the DDL trigger has sent; any role may send others with its prefix."""

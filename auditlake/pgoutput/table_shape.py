@@ -54,6 +54,7 @@ class Shape:
     entries             text that changes with every catalog entry of a column
     constraint          OID of the primary key, which REINDEX keeps
     stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
+    toast               OID of its TOAST table, 0 without one
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
 
@@ -72,6 +73,7 @@ class Shape:
     constraint: int | None = None
     stamps: Mapping[int, str] = field(default_factory=dict)
     compared: Mapping[str, Sequence[str]] | None = None
+    toast: int | None = None
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -111,8 +113,6 @@ class Shape:
                 found.setdefault(int(type_oid), {})[rest[0]] = text.partition(" ")[2]
         return found
 
-    def types_of_any_release(self) -> dict[str, str]:
-        """Return `types`, and the labels also as an earlier release recorded them."""
     def labels_of(self, enums: Collection[int]) -> frozenset[str]:
         """Return the labels of these enum types."""
         return frozenset(label for oid, labels in self.labels().items() if oid in enums for label in labels.values())
@@ -123,6 +123,8 @@ class Shape:
         chosen = found if attnum is None else [each for each in found if each == f"inside {attnum}"]
         return frozenset(int(oid) for each in chosen for oid in self.types[each].split())
 
+    def types_of_any_release(self) -> dict[str, str]:
+        """Return `types`, and the labels also as an earlier release recorded them."""
         labels = (label for of_type in self.labels().values() for label in of_type.items())
         return {**self.types, **{f"enum {oid}": label for oid, label in labels}}
 
@@ -207,8 +209,6 @@ def enlarged_enums(before: Shape, now: Shape) -> dict[int, frozenset[str]]:
     }
 
 
-def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
-    """Yield what differs between two definitions of a table, in words."""
 def has_altered_type(before: Shape, now: Shape) -> bool:
     """Return whether a composite type that is new in the table was altered: perhaps since rows have values of it."""
     kinds = [each.split() for each in now.types.keys() - before.types.keys()]
@@ -216,6 +216,8 @@ def has_altered_type(before: Shape, now: Shape) -> bool:
     return any(kind == "altered" and oid in fresh for kind, oid, *_ in kinds)
 
 
+def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
+    """Yield what differs between two definitions of a table, in words."""
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
     if any(column.attnum is None for column in (*before.columns, *now.columns)):

@@ -31,6 +31,7 @@ from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import CaptureSource, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
+from auditlake.capture.trigger_record import record_first_trigger
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories
@@ -220,6 +221,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         oids = _oids(names, todo)
         record_partitions(run.control, target.lake, oids)
         record_shapes(run.control, target.lake, oids)
+        record_first_trigger(run.control, target.lake)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)

@@ -157,6 +157,7 @@ select {SHAPE},
             union select i.inhrelid from members m join pg_inherits i on i.inhparent = m.oid and t.relkind = 'p')
         select jsonb_object_agg(p.oid::text, p.relfilenode::bigint) from members m join pg_class p on p.oid = m.oid),
        (select o.oid::bigint from pg_constraint o where o.conrelid = t.oid and o.contype = 'p'),
+       t.reltoastrelid::bigint,
        (select jsonb_object_agg(e.attnum::text, e.stamp)
           from (select a.attnum, concat_ws(' ', a.xmin, a.attnotnull, a.atthasdef, a.atthasmissing, a.attidentity,
                                            a.attstattarget, a.attstorage, a.attinhcount, a.attislocal,
@@ -194,7 +195,6 @@ select p.attrelid::bigint, 'composite ' || y.oid,
           from pg_attribute d where d.attrelid in (y.typrelid, e.typrelid) and d.attnum > 0)
   from parts p join pg_type y on y.oid = p.oid left join pg_type e on e.oid = y.typelem
  where y.typrelid <> 0 or e.typrelid <> 0
-"""
 union all
 select distinct p.attrelid::bigint, 'altered ' || y.oid, ''
   from parts p join pg_type y on y.oid = p.oid
@@ -206,6 +206,7 @@ select p.attrelid::bigint, 'inside ' || p.attnum, string_agg(p.oid::text, ' ' or
   join pg_type y on y.oid = p.oid and y.typtype = 'e'
   join pg_attribute a on a.attrelid = p.attrelid and a.attnum = p.attnum and a.atttypid <> p.oid
  group by p.attrelid, p.attnum
+"""
 # Each column of a type that is not built in, or with a collation under which equal texts may differ, and the parts of
 # its type: what remains when domains, arrays, composites, ranges and multiranges are taken apart. UNION leaves out
 # repeated parts, so that types that contain themselves end.
@@ -514,13 +515,13 @@ def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int,
     tables = list(oids)
     types, compared = read_types(conn, tables), _read_compared(conn, tables)
     found: dict[int, tuple[Shape, int]] = {}
-    for entry, entries, changed_by, files, constraint, stamps in fetch(conn, _SHAPES, tables):
+    for entry, entries, changed_by, files, constraint, toast, stamps in fetch(conn, _SHAPES, tables):
         of_parts = {int(oid): file for oid, file in cast("dict[str, int]", files).items()}
         of_entries = {int(attnum): stamp for attnum, stamp in cast("dict[str, str]", stamps).items()}
         shape = parse_shape(cast("dict[str, Any]", entry), of_parts)
         of_columns = types.get(shape.relation.oid, {})
         key = cast("int | None", constraint)
         shape = replace(shape, entries=str(entries), types=of_columns, constraint=key, stamps=of_entries)
-        shape = replace(shape, compared=compared.get(shape.relation.oid, {}))
+        shape = replace(shape, compared=compared.get(shape.relation.oid, {}), toast=cast("int", toast))
         found[shape.relation.oid] = shape, cast("int", changed_by)
     return found

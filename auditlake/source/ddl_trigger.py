@@ -213,7 +213,15 @@ select array(select t.evtname::text from pg_catalog.pg_event_trigger t, record r
        array(select t.evtname::text from pg_catalog.pg_event_trigger t, record r
               where t.evtfoid = r.oid and t.evtenabled <> 'A'),
        pg_catalog.current_setting('event_triggers', true),
-       (select sends from trusted)
+       (select sends from trusted),
+       (select pg_catalog.string_agg(pg_catalog.concat_ws(' ', o.oid, o.xmin), ',' order by o.oid)
+          from (select t.oid, t.xmin from pg_catalog.pg_event_trigger t, record r where t.evtfoid = r.oid
+                union all
+                select p.oid, p.xmin from pg_catalog.pg_proc p, record r
+                 where p.pronamespace = r.pronamespace and p.proname in ('record_ddl', 'sealed_ddl')
+                union all
+                select k.oid, k.xmin from pg_catalog.pg_class k, record r
+                 where k.relnamespace = r.pronamespace and k.relname = 'ddl_key') o)
 """
 _TRUSTED = f"{_OBJECTS} select 1 from trusted"
 _SEALED = "select auditlake.sealed_ddl(%s::bigint[], %s::bytea[], %s::bytea[])"
@@ -242,11 +250,16 @@ _GRANT_SCHEMA = "grant usage on schema auditlake to public;"
 
 @dataclass(frozen=True, slots=True)
 class DdlTrigger:
-    """State of the event triggers: those that fire always and report, the others, and whether the server fires any."""
+    """State of the event triggers: those that fire always and report, the others, and whether the server fires any.
+
+    `entries` changes with each of their catalog entries: whoever finds the same one twice knows that they were not
+    changed in between.
+    """
 
     active: frozenset[str]
     inactive: frozenset[str]
     server_fires: bool
+    entries: str = ""
 
     @property
     def exists(self) -> bool:
@@ -285,11 +298,11 @@ class DdlTrigger:
 
 def read_ddl_trigger(conn: psycopg.Connection[Row]) -> DdlTrigger:
     """Read whether the event triggers are installed and enabled."""
-    active, inactive, fires, works = fetch_one(conn, _INSTALLED, *_BODIES)
+    active, inactive, fires, works, entries = fetch_one(conn, _INSTALLED, *_BODIES)
     found, others = frozenset(cast("list[str]", active)), frozenset(cast("list[str]", inactive))
     if not works:
         found, others = frozenset(), found | others
-    return DdlTrigger(found, others, fires in {None, "on", "true"})
+    return DdlTrigger(found, others, fires in {None, "on", "true"}, str(entries or ""))
 
 
 def are_sealed(conn: psycopg.Connection[Row], seals: Sequence[Seal]) -> list[bool]:

@@ -11,6 +11,7 @@ without which readers only take longer.
 from collections.abc import Callable, Iterator
 
 from auditlake.capture.partition_watch import read_partitions
+from auditlake.capture.trigger_record import read_trigger_record
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
 from auditlake.lake.erasures import read_erasures
@@ -55,6 +56,7 @@ def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "capture.json", lambda: read_capture_state(lake)
     yield "apply.json", lambda: read_last_batch(lake)
     yield "publication.json", lambda: _read_publication(lake)
+    yield "ddl_trigger.json", lambda: read_trigger_record(lake)
     yield "holds", lambda: read_events(lake)
     yield "expiries", lambda: read_runs(lake)
     yield "erasures", lambda: read_erasures(lake)

@@ -12,6 +12,7 @@ import auditlake
 from auditlake.capture import partition_watch
 from auditlake.capture.partition_watch import HeldPartition, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
+from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lsn import Lsn
@@ -22,6 +23,7 @@ from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake
+from tests.crash.killed import killed_at
 from tests.running import Running, await_true
 from tests.server import execute, install_trigger, wal_end
 
@@ -105,6 +107,19 @@ SILENT = {
     "set unlogged": (
         ["vacuum analyze t_a", "alter table t_a set unlogged", "insert into t values (99, 'a')"],
         "its partition t_a is unlogged, so its changes are not in the stream",
+    ),
+    "truncated again after the whole table was": (
+        ["begin; truncate t; insert into t values (1, 'a'); truncate t_a; commit"],
+        "its partition t_a was truncated",
+    ),
+    "unlogged until a default of the table was changed": (
+        [
+            "vacuum analyze t_a",
+            "alter table t_a set unlogged",
+            "delete from t_a",
+            "begin; alter table t_a set logged; alter table t alter k set default 'a'; commit",
+        ],
+        "its partition t_a has a new file, and may have been unlogged for some time",
     ),
     "unlogged for some time": (
         ["vacuum analyze t_a", "alter table t_a set unlogged", "delete from t_a", "alter table t_a set logged"],
@@ -198,6 +213,7 @@ def test_the_trigger_reports_a_partition_that_was_unlogged_before_its_rows_were_
     """A wider type of a column alone rewrites every partition, and loses nothing."""
     lake = _lake(database, tmp_path / "lake")
     install_trigger(database)
+    _capture(database, lake)
     execute(database, "vacuum analyze t", "alter table t alter id type bigint", "analyze t")
     _capture(database, lake)
     assert not read_known(lake).parked
@@ -225,6 +241,58 @@ def test_the_trigger_reports_a_partition_that_the_catalog_never_showed(
     (parked,) = read_known(lake).parked.values()
     assert "a partition of public.t was removed by" in parked.reason
     assert low <= parked.lsn + 1
+
+
+@pytest.mark.parametrize("gone", ["drop table t_n", "alter table t detach partition t_n"])
+def test_the_trigger_reports_a_removed_partition_after_a_kill(database: str, tmp_path: Path, gone: str) -> None:
+    """The killed capture had seen that the partition was created; the message of its removal comes later."""
+    lake = _lake(database, tmp_path / "lake")
+    install_trigger(database)
+    execute(database, "create table t_n partition of t for values in ('n')", "insert into t values (1, 'n')")
+    execute(database, "insert into u select generate_series(1, 40000)", gone, "insert into u values (0)")
+    killed_at(After.ACKNOWLEDGED, ["capture", "--source", database, "--lake", lake.root])
+    assert not read_known(lake).parked
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert "a partition of public.t was removed by" in parked.reason
+
+
+@pytest.mark.parametrize("gone", ["drop table {0}", "alter table {1} detach partition {0}"])
+@pytest.mark.parametrize("root", ["t", "t_sub"])
+def test_a_partition_with_rows_that_the_catalog_never_showed(
+    database: str, tmp_path: Path, root: str, gone: str
+) -> None:
+    """Without the trigger, the description of the partition in the stream shows that there was one."""
+    lake, name = _lake(database, tmp_path / "lake"), "t_n" if root == "t" else "t_sub_y"
+    key, low = name[-1], wal_end(database)
+    made = f"create table {name} partition of {root} for values in ('{key}')", f"insert into t values (1, '{key}')"
+    execute(database, *made, "insert into u values (1)", gone.format(name, root), "insert into u values (2)")
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.reason == "a partition that was created since was dropped or detached, with rows"
+    assert low <= parked.lsn + 1 < wal_end(database)
+    _await(lake, 2)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_moments_before_the_whole_table_was_truncated_are_not_known(
+    database: str, tmp_path: Path, *, alone: bool
+) -> None:
+    """Its TRUNCATE hides one of a partition before; from then on the table is known again."""
+    lake = _lake(database, tmp_path / "lake")
+    before = Lsn(wal_end(database) - 1)
+    execute(database, *([] if alone else ["truncate t_a"]), "insert into u values (1)")
+    between = Lsn(wal_end(database) - 1)
+    execute(database, "truncate t", "insert into t values (7, 'a')", "insert into u values (2)")
+    _capture(database, lake)
+    known = read_known(lake)
+    assert not known.parked
+    timeline = known.timeline(known.tables[_T])
+    with pytest.raises(NotAnswerable, match="may have lost rows before the whole table was truncated"):
+        timeline.require((between, AtLsn(between)))
+    read = auditlake.Lake(lake.root)
+    assert [*read.as_of().table("public.t").texts()] == [{"id": "7", "k": "a"}]
+    assert len([*read.as_of(str(before)).table("public.t").texts()]) == 150
 
 
 def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
@@ -283,10 +351,10 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
     """Capture that lags goes on, also if the lake takes seconds to tell whether the whole table was truncated."""
     lake, clock_s, looked_at_s, read = _lake(database, tmp_path / "lake"), [0.0], list[float](), read_since
 
-    def slow(lake: Lake, oid: int, lsn: Lsn) -> Since:
+    def slow(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:
         looked_at_s.append(clock_s[0])
         clock_s[0] += 3
-        return read(lake, oid, lsn)
+        return read(lake, oid, lsn, end)
 
     monkeypatch.setattr(partition_watch, "read_since", slow)
     monkeypatch.setattr(partition_watch, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))

@@ -77,7 +77,10 @@ STATEMENTS = {
     "SET UNLOGGED, then SET LOGGED of a partition": "alter table parts_1 set unlogged; alter table parts_1 set logged",
     "replica identity of a partition, without the table's key": "alter table parts_1 replica identity nothing",
     "TRUNCATE": "truncate t",
+    "TRUNCATE of a partitioned table": "truncate parts",
+    "TRUNCATE of a table without a TOAST table": "truncate other",
     "VACUUM FULL, CLUSTER": "vacuum full t",
+    "VACUUM FULL, CLUSTER of a table without a TOAST table": "vacuum full other",
     "a command that is rolled back": "begin; alter table t drop a; rollback",
 }
 _LINES = {
@@ -116,7 +119,7 @@ def test_a_change_has_the_effect_on_its_line(
             if with_trigger:
                 install_trigger(dsn)
             _run("bootstrap", dsn, lake)
-            conn.execute("update t set n = 6; insert into parts values (2)")
+            conn.execute("update t set n = 6; insert into parts values (2); insert into other values (51)")
             _run("capture", dsn, lake, "--until-current")
             known = len(read_versions(lake))
             for statement in [STATEMENTS[change]] if "begin" in STATEMENTS[change] else STATEMENTS[change].split("; "):

@@ -68,9 +68,9 @@ def test_messages_about_tables_are_recorded_in_their_order(lake: Lake) -> None:
     def record_ddl(report: DdlReport) -> None:
         seen.append((report.time_us, len(log.relations.versions)))
 
-    first = TableMessages([Described(old, Lsn(110))], record_ddl)
+    first = TableMessages([Described(old, Lsn(110), 5)], record_ddl)
     log.append_part(_of_entries(110, [0]), first)
-    second = TableMessages([7, DdlReport(None, Lsn(110), 5), Described(new, Lsn(110))], record_ddl)
+    second = TableMessages([7, DdlReport(None, Lsn(110), 5), Described(new, Lsn(110), 5)], record_ddl)
     log.append(_of_entries(110, [0, None, 2]), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)), second)
     table = open_delta(lake.changes)
     assert table is not None
