@@ -45,6 +45,7 @@ from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.verify.lake_files import check_records, tables_of
 from tests.command import run, run_here
 from tests.small_lake import T0, T0_US, write_history
+from tests.written_lake import written_once
 
 PEOPLE, NOTES = TableName("public", "people"), TableName("public", "notes")
 _DATE, _TEXT, _INT, _NUMERIC = 1082, 25, 23, 1700
@@ -64,8 +65,9 @@ TWO = ("Zacharias Beispiel", "zacharias@example.org", "1955-02-11", "3.14159")
 OTHERS = ("Gundula Andere", "andere@example.org", "Gundula Verheiratet", "Kaspar Spaet")
 
 
-def write_lake(root: Path, *, batches: int = 2) -> Lake:
-    """Write the lake, applied in so many batches, so that deletion vectors mark rows."""
+@written_once
+def write_lake(root: Path) -> Lake:
+    """Write the lake, applied in two batches, so that deletion vectors mark rows."""
     lake = Lake(root)
     root.mkdir()
     write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
@@ -77,12 +79,9 @@ def write_lake(root: Path, *, batches: int = 2) -> Lake:
     notes = relations.register(Relation(2, NOTES, ReplicaIdentity.DEFAULT, NOTE_COLUMNS), Lsn(0x300))
     relations.flush()
     changes = list(_changes(people, notes))
-    half = 0x300 if batches > 1 else 0x600
-    for after, upto in ((0x100, half), (half, 0x600)):
-        rows = [row for row in changes if after < row["lsn"] <= upto]
-        if rows:
-            _append(lake, rows, upto)
-            apply(lake)
+    for after, upto in ((0x100, 0x300), (0x300, 0x600)):
+        _append(lake, [row for row in changes if after < row["lsn"] <= upto], upto)
+        apply(lake)
     return lake
 
 

@@ -88,11 +88,14 @@ def forget(place: Place) -> None:
 
 
 def copy_folder(folder: Place, to: Place) -> Path:
-    """Copy all that is below a folder to another one of the same store; return that."""
-    if not (isinstance(folder, Remote) and isinstance(to, Remote)):
-        return Path(shutil.copytree(str(folder), str(to)))
-    for name in versions(folder):
-        objects.copy(folder.bucket, (folder / name).key, (to / name).key)
+    """Copy all that is below a folder to another one, of the same store or in a bucket; return that."""
+    if not isinstance(to, Remote):
+        return Path(shutil.copytree(str(folder), to, dirs_exist_ok=True))
+    for name in names(folder):
+        if isinstance(folder, Remote):
+            objects.copy(folder.bucket, (folder / name).key, (to / name).key)
+        else:
+            objects.put(to.bucket, (to / name).key, (folder / name).read_bytes())
     return cast("Path", to)
 
 

@@ -42,6 +42,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.read_lake import history_of
 from tests.s3_server import chosen_lake
+from tests.written_lake import written_once
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 T0_US = 1_795_251_600_000_000  # date -u -d 2026-11-21T09:00:00Z +%s
@@ -64,6 +65,7 @@ def write_lake_with_manifest(root: Path, system_identifier: str = "1") -> Lake:
     return write_small_lake(root)
 
 
+@written_once
 def write_small_lake(root: Path) -> Lake:
     """Write the lake of this module's docstring; needs no JVM."""
     lake = chosen_lake(root)

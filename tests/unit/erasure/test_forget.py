@@ -1,7 +1,6 @@
 """Erasure on a disk: no byte of the values stays, other answers are the same, kills are finished."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -39,17 +38,10 @@ from tests.read_lake import history_of
 _REASON = ("--reason", "request 7")
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lake before any erasure."""
-    return write_lake(tmp_path_factory.mktemp("written") / "lake").root
-
-
 @pytest.fixture
-def lake(written: Path, tmp_path: Path) -> Lake:
-    """A copy of it."""
-    shutil.copytree(written, tmp_path / "lake")
-    return Lake(tmp_path / "lake")
+def lake(tmp_path: Path) -> Lake:
+    """The lake before any erasure."""
+    return write_lake(tmp_path / "lake")
 
 
 def _forget(lake: Lake, *arguments: str) -> Done:

@@ -1,7 +1,6 @@
 """Erasure from a table without a key: of rows by values that they had. Its other rows stay."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.command import Done, run, run_here
 from tests.erasure_lake import append_change, apply, found_in, require_sound, version, write_lake
 from tests.ledger_lake import compared, found, sealed
 from tests.small_lake import T0_US, write_history
+from tests.written_lake import written_once
 
 LOGINS = TableName("public", "logins")
 _COLUMNS = (Column("email", 25, -1, key=False), Column("at", 25, -1, key=False), Column("amount", 1700, -1, key=False))
@@ -29,10 +29,10 @@ _OF_EVE = ("logins", "--where", f"email={EVE}", "--reason", "request 9", "--by",
 _LAST = 0xC00
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@written_once
+def _write_logins(root: Path) -> Lake:
     """Write a lake with equal rows, an insert, an update and deletes of Eve's rows, and rows of Ann."""
-    lake = write_lake(tmp_path_factory.mktemp("written") / "lake")
+    lake = write_lake(root)
     rows = [(EVE, "Monday", "12345.75"), (EVE, "Monday", "12345.75"), (ANN, "Monday", None), (None, "Monday", None)]
     names = [column.name for column in _COLUMNS]
     copied = [version() | dict(zip(names, row, strict=True)) | {"_ordinal": n} for n, row in enumerate(rows)]
@@ -43,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for lsn, (op, old, new) in zip(range(0x700, _LAST + 1, 0x100), _changes(), strict=True):
         _append(lake, lsn, op, old, new)
     apply(lake)
-    return lake.root
+    return lake
 
 
 def _changes() -> Iterator[tuple[str, list[str | None] | None, list[str | None] | None]]:
@@ -61,10 +61,9 @@ def _append(lake: Lake, lsn: int, op: str, old: Any, new: Any) -> None:
 
 
 @pytest.fixture
-def lake(written: Path, tmp_path: Path) -> Lake:
-    """A copy of it."""
-    shutil.copytree(written, tmp_path / "lake")
-    return Lake(tmp_path / "lake")
+def lake(tmp_path: Path) -> Lake:
+    """The lake before any erasure."""
+    return _write_logins(tmp_path / "lake")
 
 
 def _forget(lake: Lake, *arguments: str) -> Done:
