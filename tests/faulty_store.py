@@ -21,6 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 from urllib.parse import urlsplit
 
+from tests.http_server import serve
+
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
 _SLOW_S = 2.0
 SILENT, RESET = "silent", "reset"
@@ -50,7 +52,7 @@ class FaultyStore:
         self._listener.daemon_threads = True
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._listener.serve_forever, daemon=True).start()
+        serve(self._listener)
         return self
 
     def __exit__(self, *_: object) -> None:

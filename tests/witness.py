@@ -1,15 +1,16 @@
 """A witness of digests, written from C2SP tlog-witness and RFC 9162 with no code of auditlake's; it can misbehave."""
 
 import base64
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tests import http_server
 
 Answer = tuple[int, str, bytes]
 """Status, type of the content, content."""
@@ -117,10 +118,6 @@ def serving(witness: Witness) -> Iterator[Witness]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        witness.url = f"http://127.0.0.1:{server.server_port}/w"
+    with http_server.serving(Handler) as url:
+        witness.url = f"{url}/w"
         yield witness
-        server.shutdown()
-        thread.join()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +25,7 @@ from auditlake.store.place import Remote
 from tests import command
 from tests.crash.killed import SPARK
 from tests.faulty_store import FaultyStore
+from tests.http_server import serving
 from tests.interleaved import change, check
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
@@ -73,13 +74,8 @@ def _serving(issuer: _Issuer) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Stay quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/credentials"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield f"{url}/credentials"
 
 
 def test_keys_that_expire_are_replaced(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from auditlake.feed.request import FeedRequest
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import run_here, start
+from tests.http_server import serving
 from tests.small_lake import write_lake_with_manifest
 
 _SECRET = "whsec_" + base64.b64encode(b"thirty-two bytes of a key, or so").decode()
@@ -65,16 +66,9 @@ def _receiving(*answers: int) -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             """Write nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    receiver.url = f"http://127.0.0.1:{server.server_port}/hook?token=hidden"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(Handler) as url:
+        receiver.url = f"{url}/hook?token=hidden"
         yield receiver
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Digests in buckets with Object Lock: S3 requires a checksum, in these words; moto wants another header."""
 
 import base64
-import threading
 from collections.abc import Iterator
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -12,6 +11,7 @@ from auditlake.ledger.digest import store
 from auditlake.ledger.signed_note import Checkpoint
 from auditlake.store.files import put_if_absent
 from auditlake.store.place import parse_url
+from tests.http_server import serving
 from tests.ledger_lake import KEY
 
 _CHECKPOINT = Checkpoint("auditlake/1/d/x", 7, sha256(b"root").digest())
@@ -47,14 +47,12 @@ class _Locked(BaseHTTPRequestHandler):
 def locked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[bytes]]]:
     """Run a store that requires checksums; yield the URL of a bucket in it, and the objects that it has accepted."""
     bodies: list[bytes] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Locked,), {"bodies": bodies})) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with serving(type("Handler", (_Locked,), {"bodies": bodies})) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "tests")
         monkeypatch.setenv("AWS_REGION", "us-east-1")
-        yield f"s3://locked-{server.server_port}", bodies
-        server.shutdown()
+        yield f"s3://locked-{url.rpartition(':')[2]}", bodies
 
 
 def test_a_digest_is_sent_with_a_checksum(locked: tuple[str, list[bytes]]) -> None:

@@ -73,7 +73,7 @@ def _has_ended(asked: socket.socket) -> bool:
     """Return whether the server has ended the connection."""
     asked.settimeout(0.01)
     try:
-        return asked.recv(1) == b""
+        return asked.recv(65_536) == b""
     except ConnectionError:
         return True
     except TimeoutError:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import cast
 
@@ -36,6 +36,7 @@ from auditlake.store import files, objects
 from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
 from tests.faulty_store import RESET, FaultyStore
+from tests.http_server import serving
 from tests.s3_server import SECRET, forget
 from tests.unit.delta.test_log_writer import expire
 
@@ -209,14 +210,12 @@ def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
     failing: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reader and writer of deltalake raise different exceptions; their texts for 403 are unlike those of failures."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with serving(_Refusing) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "b"}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises((OSError, DeltaError)) as raised:
             failing(Remote("s3://refused", "lake"))
-        server.shutdown()
     found = as_lake_error(raised.value)
     assert found is not None
     assert found.message == "the store failed: AccessDenied"
