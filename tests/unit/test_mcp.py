@@ -12,6 +12,7 @@ import anyio
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.shared.memory import create_connected_server_and_client_session
 from mcp.types import TextContent
 
 from auditlake.api.lake import Lake as LakeApi
@@ -25,6 +26,7 @@ from tests.small_lake import T0_US, version, write_history, write_lake_with_mani
 
 _ROOT = Path(__file__).parents[2]
 Ask = Callable[..., Coroutine[Any, Any, Any]]
+Script = Callable[[ClientSession, Ask], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,19 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return write_lake_with_manifest(tmp_path_factory.mktemp("mcp") / "lake")
 
 
-def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, Any, None]], **settings: str) -> None:
-    """Start `auditlake mcp` and run a script of a client."""
+def _session(lake: Lake, script: Script) -> None:
+    """Run a script of a client, with a server in this process that shows two entries."""
+    server = make_server(LakeApi(lake.root), AnswerLimits(2))
+
+    async def run() -> None:
+        async with create_connected_server_and_client_session(server) as session:
+            await script(session, _asking(session))
+
+    anyio.run(run)
+
+
+def _session_of_process(lake: Lake, script: Script, **settings: str) -> None:
+    """Start `auditlake mcp`, and run a script of a client that speaks to it over pipes."""
     of_lake = {"AUDITLAKE_LAKE": str(lake.root)}
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), **of_lake, **settings}
     command = StdioServerParameters(
@@ -44,16 +57,19 @@ def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, A
     async def run() -> None:
         async with stdio_client(command) as (reads, writes), ClientSession(reads, writes) as session:
             await session.initialize()
-
-            async def ask(tool: str, **arguments: Any) -> Any:
-                answer = await session.call_tool(tool, arguments)
-                (content,) = answer.content
-                assert isinstance(content, TextContent)
-                return content.text if answer.isError else json.loads(content.text)
-
-            await script(session, ask)
+            await script(session, _asking(session))
 
     anyio.run(run)
+
+
+def _asking(session: ClientSession) -> Ask:
+    async def ask(tool: str, **arguments: Any) -> Any:
+        answer = await session.call_tool(tool, arguments)
+        (content,) = answer.content
+        assert isinstance(content, TextContent)
+        return content.text if answer.isError else json.loads(content.text)
+
+    return ask
 
 
 def test_the_server_ends_with_its_client(lake: Lake) -> None:
@@ -150,7 +166,10 @@ _REVEALING = (
 
 
 def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> None:
-    """In no answer; a filter, an order or a key would reveal them. Errors carry message and hint."""
+    """In no answer; a filter, an order or a key would reveal them. Errors carry message and hint.
+
+    The process takes mask and dialect from its settings.
+    """
 
     async def script(_: ClientSession, ask: Ask) -> None:
         answers = [
@@ -175,17 +194,17 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
             assert "mask" in await ask("sql", statement=sql, dialect="postgres"), sql
         counted = "select count(*), max(price) from orders"
         assert (await ask("sql", statement=counted, dialect="postgres"))["found"] == [["2", "4.00"]]
-        shown = await ask("sql", statement="select count(*) as n, max(o.price) as p from orders o where o.id < 4")
-        assert shown["found"] == [["1", "3.00"]]
+        shown = await ask("sql", statement="select count(*) as `n`, max(o.price) as p from orders o where o.id < 4")
+        assert (shown["found"], shown["dialect"]) == ([["1", "3.00"]], "spark")
         described = await ask("sql", statement="describe orders", dialect="spark")
         assert ["note", "string", None] in [described["found"][0], *described["found"]]
         assert "its history begins at 0/180" in await ask("rows", table="customers", as_of="0/100")
         assert "there is no table ordres" in await ask("row", table="ordres", key={"id": 1})
 
-    _session(lake, script, AUDITLAKE_MASK="public.orders.note")
+    _session_of_process(lake, script, AUDITLAKE_MASK="public.orders.note", AUDITLAKE_DIALECT="spark")
 
 
-def test_statements_are_in_the_dialect_of_the_settings(lake: Lake) -> None:
+def test_statements_are_in_the_dialect_of_the_server(lake: Lake) -> None:
     """Unless one names another."""
 
     async def script(_: ClientSession, ask: Ask) -> None:
@@ -199,7 +218,7 @@ def test_statements_are_in_the_dialect_of_the_settings(lake: Lake) -> None:
         assert "division by zero" in await ask("sql", statement="select id / 0 from orders")
         assert "not translated" in await ask("sql", statement="select pg_sleep(1)")
 
-    _session(lake, script, AUDITLAKE_DIALECT="postgres")
+    _session(lake, script)
 
 
 def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 The import of pyspark is blocked, as if it were not installed; the PATH has no Java.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,14 @@ from tests.small_lake import write_lake_with_manifest
 from tests.without_spark import WITHOUT_SPARK
 
 _START = "from auditlake.cli.start import start; start()"
+_MARK = "-- answered --\n"
+_EACH = f"""
+import json, sys
+from auditlake.cli.main import auditlake
+for command in sys.argv[1:]:
+    auditlake(json.loads(command), standalone_mode=False)
+    print({_MARK!r}, end="", flush=True)
+"""
 _HELP = """
 from auditlake.cli.main import auditlake
 for name in auditlake.commands:
@@ -44,9 +53,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return write_lake_with_manifest(tmp_path_factory.mktemp("without") / "lake")
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
+def test_questions_need_no_spark(lake: Lake) -> None:
+    """Neither the package nor Java."""
+    questions = [
         (["status"], "orders"),
         (["log"], "public.customers"),
         (["show", "xid:12"], "Anne"),
@@ -54,13 +63,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         (["sql", "--format", "csv", "select name from customers"], "Anne"),
         (["views", "--engine", "duckdb"], "create"),
         (["seal"], ""),
-    ],
-)
-def test_questions_need_no_spark(lake: Lake, command: list[str], shown: str) -> None:
-    """Neither the package nor Java."""
-    done = run(lake, *command)
+    ]
+    done = run(lake, *(json.dumps(command) for command, _ in questions), program=_EACH)
     assert done.returncode == 0, done.stderr
-    assert shown in done.stdout
+    answers = done.stdout.split(_MARK)[:-1]
+    for (command, shown), answer in zip(questions, answers, strict=True):
+        assert shown in answer, command
 
 
 def test_every_command_has_help(lake: Lake) -> None:

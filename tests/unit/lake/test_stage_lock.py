@@ -28,6 +28,16 @@ with hold(Lake(Path(sys.argv[1])), "follow", Stage.CAPTURE, Stage.APPLY):
     sys.stdin.read()
 """
 
+_DEMO = """
+import sys
+from pathlib import Path
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+with hold(Lake(Path(sys.argv[1])), "demo", *Stage):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
 _VISITOR = """
 import os, sys
 from pathlib import Path
@@ -69,14 +79,18 @@ def test_a_second_command_exits_before_any_effect(tmp_path: Path) -> None:
     """It neither connects to the source nor starts a JVM, and the lake is unchanged."""
     lake = Lake(tmp_path / "lake")
     write_manifest(lake, Manifest("7", 1, "shop", "auditlake", "auditlake"))
-    with hold(lake, "demo", *Stage):
+    holder = [sys.executable, "-c", _DEMO, str(lake.root)]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline()
         before = sorted(lake.root.rglob("*"))
         for name in ("bootstrap", "follow", "apply", "maintain"):
             of_source = [] if name in {"apply", "maintain"} else ["--source", "host=/nowhere dbname=shop"]
-            done = command.run([name, "--lake", lake.root, *of_source])
+            done = command.run_here([name, "--lake", lake.root, *of_source])
             assert (done.code, done.stdout) == (6, ""), done.stderr
-            assert f"process {os.getpid()} on {socket.gethostname()} (auditlake demo, since 20" in done.stderr
+            assert f"process {demo.pid} on {socket.gethostname()} (auditlake demo, since 20" in done.stderr
         assert sorted(lake.root.rglob("*")) == before
+        demo.kill()
 
 
 def test_a_refused_stage_releases_the_locks_that_it_had_taken(tmp_path: Path) -> None:

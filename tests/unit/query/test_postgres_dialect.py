@@ -19,7 +19,7 @@ from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.postgres.texts import interval_text
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
-from tests.command import run, run_here
+from tests.command import run_here
 from tests.page import write_lake as write_page_lake
 from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
@@ -326,35 +326,34 @@ def test_scripts_are_divided_outside_of_strings_and_comments() -> None:
 def test_the_command_line(lake: Path) -> None:
     """`sql` and `shell` take the dialect; Spark is never asked."""
     sql = "select id, price::text || '!' as p from orders order by 1 desc; select 7 / 2"
-    found = run(["sql", "--lake", lake, "--dialect", "postgres", "--format", "csv", sql])
+    found = run_here(["sql", "--lake", lake, "--dialect", "postgres", "--format", "csv", sql])
     assert (found.code, found.stdout) == (0, "id,p\n4,4.00!\n1,3.00!\n\n?column?\n3\n")
     assert "in PostgreSQL's dialect" in found.stderr
-    refused = run(["sql", "--lake", lake, "--dialect", "postgres", "select cot(1) from orders"])
+    refused = run_here(["sql", "--lake", lake, "--dialect", "postgres", "select cot(1) from orders"])
     assert refused.code == NotAnswerable.exit_code
-    failed = run(["sql", "--lake", lake, "--dialect", "postgres", "select 1 / (id - id) from orders"])
+    failed = run_here(["sql", "--lake", lake, "--dialect", "postgres", "select 1 / (id - id) from orders"])
     assert failed.code == BadUsage.exit_code
     assert "division by zero" in failed.stderr
-    clash = run(["sql", "--lake", lake, "--dialect", "postgres", "--engine", "spark", "select 1"])
+    clash = run_here(["sql", "--lake", lake, "--dialect", "postgres", "--engine", "spark", "select 1"])
     assert clash.code == BadUsage.exit_code
 
 
 def test_the_dialect_is_the_default_unless_spark_is_to_answer(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's comes back by a setting, by an option, and if Spark is demanded."""
     asked = ["sql", "--lake", str(lake), "--format", "csv"]
-    unset = {"AUDITLAKE_DIALECT": ""}
-    found = run([*asked, "select 7 / 2 as n, 'a'::text as t; describe orders; show tables"], unset)
+    monkeypatch.chdir(lake.parent)
+    monkeypatch.setenv("AUDITLAKE_DIALECT", "")
+    found = run_here([*asked, "select 7 / 2 as n, 'a'::text as t; describe orders; show tables"])
     assert found.code == 0, found.stderr
     assert found.stdout.startswith("n,t\n3,a\n\n")
     assert "note,string" in found.stdout
     assert "public.customers" in found.stdout.replace(",", ".")
-    back = run([*asked, "--dialect", "spark", "select `id` from orders where id = 1"], unset)
+    back = run_here([*asked, "--dialect", "spark", "select `id` from orders where id = 1"])
     assert (back.code, back.stdout) == (0, "id\n1\n")
-    lost = run([*asked, "select id from orders where `id` = 1"], unset)
+    lost = run_here([*asked, "select id from orders where `id` = 1"])
     assert lost.code == BadUsage.exit_code
     assert "the dialect spark reads Spark's" in lost.stderr
     monkeypatch.setattr("auditlake.cli.commands.query._start_spark", lambda _: pytest.fail("Spark was started"))
-    monkeypatch.chdir(lake.parent)
-    monkeypatch.setenv("AUDITLAKE_DIALECT", "")
     demanded = run_here([*asked, "--engine", "spark", "select nte from orders"])
     assert demanded.code == BadUsage.exit_code
     assert "the SQL is Spark's" in demanded.stderr
