@@ -1,4 +1,4 @@
-"""Text for other programs: exact on a pipe, refused on a terminal that would execute it. And literals of PostgreSQL."""
+"""Text for other programs: exact on a pipe, refused on a terminal that would execute it; streams that nobody reads."""
 
 import io
 import os

@@ -43,7 +43,7 @@ def test_a_mask_follows_its_column(database: str, tmp_path: Path) -> None:
         for statement in (*_LIFE[1:-2], _LIFE[-1]):
             conn.execute(statement)
             capture(database, lake)
-    open_to_all = "\n".join(_answers(Tools(LakeApi(lake.root), AnswerLimits(100)), _moments(lake)))
+    open_to_all = "\n".join(_answers(Tools(LakeApi(lake.root), AnswerLimits(100)), _moments(lake)[:2]))
     for number in range(1, 6):
         assert f"secret-{number}" in open_to_all
     tools = Tools(LakeApi(lake.root), AnswerLimits(100, ("public.people.ssn",)))
