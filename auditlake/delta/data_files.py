@@ -8,8 +8,9 @@ Parquet file of any writer: the number of rows, and for given columns the least 
 NULLs. Readers skip files by them. Use them for integers and dates only: the log rounds timestamps to milliseconds, and
 Parquet truncates long texts.
 
-`check_files` compares the files with the log: existence, size, number of rows, and every byte with the CRC-32 that a
-writer here records with the file (`log_writer.added_file`). A file of another writer has none: it is decoded.
+`check_files` compares the files with the log: existence, size, number of rows, bounds (`bounds_check`), and every byte
+with the CRC-32 that a writer here records with the file (`log_writer.added_file`). A file of another writer has none:
+it is decoded.
 On a local disk, Spark writes checksums beside each data file and refuses to read a file that does not match them; this
 is checked, too. Deletion vectors are read, which checks their checksums; they must mark as many rows as the log
 records, all within the file.
@@ -31,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from auditlake.delta.bounds_check import wrong_bounds
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.log_reader import Add, file_path, live_files
 from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
@@ -322,8 +324,11 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
         if problem.kind == MISSING:
             return
     try:
-        yield from _content_problems(file, add)
+        damaged = [*_content_problems(file, add)]
+        yield from damaged
         rows = pq.read_metadata(parquet(file)).num_rows
+        if not damaged:  # reading columns of a damaged file could end the process
+            yield from (FileProblem("bounds", shown, wrong) for wrong in wrong_bounds(file, add.get("stats")))
     except (OSError, pa.ArrowException) as exc:
         yield FileProblem("unreadable file", shown, type(exc).__name__)
         return
