@@ -139,7 +139,7 @@ class _Run:
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
-        history = InHistory(searched(table, erasure.where).key, matcher)
+        history = InHistory(searched(table, erasure.where).key, matcher, erasure.name in reader.known.ends)
         return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:

@@ -64,10 +64,14 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class InHistory:
-    """The rows of a history that are concerned; `key` are the columns by which they are found."""
+    """The rows of a history that are concerned; `key` are the columns by which they are found.
+
+    Once the table was dropped (`is_dropped`), also open versions are past.
+    """
 
     key: tuple[Column, ...]
     matcher: Matcher
+    is_dropped: bool = False
 
     @property
     def needed(self) -> list[str]:
@@ -82,9 +86,9 @@ class InHistory:
         return zip(*(text_column(rows, column).to_pylist() for column in self.key), strict=True)
 
     def erased(self, rows: pa.Table) -> np.ndarray:
-        """Return which rows go, or lose values: versions that had ended."""
+        """Return which rows go, or lose values: versions that PostgreSQL has no more."""
         ended = pc.less_equal(rows["_to_lsn"], self.matcher.erasure.upto_lsn)
-        here: np.ndarray = self.mask(rows) & pc.fill_null(ended, fill_value=False).to_numpy()
+        here: np.ndarray = self.mask(rows) & pc.fill_null(ended, fill_value=self.is_dropped).to_numpy()
         return here
 
     def change(self, rows: pa.Table) -> pa.Table:

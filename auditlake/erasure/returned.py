@@ -2,7 +2,8 @@
 
 An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). This looks for these keys in what came
 later: in versions that began, and changes that committed, after the position at which the row was erased. It reports
-and erases nothing, because PostgreSQL must not have the row any more before it is erased again.
+and erases nothing, because PostgreSQL must not have the row any more before it is erased again. A history that was put
+back from before an erasure is an error: it has no later versions, and what was erased.
 
 Rows are recognized by erased keys alone: of whole rows, and of rows that had another key afterwards. Of other erased
 columns no value is known. Memory is bounded by the changes in one file; two microseconds a row in files that are newer
@@ -53,16 +54,21 @@ class Returned:
 def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     """Find the erased rows that have come back, in the order of tables, then of commits.
 
-    Raises LakeUnusable if the secret of tokens is missing, Unsupported if the key columns of such a table changed.
+    Raises LakeUnusable if the secret of tokens is missing, or a history is from before its erasure; Unsupported if the
+    key columns of such a table changed.
     """
+    done = [each for each in read_erasures(lake) if each.done_us is not None]
+    if not done:
+        return []
     of_table: dict[tuple[TableName, tuple[str, ...]], list[Erasure]] = {}
-    for each in read_erasures(lake):
-        if each.gone_tokens and each.done_us is not None:
+    for each in done:
+        if each.gone_tokens:
             of_table.setdefault((each.name, each.where), []).append(each)
+    reader = Reader(lake, now)
+    _require_newer(reader, done)
     if not of_table:
         return []
-    secret, reader = read_secret(lake), Reader(lake, now)
-    if secret is None:
+    if (secret := read_secret(lake)) is None:
         raise LakeUnusable(f"{lake.token_key} is missing, so erased rows are not recognized", "Restore it.")
     return [found for key in sorted(of_table) for found in _in_table(reader, of_table[key], secret)]
 
@@ -80,6 +86,18 @@ def report_returned(lake: Lake, now: datetime, report: Say, *, record: bool = Fa
             report(Notice(Event.ROW_RETURNED, f"{each.what}: auditlake forget --returned shows it"))
     except AuditlakeError as exc:
         FailureReports(report).report("erased rows are not looked for", exc)
+
+
+def _require_newer(reader: Reader, done: Sequence[Erasure]) -> None:
+    """Require that no history is older than an erasure from it; raises LakeUnusable."""
+    for name, table in (reader.known.as_read or {}).items():
+        last = -1 if table.erased is None else table.erased
+        of_table = (each for each in done if each.name == name and each.upto_lsn >= table.first_snapshot_lsn)
+        if missing := [each for each in of_table if each.number > last]:
+            erased = "; ".join(f"{each.what}, at {format_us(each.time_us)} by {each.by}" for each in missing)
+            raise LakeUnusable(
+                f"{table.path} was put back: it is from before the erasure of {erased}", "Erase all of that once more."
+            )
 
 
 def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:

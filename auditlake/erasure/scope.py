@@ -22,7 +22,7 @@ from datetime import datetime
 from auditlake.audit.changes import Change, changes_of, in_changes, key_places
 from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history
-from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.erasure.holding import require_not_held, require_reason
@@ -34,6 +34,8 @@ from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
+from auditlake.relation import TableName
+from auditlake.sql_names import standard_identifier
 
 _MOST_KEYS = 1000
 _TEXTS = frozenset({25, 1043})
@@ -60,19 +62,20 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     require_reason(wanted.reason)
     reader = Reader(lake, now)
     upto = reader.known.last_lsn
-    table = reader.keyed_at(reader.table(wanted.table, upto), upto)
+    table = reader.keyed_at(_named(reader, wanted.table, upto), upto)
     _require_plain(reader, table, upto)
     where = _where(reader, table, wanted, upto)
     table = searched(table, where)
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _find(reader, table, given, upto, by_values=bool(where))
+    found = replace(found, is_dropped=table.name in reader.known.ends)
     secret = make_secret(lake)
     tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
     found.require_applied(table)
     found.require_ended_at_source(table, sorted({reader.own_names(table)[name] for name in stored}))
-    closed = [version for version in found.versions if version.end is not None]
+    ends = [upto + 1 if version.end is None else version.end.lsn for version in found.past]
     lsns = [change.lsn for change in found.changes]
     return Erasure(
         number=-1,
@@ -83,9 +86,9 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         stored=stored,
         upto_lsn=int(table.position),
         kept=found.kept(),
-        from_lsn=min([*(version.begin.lsn for version in closed), *lsns]),
-        to_lsn=max([*(version.end.lsn for version in closed if version.end), *lsns]),
-        versions=len(closed),
+        from_lsn=min([*(version.begin.lsn for version in found.past), *lsns]),
+        to_lsn=max([*ends, *lsns]),
+        versions=len(found.past),
         changes=len(found.changes),
         reason=wanted.reason,
         by=wanted.by,
@@ -117,6 +120,30 @@ def _find(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn, *, by
     if given.other_texts:
         say(f"equal values can have another text ({given.columns_in_doubt}): erase the rows under each of these, too")
     return found
+
+
+def _named(reader: Reader, name: str, upto: Lsn) -> HistoryTable:
+    """Find a table by its name; with `@OID` after it, one that had the name which another has now. Report such a one.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    try:
+        table = reader.table(name, upto)
+    except BadUsage:
+        *schema, last = split_name(name)
+        plain, _, oid = last.rpartition("@")
+        if not plain or not oid.isdecimal():
+            raise
+        had = reader.known.had(reader.named(".".join(map(standard_identifier, (*schema, plain)))))
+        if (former := next((each for each in had if each.oid == int(oid)), None)) is None:
+            raise
+        return former
+    called = reader.named(name)
+    for each in reader.known.had(called):
+        if each.name != table.name:
+            other = TableName(called.schema, f"{called.table}@{each.oid}")
+            say(f"another table was called {called}, too: to erase from that, name it {other}")
+    return table
 
 
 def searched(table: HistoryTable, where: Sequence[str]) -> HistoryTable:
@@ -189,17 +216,21 @@ def _stored(reader: Reader, table: HistoryTable, columns: Sequence[str], upto: L
                 "Leave out --columns to erase the whole row.",
             )
         found |= physical
+        own = reader.own_names(table)
+        if others := sorted({own[each] for each in reader.shapes_of(table).stored_under(name) - physical}):
+            say(f"{table.label} had another column {name}, which is {', '.join(others)} now: erase that, too")
     return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The keys, versions and changes of a row."""
+    """The keys, versions and changes of a row; once its table was dropped, PostgreSQL has none of them."""
 
     keys: frozenset[Key]
     versions: Sequence[Version]
     changes: Sequence[Change]
     names: tuple[str, ...]
+    is_dropped: bool = False
 
     @classmethod
     def of(cls, reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> "_Found":
@@ -239,7 +270,12 @@ class _Found:
     @property
     def open(self) -> list[Version]:
         """Return the versions that PostgreSQL has now."""
-        return [version for version in self.versions if version.end is None]
+        return [] if self.is_dropped else [version for version in self.versions if version.end is None]
+
+    @property
+    def past(self) -> list[Version]:
+        """Return the other versions."""
+        return [version for version in self.versions if self.is_dropped or version.end is not None]
 
     def require_applied(self, table: HistoryTable) -> None:
         """Require that the history has all changes of the row; raises NotAnswerable."""
@@ -274,12 +310,12 @@ class _Found:
         """Return whether a version has ended, or a change has another row than the one that PostgreSQL has now."""
         kept = self.kept()
         others = (each.before is not None or (each.lsn, each.ordinal) not in kept for each in self.changes)
-        return any(version.end is not None for version in self.versions) or any(others)
+        return bool(self.past) or any(others)
 
     def _is_still(self, name: str, version: Version) -> bool:
         """Return whether an open version has an ended value of a column; of a key, only whole keys that ended go."""
         if name not in self.names:
-            ended = {each.values.get(name) for each in self.versions if each.end is not None}
+            ended = {each.values.get(name) for each in self.past}
             return version.values.get(name) in ended - {None}
         gone = {key[self.names.index(name)] for key in self.gone_keys}
         return not gone or version.values.get(name) in gone

@@ -39,7 +39,6 @@ from auditlake.ledger.blocks import (
     Block,
     Bound,
     block_entry,
-    hashes_in,
     origins_of,
     page_leaves,
     read_blocks,
@@ -56,6 +55,7 @@ from auditlake.ledger.copies import (
     text_column,
 )
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, Stored, small_entries, sql_has_form, sql_of
+from auditlake.ledger.labels import wrong_labels
 from auditlake.ledger.merkle import Frontier, root_of
 from auditlake.ledger.seal import NAME, changes_in, commits_in
 from auditlake.ledger.signed_note import Checkpoint
@@ -194,8 +194,7 @@ def _check_tree(lake: Lake, blocks: Sequence[Block]) -> _Tree:
     found: list[Mismatch] = []
     before, entries, upto = Frontier(), 0, Bound(0, blocks[0].after.ordinal)
     for number, (block, rows) in enumerate(_with_entries(lake, blocks)):
-        hashes = hashes_in(rows)
-        own = page_leaves(hashes)
+        own = page_leaves(rows["hash"])
         after = before.with_leaves(own)
         leaves += own
         problem = _problem(block, number, before, after)
@@ -303,6 +302,8 @@ class _Rows:
         """Yield the differences from the sealed rows."""
         for part in _parts(self._blocks):
             yield from self._streamed(part)
+        yield from self._unordered()
+        yield from self._labelled()
         yield from self._expired()
         yield from self._destroyed()
         yield from self._small()
@@ -328,16 +329,37 @@ class _Rows:
             except (OSError, pa.ArrowException) as exc:
                 yield Mismatch("unreadable file", place.name, detail=type(exc).__name__)
 
+    def _unordered(self) -> Iterator[Mismatch]:
+        """Yield the tables with rows that have no place in the order of commits, so that no block has them."""
+        for place, condition in (
+            (self._lake.transactions, "lsn is null or lsn <= 0"),
+            (self._lake.changes, "lsn is null or lsn <= 0 or ordinal is null"),
+        ):
+            table = None if place.name in self._damaged else read_newest(place)
+            if table is not None and select(f"select 1 from t where {condition} limit 1", t=table).num_rows:
+                yield Mismatch("inserted row", place.name, detail="it has no LSN, or no ordinal")
+
+    def _labelled(self) -> Iterator[Mismatch]:
+        """Yield the entries that no row is compared with, because of their labels."""
+        for each in wrong_labels(self._lake, self._limit + 1):
+            detail = f"the label of entry {each.number} is not one that an entry of block {each.block} has"
+            yield Mismatch("changed ledger", LEDGER, self._by_number[each.block].after.commit, detail=detail)
+
     def _expired(self) -> Iterator[Mismatch]:
         """Yield each horizon of the log that no run of retention has moved where it is; count what has expired."""
         for name, kind in ((TRANSACTIONS_NAME, Kind.TRANSACTION), (CHANGES_NAME, Kind.CHANGE)):
             table = None if name.table in self._damaged else read_newest(self._lake.root / name.table)
-            if not (horizon := expired_upto(table)):
+            if table is None or not (horizon := expired_upto(table)):
                 continue
-            if horizon not in expired_of(self._runs, name):
+            removed = expired_of(self._runs, name)
+            sealed = len(read_entries(self._lake, f"kind = '{kind}' and lsn <= {horizon:d}", ("number",)))
+            left = select(f"select 1 from t where lsn <= {horizon:d}", t=table.within(lsn=(None, horizon))).num_rows
+            self.notes.append(f"{sealed - left:,} {name.table} up to {horizon} have expired")
+            if horizon not in removed:
                 yield Mismatch("moved horizon", name.table, horizon, detail="no record of retention has it")
-            gone = len(read_entries(self._lake, f"kind = '{kind}' and lsn <= {horizon:d}", ("number",)))
-            self.notes.append(f"{gone:,} {name.table} up to {horizon} have expired")
+            elif sealed - left > sum(removed.values()):
+                detail = f"{sealed - left:,} up to there are missing, {sum(removed.values()):,} have expired"
+                yield Mismatch("removed rows", name.table, horizon, detail=detail)
 
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files
@@ -368,17 +390,19 @@ class _Rows:
         self.notes.append(f"{len(self._erased):,} entries commit to values that were erased")
 
     def _small(self) -> Iterator[Mismatch]:
-        present = {entry.identity: entry for entry in small_entries(self._lake)}
+        present: dict[Identity, list[Entry]] = {}
+        for each in small_entries(self._lake):
+            present.setdefault(each.identity, []).append(each)
         kinds = ", ".join(f"'{kind}'" for kind in _TABLE_OF)
         sealed: set[Identity] = set()
         for row in read_entries(self._lake, f"kind in ({kinds})").to_pylist():
             identity = Identity(Kind(row["kind"]), row["lsn"], row["ordinal"], row["name"])
             sealed.add(identity)
-            entry, block = present.get(identity), self._by_number.get(row["block"])
+            entries, block = present.get(identity, []), self._by_number.get(row["block"])
             lsn, table = Lsn(row["lsn"] or 0), _TABLE_OF[identity.kind]
-            if entry is None:
+            if not entries:
                 yield Mismatch("removed row", table, lsn, detail=row["name"])
-            elif block is None or not _is(entry, block, [row]):
+            elif block is None or not all(_is(entry, block, [row]) for entry in entries):
                 yield Mismatch("changed row", table, lsn, detail=row["name"])
         if unsealed := present.keys() - sealed:
             tables = sorted({_TABLE_OF[each.kind] for each in unsealed})
@@ -500,8 +524,9 @@ def _compared(kind: Kind, condition: str, of_block: str, expired: Lsn, *, with_s
     rows = CHANGES if of_change else TRANSACTIONS
     hashed, is_canonical = sql_of(rows, key, IN_DUCKDB, "c", stored), sql_has_form(rows, "c")
     same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
-    # A commitment stands for values only where the block's key is gone: `_destroyed` has looked for such entries.
-    commitment = "case when b.key is null then lower(hex(e.commitment)) end" if with_secrets else "null::varchar"
+    # A commitment stands for values only where their secret is gone: `_destroyed` has looked for such entries.
+    is_gone = "b.key is null and e.secret is null"
+    commitment = f"case when {is_gone} then lower(hex(e.commitment)) end" if with_secrets else "null::varchar"
     secret = "lower(hex(e.secret))" if with_secrets else "null::varchar"
     entries = "select e.lsn, e.ordinal, e.name, e.hash, lower(hex(b.key)) as key"
     entries += f", {commitment} as commitment, {secret} as secret"

@@ -10,8 +10,10 @@ from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.canonical import text_of
+from auditlake.ledger.entries import CHANGES, entry_of
 from auditlake.ledger.prove import ProofTarget, proofs_of
 from auditlake.settings.retention_rules import RetentionPeriods
+from tests import oracle
 from tests.command import run, run_here
 from tests.erasure_lake import NOTES, OF_ONE, OF_TWO, ONE, TWO, found_in, require_sound, write_lake
 from tests.expiry import AT_ONCE
@@ -74,6 +76,19 @@ def test_a_secret_that_no_erasure_names_is_missed(lake: Lake) -> None:
     _erase(lake, *OF_ONE)
     edit_rows(lake.ledger_entries, where("lsn", 0x600, lambda _: None, "secret"))
     assert "destroyed secret" in {kind for kind, *_ in found(compared(lake, digest))}
+
+
+def test_a_commitment_does_not_stand_for_values_whose_secret_is_there(lake: Lake) -> None:
+    """Only for those that were erased; else any other row of their block could be changed."""
+    digest = sealed(lake)
+    _erase(lake, *OF_ONE)
+    (row,) = (each for each in oracle.changes(lake) if (each["lsn"], each["ordinal"]) == (0x600, 0))
+    (secret,) = read_entries(lake, "lsn = 1536 and ordinal = 0 and kind = 'change'", ("secret",))["secret"].to_pylist()
+    commitment = entry_of(CHANGES, row).commitment(secret)
+    edit_rows(lake.ledger_entries, where("secret", secret, lambda _: commitment, "commitment"))
+    assert found(compared(lake, digest)) == []
+    edit_rows(lake.changes, where("lsn", 0x600, lambda texts: [*texts[:-1], "forged"], "new"))
+    assert ("changed change", "public.people", 0x600, 0) in found(compared(lake, digest))
 
 
 def test_rows_are_proved_after_an_erasure(lake: Lake) -> None:

@@ -1,6 +1,7 @@
 """Rows that were erased and come back, in `changes`, in a history, or in both."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from auditlake.lake.erasures import ReturnedRow, read_erasures, read_returned, r
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import Done, run_here
-from tests.erasure_lake import OF_ONE, OF_TWO, append_change, apply, write_lake
+from tests.erasure_lake import OF_ONE, OF_TWO, ONE, PEOPLE, TWO, append_change, apply, found_in, write_lake
+from tests.s3_server import on_disk
 
 
 @pytest.fixture
@@ -94,6 +96,25 @@ def _status(lake: Lake) -> dict[str, Any]:
     done = run_here(["status", "--json", "--lake", lake.root])
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@on_disk("its files are copied one by one")
+def test_a_history_that_was_put_back_is_an_error_until_all_is_erased_again(tmp_path: Path) -> None:
+    """It has what was erased, under the positions that the lake had then."""
+    lake = write_lake(tmp_path / "lake")
+    history = lake.history(PEOPLE)
+    shutil.copytree(history, tmp_path / "kept")
+    assert [run_here(["forget", *each, "--lake", lake.root]).code for each in (OF_TWO, OF_ONE)] == [0, 0]
+    assert _returned(lake).code == 0
+    shutil.rmtree(history)
+    shutil.copytree(tmp_path / "kept", history)
+    done = _returned(lake)
+    assert (done.code, "was put back: it is from before the erasure of one row" in done.stderr) == (6, True), (
+        done.stderr
+    )
+    assert done.stderr.count(" by dpo") == 2
+    assert [run_here(["forget", *each, "--lake", lake.root]).code for each in (OF_ONE, OF_TWO)] == [0, 0]
+    assert (_returned(lake).code, found_in(lake, (*ONE, *TWO))) == (0, {})
 
 
 def test_status_shows_what_the_last_search_found(lake: Lake) -> None:

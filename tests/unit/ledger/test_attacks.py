@@ -3,13 +3,17 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from auditlake.delta.append_table import AppendLog
 from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.holds import HoldEvent, record_event
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
+from auditlake.ledger.blocks import read_entries
 from auditlake.ledger.verification import VerifiedDigest
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.store.files import remove_folder
@@ -127,6 +131,26 @@ _ROWS: dict[str, tuple[Attack, Sequence[Found]]] = {
         lambda lake: edit_rows(lake.relations, without("relation", 2)),
         [("removed row", "relations", 0x250, None)],
     ),
+    "shape beside the sealed one": (
+        lambda lake: edit_rows(lake.relations, _with_another_shape),
+        [("changed row", "relations", 0x250, None)],
+    ),
+    "no LSN": (
+        lambda lake: edit_rows(lake.changes, _with_another(lsn=None)),
+        [("inserted row", "changes", None, None)],
+    ),
+    "LSN before all others": (
+        lambda lake: edit_rows(lake.changes, _with_another(lsn=-1)),
+        [("inserted row", "changes", None, None)],
+    ),
+    "no ordinal": (
+        lambda lake: edit_rows(lake.changes, _with_another(lsn=0x300, ordinal=None)),
+        [("inserted row", "changes", None, None)],
+    ),
+    "transaction without an LSN": (
+        lambda lake: edit_rows(lake.transactions, _with_another(lsn=None)),
+        [("inserted row", "transactions", None, None)],
+    ),
     "copied row": (
         lambda lake: edit_rows(lake.history(ORDERS), where("id", 2, _to("stolen"), "note")),
         [("changed or inserted row", "public.orders", 0x100, None)],
@@ -148,6 +172,23 @@ _ROWS: dict[str, tuple[Attack, Sequence[Found]]] = {
         [("inserted rows", "public.orders", 0x80, None)],
     ),
 }
+
+
+def _with_another(**values: object) -> Callable[[pa.Table], pa.Table]:
+    """Return a change that adds a copy of the first row with other values."""
+
+    def changed(rows: pa.Table) -> pa.Table:
+        others = [row | values for row in rows.slice(0, 1).to_pylist()]
+        schema = pa.schema([field.with_nullable(True) for field in rows.schema])
+        return pa.concat_tables([rows.cast(schema), pa.Table.from_pylist(others, schema)])
+
+    return changed
+
+
+def _with_another_shape(rows: pa.Table) -> pa.Table:
+    """Readers take the first row of a number."""
+    false = where("relation", 2, lambda each: each[::-1], "columns")(rows)
+    return pa.concat_tables([false, rows.filter(pc.equal(rows["relation"], 2))])
 
 
 def _as_copied(rows: pa.Table) -> pa.Table:
@@ -230,6 +271,21 @@ def test_swapped_files_are_found(lake: Lake, digest: VerifiedDigest) -> None:
     assert compared(lake, digest).failure() is not None
 
 
+@pytest.mark.parametrize("place", ["changes", "transactions"])
+def test_bounds_that_hide_rows_from_questions_are_found(lake: Lake, digest: VerifiedDigest, place: str) -> None:
+    """Every row is in its file, but a question about a part of the commits does not open it."""
+    edit_adds(lake.root / place, _narrowed)
+    kinds = {(kind, table) for kind, table, _, _ in found(compared(lake, digest))}
+    assert kinds == {("bounds", place)}
+
+
+def _narrowed(add: dict[str, Any]) -> dict[str, Any]:
+    """Return the action with the greatest LSN as the least one, if they differ."""
+    stats = json.loads(add["stats"])
+    stats["minValues"]["lsn"] = stats["maxValues"]["lsn"]
+    return add | {"stats": json.dumps(stats)}
+
+
 def test_a_file_dropped_from_the_log_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     """A rewritten entry of the log no longer adds it."""
     edit_adds(lake.transactions, lambda add: None if json.loads(add["stats"])["minValues"]["lsn"] == 0x150 else add)
@@ -273,6 +329,39 @@ def test_an_edited_entry_is_found(lake: Lake, digest: VerifiedDigest) -> None:
     proof = compared(lake, digest)
     assert ("changed ledger", "ledger", 0, None) in found(proof)
     assert proof.proved is None
+
+
+_LABELS: dict[str, tuple[str, object]] = {
+    "kind of a block": ("kind", "block"),
+    "unknown kind": ("kind", "nothing"),
+    "row of no copy": ("kind", "row"),
+    "LSN before all others": ("lsn", 0),
+    "LSN of another block": ("lsn", 0x900),
+    "no LSN": ("lsn", None),
+}
+
+
+@pytest.mark.parametrize("label", _LABELS)
+def test_a_removed_change_is_found_although_its_entry_has_another_label(
+    lake: Lake, digest: VerifiedDigest, label: str
+) -> None:
+    """The tree has the hash of the entry alone, and no row is there with which the label could be compared."""
+    column, value = _LABELS[label]
+    edit_rows(lake.changes, without("lsn", 0x300))
+    (number,) = read_entries(lake, "kind = 'change' and lsn = 768", ("number",))["number"].to_pylist()
+    edit_rows(lake.ledger_entries, where("number", number, _to(value), column))
+    assert ("changed ledger", "ledger", 0, None) in found(compared(lake, digest))
+
+
+def test_a_removed_hold_is_found_although_its_entry_has_another_label(fresh: Lake) -> None:
+    """As one of a copy, which has as many rows as its own entry says."""
+    record_event(fresh, HoldEvent("added", "case", "public.orders", None, None, "court", "J. Doe", 1))
+    digest = sealed(fresh)
+    next(iter(fresh.holds.glob("*.json"))).unlink()
+    (number,) = read_entries(fresh, "kind = 'hold'", ("number",))["number"].to_pylist()
+    for column, value in {"name": "public.orders", "lsn": 0x100, "ordinal": None, "kind": "row"}.items():
+        edit_rows(fresh.ledger_entries, where("number", number, _to(value), column))
+    assert ("removed rows", "public.orders", 0x100, None) in found(compared(fresh, digest))
 
 
 _EDITED_BLOCKS: dict[str, Callable[..., object]] = {

@@ -1,0 +1,188 @@
+"""Erasures in tables of other shapes: no byte has the values, all other answers are as before, and digests fit."""
+
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import auditlake
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from tests.capture_once import capture
+from tests.command import Done, run_here
+from tests.erasure_lake import apply, found_in, require_sound
+from tests.ledger_lake import compared, sealed
+from tests.read_lake import history_of
+
+pytestmark = pytest.mark.pg
+
+_REASON = ("--reason", "request 7")
+_PERSON = "create table person (id int primary key, mail text)"
+Rows = list[dict[str, str | None]]
+
+
+@pytest.fixture
+def source(database: str, tmp_path: Path) -> "_Source":
+    """A database, and the place of its lake."""
+    return _Source(database, Lake(tmp_path / "lake"))
+
+
+class _Source:
+    def __init__(self, dsn: str, lake: Lake) -> None:
+        self.dsn, self.lake = dsn, lake
+
+    def execute(self, *statements: str) -> None:
+        """Execute each statement in a transaction of its own."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement.encode())
+
+    def bootstrap(self, *options: str) -> None:
+        """Copy the tables that have no history."""
+        done = run_here(["bootstrap", *options, "--source", self.dsn, "--engine", "duckdb", "--lake", self.lake.root])
+        assert done.code == 0, done.stderr
+
+    def follow(self) -> None:
+        """Bring what was committed into the histories."""
+        capture(self.dsn, self.lake)
+        apply(self.lake)
+
+    def forget(self, *arguments: str) -> Done:
+        """Erase, and require that digests from before and after fit."""
+        digest = sealed(self.lake)
+        done = run_here(["forget", *arguments, *_REASON, "--lake", self.lake.root])
+        assert done.code == 0, done.stderr
+        assert compared(self.lake, digest, sealed(self.lake)).failure() is None
+        require_sound(self.lake)
+        return done
+
+    def states(self, table: str) -> dict[str, Rows]:
+        """Return the rows of a table after each commit that changed it."""
+        log = run_here(["log", "--json", "--lake", self.lake.root]).stdout.splitlines()
+        opened = auditlake.Lake(self.lake.root)
+        return {
+            lsn: _sorted(opened.as_of(lsn).table(table).texts()) for lsn in (json.loads(each)["lsn"] for each in log)
+        }
+
+    def oid(self, table: str) -> int:
+        """Return the OID of a table."""
+        with psycopg.connect(self.dsn) as conn:
+            return int((conn.execute("select %s::regclass::oid", [table]).fetchone() or (0,))[0])
+
+
+def _found(source: _Source, *texts: str) -> set[str]:
+    """Return which texts are in the files of the lake."""
+    return set[str]().union(*found_in(source.lake, texts).values())
+
+
+def _sorted(rows: Sequence[dict[str, str | None]]) -> Rows:
+    return sorted(rows, key=lambda row: str(row["id"]))
+
+
+def test_arrays_json_and_toasted_values_are_gone(source: _Source) -> None:
+    """Also if a later change of the same transaction leaves a value out, because it is toasted and unchanged."""
+    old, new, other = (f"Eve {secrets.token_hex(4000)}" for _ in range(3))
+    eve = "'{Eve-tag,b}', '{\"mail\": \"eve@example.org\"}'"
+    source.execute(
+        "create table doc (id int primary key, tags text[], data jsonb, long text)",
+        "alter table doc alter long set storage external, replica identity full",
+        f"insert into doc values (1, {eve}, '{old}'), (2, null, null, '{other}')",
+    )
+    source.bootstrap()
+    source.execute(
+        "update doc set tags = array_append(tags, 'c')",
+        f"update doc set long = '{new}' where id = 1; update doc set tags = null, data = '{{}}' where id = 1",
+        "update doc set tags = '{d}' where id = 2",
+    )
+    source.follow()
+    before = source.states("doc")
+    first, last = (chosen(before, key=Lsn.parse) for chosen in (min, max))
+    before[first][0] |= dict.fromkeys(("tags", "data", "long"))
+    source.forget("doc", "1", "--columns", "tags,data,long")
+    assert found_in(source.lake, ("Eve-tag", "eve@example.org", old)) == {}
+    assert source.states("doc") == before
+    assert before[last][0]["long"] == new
+    assert _found(source, other) == {other}
+
+
+def test_a_column_that_was_dropped_is_erased_by_the_name_that_it_has_now(source: _Source) -> None:
+    """Who erases the column that has the name now is told that there was another one."""
+    source.execute(_PERSON, "insert into person values (1, 'eve@example.org')")
+    source.bootstrap()
+    source.execute(
+        "alter table person drop mail",
+        "update person set id = 1",
+        "alter table person add mail text",
+        "update person set mail = 'eve.neu@example.org'",
+        "update person set mail = null",
+    )
+    source.follow()
+    done = source.forget("person", "1", "--columns", "mail")
+    assert "public.person had another column mail, which is mail~2 now: erase that, too" in done.stderr
+    assert set().union(*found_in(source.lake, ("eve@example.org", "eve.neu@example.org")).values()) == {
+        "eve@example.org"
+    }
+    source.forget("person", "1", "--columns", "mail~2")
+    assert found_in(source.lake, ("eve@example.org",)) == {}
+
+
+def test_a_row_of_a_dropped_table_whose_name_another_has_is_erased(source: _Source) -> None:
+    """By the name with its OID, which is told; also what PostgreSQL had until the end."""
+    source.execute(_PERSON, "insert into person values (1, 'eve@old.org'), (2, 'adam@old.org')")
+    source.bootstrap()
+    oid = source.oid("person")
+    source.execute("update person set mail = 'eve@older.org' where id = 1")
+    source.follow()
+    source.execute(f"drop table person; {_PERSON}")
+    source.follow()
+    source.bootstrap("--table", "public.person")
+    source.execute("insert into person values (1, 'eve@new.org')", "delete from person")
+    source.follow()
+    done = source.forget("person", "1")
+    assert f'too: to erase from that, name it public."person@{oid}"' in done.stderr
+    assert _found(source, "eve@old.org", "eve@older.org", "eve@new.org") == {"eve@old.org", "eve@older.org"}
+    source.forget(f'"person@{oid}"', "1")
+    assert _found(source, "eve@old.org", "eve@older.org", "adam@old.org") == {"adam@old.org"}
+
+
+def test_columns_of_a_row_of_a_dropped_table_are_erased(source: _Source) -> None:
+    """Nothing can be overwritten there any more."""
+    source.execute(_PERSON, "insert into person values (1, 'eve@example.org'), (2, 'adam@example.org')")
+    source.bootstrap()
+    source.execute("update person set id = 3 where id = 1")
+    source.follow()
+    source.execute("drop table person")
+    source.follow()
+    first = str(history_of(source.lake, TableName("public", "person")).horizon)
+    source.forget("person", "3", "--columns", "mail")
+    assert _found(source, "eve@example.org", "adam@example.org") == {"adam@example.org"}
+    rows = auditlake.Lake(source.lake.root).as_of(first).table("person").texts()
+    assert [(row["id"], row["mail"]) for row in _sorted(rows)] == [("1", None), ("2", "adam@example.org")]
+
+
+def test_a_key_without_room_for_a_token_goes_with_its_row_once_another_row_stands_for_it(source: _Source) -> None:
+    """Delete the row, insert it again under another key, then erase the old one as a whole."""
+    source.execute(
+        "create table account (iban numeric, tenant int, name text, primary key (iban, tenant))",
+        "insert into account values (4711081547110815, 1, 'Eve'), (12, 1, 'Adam')",
+    )
+    source.bootstrap()
+    source.execute(
+        "update account set name = 'Eve Example' where iban > 12",
+        "with gone as (delete from account where iban > 12 returning *)"
+        " insert into account select 13, tenant, name from gone",
+        "update account set name = 'Adam Example' where iban = 12",
+    )
+    source.follow()
+    refused = run_here(
+        ["forget", "account", "4711081547110815", "1", "--columns", "iban", *_REASON, "--lake", source.lake.root]
+    )
+    assert refused.code == 2
+    source.forget("account", "4711081547110815", "1")
+    assert found_in(source.lake, ("4711081547110815",)) == {}
+    now = auditlake.Lake(source.lake.root).as_of().table("account").texts()
+    assert {(row["iban"], row["name"]) for row in now} == {("12", "Adam Example"), ("13", "Eve Example")}
