@@ -13,6 +13,7 @@ class Stage(Enum):
     BOOTSTRAP = auto()
     RESHAPED = auto()
     APPLY = auto()
+    ERASED = auto()
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ def _bootstrap(name: str, *edits: tuple[str, str, str]) -> Mutation:
 
 def _reshaped(name: str, *edits: tuple[str, str, str]) -> Mutation:
     return Mutation(name, Stage.RESHAPED, tuple(Edit(*edit) for edit in edits))
+
+
+def _erased(name: str, *edits: tuple[str, str, str]) -> Mutation:
+    return Mutation(name, Stage.ERASED, tuple(Edit(*edit) for edit in edits))
 
 
 def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
@@ -293,4 +298,40 @@ MUTATIONS = (
         "follow a rewritten table as if its rows were the same",
         (f"{_DDL}._follow", "self._park_rewritten(shape, message, commit)", "None"),
     ),
+    _erased("erase a held row", ("erasure.holding:require_not_held", "", "return")),
+    _erased("let held versions expire", ("erasure.retention:_Run._is_held", "", "return False")),
+    _erased(
+        "erase from one key of a row only",
+        ("erasure.scope:_Found.of", "keys |= more", "break"),
+    ),
+    _erased(
+        "erase versions that PostgreSQL has",
+        ("erasure.matching:InHistory.erased", "", "return self.mask(rows)"),
+    ),
+    _erased(
+        "leave exact texts of erased columns",
+        ("erasure.matching:_marked", "name not in erasure.stored", "True"),
+    ),
+    _erased(
+        "leave values in contexts",
+        ("erasure.forget:_Run.erase", "erase(self.lake.transactions, in_transactions)", "None"),
+    ),
+    _erased("leave values in messages", ("erasure.matching:InChanges._message", "", "return row['content']")),
+    _erased("leave files that no version names", ("delta.erasing:erase", "delete_unnamed(table, listed)", "None")),
+    _erased("leave bounds in the log", ("erasure.forget:_Run.erase", "forget_log(self.table.path)", "None")),
+    _erased("leave the key of a block", ("erasure.in_ledger:_block", "", "return row")),
+    _erased(
+        "leave the key of a block where it was prepared",
+        ("erasure.in_ledger:destroy_secrets", "lake.next_block.unlink(missing_ok=True)", "None"),
+    ),
+    _erased(
+        "lose the secrets of other rows",
+        ("erasure.in_ledger:_entry", "secret_of(block.key, identity)", "None"),
+    ),
+    _erased(
+        "leave the secrets of what is erased",
+        ("erasure.in_ledger:_entry", "row['number'] in numbers", "False"),
+    ),
+    _erased("take any row for the one that was sealed", ("ledger.verification:_Rows._joined", "", "yield from ()")),
+    _erased("take any bounds for right", ("delta.bounds_check:_Values.are_within", "", "return True")),
 )

@@ -63,6 +63,7 @@ class Mutants:
             Stage.BOOTSTRAP: self._bootstrap,
             Stage.RESHAPED: self._reshaped,
             Stage.APPLY: self._apply,
+            Stage.ERASED: self._erased,
         }
         with self._mutated(mutation) as scenario:
             try:
@@ -95,6 +96,10 @@ class Mutants:
             scenario.run_reshaped(self._server.dsn(name), self._fresh("lake"))
         finally:
             self._server.drop_database(name)
+        return {}
+
+    def _erased(self, _: Any, __: Mutation | None) -> Failures:
+        importlib.import_module("tests.torture.erased").run_erased(self._fresh("lake"))
         return {}
 
     def _apply(self, scenario: Any, mutation: Mutation | None) -> Failures:

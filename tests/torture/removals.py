@@ -78,7 +78,7 @@ _OF_DIGEST = (
 _EXPIRE = "from tests.torture.removals import expire_before; expire_before({root!r}, {before_us})"
 _PAUSE_S, _LONG_S, _OLDEST_S = 0.5, 300.0, 90
 _MOVED, _LAST = 1_000_000, "-1"
-_WRITTEN, _SOME, _HERE = 3, 0.3, 0.6
+_WRITTEN, _SOME, _HERE, _TRIED = 3, 0.3, 0.6, 5
 _KILLED, _DONE, _USAGE, _REFUSED, _LAKE, _NOT_YET = -9, 0, 2, 3, 6, 7
 
 
@@ -225,7 +225,7 @@ class Removals(threading.Thread):
         return self._evidence.archive
 
     def run(self) -> None:
-        steps = {self._erase: 8, self._expire: 2, self._digest: 2, self._change_hold: 1}
+        steps = {self._erase: 8, self._expire: 2, self._digest: 2, self._change_hold: 2}
         with serving(self._evidence.witness):
             while not self._bed.stop.wait(_PAUSE_S):
                 with suppress(*LOST):
@@ -272,8 +272,8 @@ class Removals(threading.Thread):
         before_us = current_us - self._chance.randint(0, _OLDEST_S) * 1_000_000
         code = _EXPIRE.format(root=str(self._bed.lake.root), before_us=before_us)
         self._run(["--version"], self._place(_OF_EXPIRY), (_DONE, _KILLED, _LAKE, _REFUSED), code)
-        if self._hold is not None and (now := self._horizons()) != self._hold.horizons:
-            self._bed.fail(f"horizons moved from {self._hold.horizons} to {now} during a hold")
+        if self._hold is not None:
+            self._require_unmoved(self._hold)
 
     def _horizons(self) -> dict[str, int]:
         found = {str(each.name): int(each.horizon) for each in list_histories(self._bed.lake)}
@@ -294,6 +294,30 @@ class Removals(threading.Thread):
         done = self._run(line, self._place((After.HOLD_RECORDED,)), (_DONE, _KILLED, _USAGE, _LAKE, _NOT_YET))
         if self._has_recorded(done):
             self._hold = hold
+            self._require_held(hold)
+
+    def _require_held(self, hold: _Hold) -> None:
+        """Require that a hold refuses an erasure of what it covers, and lets nothing expire."""
+        rows = [(each, key) for each in self._subjects for key in each.keys if hold.covers(each, key)]
+        refused = False
+        for subject, key in self._chance.sample(rows, min(_TRIED, len(rows))):
+            try:
+                forget(self._bed.lake, subject.wanted(key), datetime.now(UTC))
+            except AuditlakeError as exc:
+                refused |= f" is held by {hold.name} " in exc.message
+            except OSError:  # the disk is full
+                continue
+            else:
+                self._bed.fail(f"{subject.table} {key} was erased during a hold")
+        if refused:
+            self._bed.count("hold refused an erasure")
+        self._expire()
+        self._bed.count("hold outlasted an expiry")
+
+    def _require_unmoved(self, hold: _Hold) -> None:
+        """Require that nothing has expired since a hold began."""
+        if (now := self._horizons()) != hold.horizons:
+            self._bed.fail(f"horizons moved from {hold.horizons} to {now} during a hold")
 
     def _has_recorded(self, done: Process) -> bool:
         return done.process.returncode in {_DONE, _KILLED} and not self._bed.stop.is_set()
@@ -342,9 +366,10 @@ class Removals(threading.Thread):
             erased = self._erased()
             names = [value for each in erased for value in each.values]
             self._require_gone("before the last expiry", names)
+            self._hold_last(before_us)
             _expire_before(self._bed.lake, before_us)
             for table in _TABLES:
-                finish(self._bed, _Subject(table, (_LAST,), (), (), "").line(_LAST, self._bed.lake.root))
+                finish(self._bed, self._last_line(table))
             self._require_gone("at the end", [*names, *(each.context for each in erased)])
             finish(self._bed, ["digest", "--lake", self._bed.lake.root], settings=self._evidence.settings)
         digests = self._evidence.digests
@@ -390,6 +415,18 @@ class Removals(threading.Thread):
             before_us = before_us or self.archive.read_current()
         assert before_us is not None
         return before_us
+
+    def _last_line(self, table: str) -> list[str | Path]:
+        return _Subject(table, (_LAST,), (), (), "").line(_LAST, self._bed.lake.root)
+
+    def _hold_last(self, before_us: int) -> None:
+        """Hold the persons, undisturbed: until the release, erasing the last one is refused, and nothing expires."""
+        root, hold = self._bed.lake.root, _Hold("last", None, self._horizons())
+        finish(self._bed, ["hold", "add", hold.name, "--table", _KEYED, "--reason", "campaign", "--lake", root])
+        finish(self._bed, self._last_line(_KEYED), (_REFUSED,))
+        _expire_before(self._bed.lake, before_us)
+        self._require_unmoved(hold)
+        finish(self._bed, ["hold", "release", hold.name, "--reason", "campaign", "--lake", root])
 
     def _erased(self) -> list[_Subject]:
         """Return the subjects of which an erasure recorded every key: others had expired before."""
