@@ -9,7 +9,6 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
-from auditlake.store.place import Place
 from tests.capture_once import capture
 from tests.command import run_here
 from tests.erasure_lake import apply
@@ -66,6 +65,6 @@ def _bounded(actions: list[Action]) -> set[str]:
     return {name for each in stats for part in ("minValues", "maxValues") for name in each[part]}
 
 
-def _actions(table: Place) -> list[Action]:
+def _actions(table: Path) -> list[Action]:
     entries = sorted((table / "_delta_log").glob("*.json"))
     return [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]

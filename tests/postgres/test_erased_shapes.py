@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import psycopg
@@ -79,7 +79,7 @@ def _found(source: _Source, *texts: str) -> set[str]:
     return set[str]().union(*found_in(source.lake, texts).values())
 
 
-def _sorted(rows: Sequence[dict[str, str | None]]) -> Rows:
+def _sorted(rows: Iterable[dict[str, str | None]]) -> Rows:
     return sorted(rows, key=lambda row: str(row["id"]))
 
 
