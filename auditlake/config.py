@@ -135,7 +135,7 @@ def _witness_url(value: str | None) -> str | None:
     except ValueError:
         raise wrong from None
     parts = urlsplit(value)
-    if not _PRINTABLE.fullmatch(value) or "@" in parts.netloc or parts.query or parts.fragment:
+    if not _PRINTABLE.fullmatch(value) or parts.query or parts.fragment:
         raise wrong
     return value
 

@@ -54,6 +54,8 @@ class Address:
             host.encode("idna")  # as the resolver does
         except ValueError:
             raise ValueError("has no valid host and port") from None
+        if "@" in parts.netloc:
+            raise ValueError("has a user or a password, which is not sent")
         if parts.scheme not in {"http", "https"} or not host:
             raise ValueError("is not http:// or https://")
         path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"

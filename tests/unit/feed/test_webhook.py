@@ -278,6 +278,8 @@ def test_a_redirect_is_not_followed(lake: Lake) -> None:
         ("https://host:99999/", _SECRET, "no valid host and port"),
         ("https://[::1/", _SECRET, "no valid host and port"),
         ("https://host..example/", _SECRET, "no valid host and port"),
+        ("https://user:zzpassword@host/", _SECRET, "a user or a password, which is not sent"),
+        ("https://@host/", _SECRET, "a user or a password, which is not sent"),
         ("https://host/a b", _SECRET, "characters that a URL cannot have"),
         ("https://host/é", _SECRET, "characters that a URL cannot have"),
         ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),
