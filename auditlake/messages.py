@@ -247,15 +247,18 @@ def exit_on_errors() -> Iterator[None]:
         sys.exit(report(exc))
 
 
-def write_exactly(text: str) -> None:
-    """Write a text and a newline.
-
-    Raises BadUsage if stdout is a terminal and the text has control characters, which a terminal would execute.
-    """
-    if sys.stdout.isatty() and any(line != visible(line) for line in text.split("\n")):
+def require_printable(text: str) -> None:
+    """Require that a text for a terminal has no control characters, which a terminal would execute; raises BadUsage."""
+    if any(line != visible(line) for line in text.split("\n")):
         raise BadUsage(
             "the output has control characters, which a terminal would execute", "Write it to a file or a pipe."
         )
+
+
+def write_exactly(text: str) -> None:
+    """Write a text and a newline; raises BadUsage if stdout is a terminal and the text is not printable."""
+    if sys.stdout.isatty():
+        require_printable(text)
     sys.stdout.flush()
     sys.stdout.buffer.write(f"{text}\n".encode())
     sys.stdout.buffer.flush()

@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from auditlake.errors import BadUsage
+from auditlake.messages import require_printable
 from auditlake.query.formats import csv_lines, json_lines, need_distinct, pieces, plain_text, python_rows
 from auditlake.query.statement import Rows
 from auditlake.terminal import console_for, show
@@ -181,6 +182,23 @@ class OutputForm:
             raise BadUsage("Parquet is not for a terminal", "Add --output FILE, or redirect standard output.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Terminal:
+    """A terminal, or its pager, to which exact values are written; raises BadUsage for those it would execute."""
+
+    _out: TextIO
+
+    def write(self, text: str) -> int:
+        require_printable(text)
+        return self._out.write(text)
+
+
+def _exact(out: TextIO, form: OutputForm) -> TextIO:
+    """Return where the results are written: a table has no control characters of values, but its own styles."""
+    is_guarded = form.name != "table" and form.path is None and sys.stdout.isatty()
+    return cast("TextIO", _Terminal(out)) if is_guarded else out
+
+
 Notes = Callable[[int, set[int]], None]
 """Called with the index of a result and the indexes of its columns that had a NULL, after all its rows are written."""
 
@@ -210,7 +228,7 @@ def _stream(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, 
                 count += write_parquet(rows, out)
                 continue
             # Not a TextIOWrapper: if a query fails on a row it is collected, and closes standard output with it.
-            text = cast("TextIO", _UTF8(out))
+            text = _exact(cast("TextIO", _UTF8(out)), form)
             _separate(form, text, first=first and not number)
             count += render(rows, form.name, text, TableLayout(form.expanded, zone=form.zone), nulls[number])
         out.flush()
@@ -231,8 +249,9 @@ def _page(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, fi
     layout, count, complete = TableLayout(form.expanded, shutil.get_terminal_size().columns, form.zone), 0, False
     with click.get_pager_file() as pager:  # click expects that a pager may close the pipe early
         for number, rows in enumerate(results):
-            _separate(form, pager, first=first and not number)
-            count += render(rows, form.name, pager, layout, nulls[number])
+            text = _exact(pager, form)
+            _separate(form, text, first=first and not number)
+            count += render(rows, form.name, text, layout, nulls[number])
         pager.flush()
         complete = True
     return count if complete else None
@@ -245,7 +264,8 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
         return
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        out = unfinished.open("wb")
+        unfinished.unlink(missing_ok=True)  # of a killed process, or a link of somebody else
+        out = unfinished.open("xb")
     except OSError as exc:
         raise BadUsage(f"{path} cannot be written: {exc.strerror}", "Choose another --output.") from exc
     try:

@@ -1,13 +1,18 @@
-"""Results that fail on a row, and formats that need distinct column names."""
+"""Results that fail on a row, formats that need distinct column names, and where results are written."""
 
+import io
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
 from auditlake.errors import BadUsage
 from auditlake.query import output as module
+from auditlake.query.embedded.engine import RowsOfDuckDb
 from auditlake.query.output import OutputForm, answer
 
 
@@ -43,3 +48,33 @@ def test_two_columns_of_one_name_are_refused_before_the_first_row(
     assert caught.value.hint is not None
     assert "alias" in caught.value.hint
     assert capsysbinary.readouterr().out == b""
+
+
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def _row(name: str, value: str) -> RowsOfDuckDb:
+    batch = pa.RecordBatch.from_pydict({name: [value]})
+    return RowsOfDuckDb(batch.schema, iter([batch]))
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_terminal_gets_no_control_characters(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a value nor of a name, which it would execute; a file gets them."""
+    monkeypatch.setattr(sys, "stdout", _Terminal(io.BytesIO(), "utf-8"))
+    assert answer([_row("a", "b")], OutputForm(form, None)) == 1
+    for name, value in (("a", "\x9b2J"), ("a\x7f", "b")):
+        with pytest.raises(BadUsage, match="control characters"):
+            answer([_row(name, value)], OutputForm(form, None))
+        assert answer([_row(name, value)], OutputForm(form, tmp_path / "out")) == 1
+
+
+def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """Whoever may write into the folder could have made one under the name of the unfinished file."""
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / ".out.unfinished").symlink_to(tmp_path / "other")
+    answer([_row("id", "7")], OutputForm("csv", tmp_path / "out"))
+    assert (tmp_path / "other").read_text() == "kept"
+    assert (tmp_path / "out").read_text() == "id\n7\n"
