@@ -19,7 +19,16 @@ from auditlake.query.postgres.conversions import coerced, common, failed, in_com
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
-from auditlake.query.postgres.types import INTERVAL, TEXT, UNKNOWN, Type, is_groupable, may_have_mixed_texts
+from auditlake.query.postgres.types import (
+    INT2,
+    INT4,
+    INTERVAL,
+    TEXT,
+    UNKNOWN,
+    Type,
+    is_groupable,
+    may_have_mixed_texts,
+)
 from auditlake.query.room import limited, require_plannable
 
 _FEW_ROWS = 16
@@ -230,8 +239,9 @@ class _Names:
         given = folded(alias.this) if isinstance(alias, exp.TableAlias) and alias.this is not None else None
         match node:
             case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
-                text, kind = _series(expressions, node)
-                cell = Cell("o0", kind, given or "generate_series")
+                series = _series(expressions, node)
+                cell = Cell("o0", series.type, given or "generate_series")
+                return f"lateral ({series.rows})", FromItem(cell.name, None, (cell,))
             case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
                 text, element = _elements(expressions, node)
                 cell = Cell("o0", element, given or "unnest")
@@ -249,14 +259,43 @@ def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
     return f"unnest({cell.sql})", element
 
 
-_LONGEST_SERIES = 1_000_000
-"""DuckDB computes one of constants before it runs, in 80 bytes a value, others for up to 2,048 rows at once, in 8.
-
-Its limit of memory counts neither.
-"""
+_LONGEST_LIST = 1_000_000
+"""DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
 
 
-def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Arguments of DuckDB's generate_series, and the type of its values; `length` is SQL for their number, less one."""
+
+    start: str
+    end: str
+    step: str
+    zero: str
+    length: str
+    type: Type
+
+    @property
+    def rows(self) -> str:
+        """A query of the values, which DuckDB does not hold all at once."""
+        step = f"case when {self.step} = {self.zero} then {_NO_STEP} else {self.step} end"
+        call = f"generate_series({self.start}, {self.end}, {step})"
+        return f"select cast(each as {self.type.duckdb}) as o0 from {call} of_series(each)"
+
+    @property
+    def unnested(self) -> str:
+        """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
+        step = (
+            f"case when {self.step} = {self.zero} then {_NO_STEP}"
+            f" when {self.length} >= {_LONGEST_LIST} then {_TOO_LONG} else {self.step} end"
+        )
+        return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
+
+
+_NO_STEP = failed("step size cannot equal zero")
+_TOO_LONG = failed(f"a series in SELECT would have more than {_LONGEST_LIST:,} values; write it in FROM")
+
+
+def _series(expressions: Expressions, node: exp.Expr) -> _Series:
     """Translate generate_series of whole numbers, or of times by an interval."""
     only(node, "start", "end", "step", "is_end_exclusive")
     cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
@@ -268,23 +307,14 @@ def _series(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
         start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
         by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
         length = f"(cast({end} as hugeint) - {start}) // {by}"
-        held = Type("int4") if kind.name == "int2" else kind
-        return f"cast(unnest(generate_series({start}, {end}, {_step(by, '0', length)})) as {held.duckdb})", held
+        return _Series(start, end, by, "0", length, INT4 if kind == INT2 else kind)
     if first.type.name in {"timestamp", "timestamptz", "date"} and len(step) == 1:
         by = coerced(step[0], INTERVAL, node).sql
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
         start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
         length = f"(epoch({end}) - epoch({start})) / epoch({by})"
-        step_sql = _step(by, "interval '0 days'", length)
-        return f"unnest(generate_series({start}, {end}, {step_sql}))", kind
+        return _Series(start, end, by, "interval '0 days'", length, kind)
     raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
-
-
-def _step(by: str, zero: str, length: str) -> str:
-    """Return the step of a series; it fails if it is zero, or the series too long: DuckDB holds a series whole."""
-    too_long = failed(f"a series would have more than {_LONGEST_SERIES:,} values")
-    no_step = failed("step size cannot equal zero")
-    return f"case when {by} = {zero} then {no_step} when {length} >= {_LONGEST_SERIES} then {too_long} else {by} end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,9 +551,12 @@ class _Select:
             return self._expressions.cell(node)
         if self._node.args.get("group") or self._node.find(exp.AggFunc, exp.Window):
             raise Refused(node, f"{construct(node)} in SELECT beside an aggregate", "Write it in FROM.")
-        is_series = isinstance(node, exp.ExplodingGenerateSeries)
-        text, kind = (_series if is_series else _elements)(self._rows, node)
-        return Cell(text, kind, "generate_series" if is_series else "unnest")
+        if isinstance(node, exp.Explode):
+            return Cell(*_elements(self._rows, node), "unnest")
+        if node.find(exp.Column) is not None:
+            raise Refused(node, "generate_series of columns in SELECT", "Write it in FROM.")
+        series = _series(self._rows, node)
+        return Cell(series.unnested, series.type, "generate_series")
 
     def _group(self, columns: Sequence[Cell]) -> str:
         clause = self._node.args.get("group")

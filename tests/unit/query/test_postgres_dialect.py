@@ -203,18 +203,29 @@ def test_a_function_makes_no_text_of_gigabytes(state: LakeState, value: str) -> 
     ],
 )
 def test_a_series_is_not_longer_than_memory(state: LakeState, series: str) -> None:
-    """DuckDB computes it whole, before the statement runs, and nothing interrupts that."""
-    for sql in (f"select count(*) from {series}", f"select {series} limit 1", f"select n from orders, {series} n"):
-        with pytest.raises(BadUsage, match="a series would have more than 1,000,000 values"):
-            _rows(state, sql)
+    """In SELECT DuckDB computes it whole, before the statement runs, which nothing interrupts; in FROM it does not."""
+    with pytest.raises(BadUsage, match="a series in SELECT would have more than 1,000,000 values; write it in FROM"):
+        _rows(state, f"select {series} limit 1")
+    first = series.removeprefix("generate_series(").split(",")[0]
+    assert _rows(state, f"select x = {first} from {series} x limit 1") == [(True,)]
 
 
-def test_a_series_may_be_long_empty_and_backwards(state: LakeState) -> None:
+def test_a_series_whose_bounds_depend_on_a_row_is_read_in_from(state: LakeState) -> None:
+    """In SELECT DuckDB would hold those of 2,048 rows at once."""
+    with pytest.raises(NotAnswerable, match="generate_series of columns in SELECT"):
+        _rows(state, "select generate_series(1, id) from orders")
+    many = "(select 3000000 + o.id as n from orders o, generate_series(1, 1000)) t"
+    counted = f"select count(*) from (select 1 from {many}, generate_series(1, t.n) x limit 4000000) each"
+    assert _rows(state, counted) == [(4_000_000,)]
+
+
+def test_a_series_may_be_empty_and_backwards(state: LakeState) -> None:
     """Its length is that of the direction in which it goes."""
-    for series, count in (("1, 1000000", 1_000_000), ("9000000, 1", 0), ("9, 1, -4", 3), ("null::int, 5", 0)):
+    for series, count in (("1, 3000000", 3_000_000), ("9000000, 1", 0), ("9, 1, -4", 3), ("null::int, 5", 0)):
         assert _rows(state, f"select count(*) from generate_series({series})") == [(count,)]
-    with pytest.raises(BadUsage, match="step size cannot equal zero"):
-        _rows(state, "select generate_series(timestamp '2026-01-01', timestamp '2026-03-01', interval '0')")
+    for place in ("select {}", "select 1 from {} x"):
+        with pytest.raises(BadUsage, match="step size cannot equal zero"):
+            _rows(state, place.format("generate_series(timestamp '2026-01-01', timestamp '2026-03-01', interval '0')"))
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "spark"])
