@@ -6,37 +6,44 @@ is longer is refused. Values of masked columns (`audit.masked_columns`) are repl
 wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
 because its answer would reveal it. Actor and reason are shown as the application wrote them.
 
-`sql` answers in DuckDB (`query.in_duckdb`), for `STATEMENT_S` at most and without a JVM: in PostgreSQL's dialect, or
-what means in DuckDB the same as in Spark. It refuses a statement that reads a masked column anywhere, `*` included,
-and `auditlake.changes` if a column is masked: DuckDB gets no text of the statement, only its translation, in which all
-columns are known.
+`sql` answers in DuckDB (`query.in_duckdb`), without a JVM: in PostgreSQL's dialect, or what means in DuckDB the same as
+in Spark. It refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column
+is masked: DuckDB gets no text of the statement, only its translation, in which all columns are known.
+
+A call runs in a thread, `CALLS_AT_ONCE` at the same time. One that takes longer than `CALL_S`, waiting included, or
+that the client gives up, is cancelled (`cancellation`); its thread is free once it has ended.
 
 What is not known beside an answer, because it has expired or was erased, is in its `notes`: messages of the command
 line. Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its
-message might quote a row. stdout is the protocol's; messages go to stderr.
+message might quote a row. stdout is the protocol's; messages go to stderr, but not those of the SDK, which quote what a
+client sends.
 
 Authority: modelcontextprotocol.io/specification, "Tools"
 """
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, wraps
-from threading import Timer
-from typing import Any, TypeVar
+from functools import cache, cached_property, partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output
-from auditlake.audit.answers import Commit
+from auditlake.audit.answers import Commit, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
+from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.transactions import Transaction
-from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
+from auditlake.cancellation import Cancellation, cancellable
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.messages import noted
 from auditlake.query.embedded.arithmetic import NotEmbedded
@@ -46,8 +53,12 @@ from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
 
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    pass
+
 MASKED = "(masked)"
-STATEMENT_S = 30
+CALL_S = 30.0
+CALLS_AT_ONCE = 4
 _SIMPLER = "Write it in simpler SQL."
 CHARACTERS = 2**20
 """More than a language model takes; a value of PostgreSQL has up to 1 GB."""
@@ -198,10 +209,11 @@ class Tools:
 
     def diff(self, before: str, after: str = "now", tables: list[str] | None = None) -> Fields:
         """Compare two moments, net: rows added, removed and modified, and the columns that differ."""
-        found = self._lake.diff(before, after, tables=tables or ())
+        reader = Reader(opened(self._lake), datetime.now(UTC))
+        compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
         masked = cache(self._masked)
         return self._limits.cut(
-            found,
+            (each for table in compared for each in differences(table)),
             lambda each: {
                 "table": each.table,
                 "kind": each.kind,
@@ -249,24 +261,12 @@ class Tools:
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
         read = dialect or self._dialect
-        lake = opened(self._lake)
-        state = read_state(lake, as_of, UTC, script=statement)
-        connection = connect_for_statements(lake)
-        engine = InDuckDb({}, lambda: connection, self._limits.masked)
-        timer = Timer(STATEMENT_S, connection.interrupt)
-        timer.start()
+        state = read_state(opened(self._lake), as_of, UTC, script=statement)
         try:
-            rows = engine.answer(state, engine.prepare(state, statement, read))
+            rows = self._engine.answer(state, self._engine.prepare(state, statement, read))
             answer = self._limits.cut(rows.texts(), lambda each: each)
-        except (NotEmbedded, NotAnswerable) as reason:
-            if timer.finished.is_set():
-                raise BadUsage("this statement has no answer here: it takes too long", _SIMPLER) from None
-            if isinstance(reason, NotAnswerable):
-                raise
+        except NotEmbedded as reason:
             raise BadUsage(f"this statement has no answer here: {reason}", _SIMPLER) from None
-        finally:
-            timer.cancel()
-            connection.close()
         return {"columns": rows.columns, **answer, "lsn": str(state.lsn), "dialect": read}
 
     def status(self) -> Fields:
@@ -280,6 +280,12 @@ class Tools:
             "known_up_to": None if positions is None or not positions.current_us else format_us(positions.current_us),
             "tables": len(status.tables),
         }
+
+    @cached_property
+    def _engine(self) -> InDuckDb:
+        """DuckDB, whose limit of memory all statements share."""
+        database = connect_for_statements(opened(self._lake))
+        return InDuckDb({}, lambda: cancellable(database.cursor()), self._limits.masked)
 
     def _key_columns(self, table: str, key: Key | None) -> list[str]:
         """Return the columns on which a question about a key depends."""
@@ -330,25 +336,46 @@ def _commit(commit: Commit) -> Fields:
     }
 
 
-def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
-    """Turn errors into those of the protocol; add what the command line says beside the answer."""
+def _answered(tool: Callable[..., Fields], threads: ThreadPoolExecutor) -> Callable[..., Awaitable[Fields]]:
+    """Return a tool that is called in one of the threads, for `CALL_S` at most."""
 
     @wraps(tool)
-    def answer(*given: Any, **named: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
+    async def answer(**given: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
+        cancellation = Cancellation()
+        call = partial(_call, partial(tool, **given), cancellation)
         try:
-            with noted() as notes:
-                found = tool(*given, **named)
-        except AuditlakeError as exc:
-            raise ToolError(f"{exc.message}. {exc.hint or ''}".strip()) from None
-        except Exception as exc:  # noqa: BLE001 - as the command line reports a bug
-            raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
-        return {**found, "notes": notes} if notes else found
+            async with asyncio.timeout(CALL_S):
+                return await asyncio.get_running_loop().run_in_executor(threads, call)
+        except TimeoutError:
+            raise ToolError(f"the answer takes longer than {CALL_S:g} s. Ask for less.") from None
+        finally:
+            cancellation.cancel()
 
     return answer
 
 
+def _call(tool: Callable[[], Fields], cancellation: Cancellation) -> Fields:
+    """Turn errors into those of the protocol; add what the command line says beside the answer."""
+    try:
+        with cancellation.work(), noted() as notes:
+            found = tool()
+    except AuditlakeError as exc:
+        raise ToolError(f"{exc.message}. {exc.hint or ''}".strip()) from None
+    except Exception as exc:  # noqa: BLE001 - as the command line reports a bug
+        raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
+    return {**found, "notes": notes} if notes else found
+
+
+def serve(server: FastMCP) -> None:
+    """Serve on stdin and stdout until the client ends, also while it is answered."""
+    try:
+        server.run("stdio")
+    except* (BrokenPipeError, ClosedResourceError, BrokenResourceError):
+        pass  # of answers that nobody reads
+
+
 def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> FastMCP:
-    """Return the server; `run("stdio")` serves until its input ends.
+    """Return the server of a lake.
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
     """
@@ -356,7 +383,8 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
     for pattern in limits.masked:
         if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
-    server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="WARNING")
+    server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="CRITICAL")
+    threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="call")
     tools = Tools(lake, limits, dialect)
     listed: Sequence[Callable[..., Fields]] = (
         tools.tables,
@@ -371,5 +399,5 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
     )
     for tool in listed:
         reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
-        server.add_tool(_answered(tool), annotations=reading)
+        server.add_tool(_answered(tool, threads), annotations=reading)
     return server

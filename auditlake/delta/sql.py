@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.cancellation import Cancelled, cancellable
 from auditlake.delta.data_files import DataFile, data_file, fetch_files
 from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay, unreadable_log
 from auditlake.delta.row_groups import read_kept
@@ -72,7 +73,7 @@ _TYPES = {  # by the names of Delta and of Spark
 
 
 def open_duckdb(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
-    """Open an empty DuckDB in memory: in UTC, without extensions from the network.
+    """Open an empty DuckDB in memory, cancellable: in UTC, without extensions from the network.
 
     It spills to the folder `spill` if its memory is full; without a folder the statement fails.
 
@@ -94,7 +95,7 @@ def open_duckdb(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> 
     connection.execute("set timezone = 'UTC'")
     connection.execute("set preserve_insertion_order = false")
     connection.execute("set global disabled_optimizers = 'join_filter_pushdown'")
-    return connection
+    return cancellable(connection)
 
 
 class _Database:
@@ -219,14 +220,15 @@ class Queried(Protocol):
 
 
 def shared_cursor(place: Place) -> "DuckDBPyConnection":
-    """Open a cursor of the one database of a place's session."""
-    return session_of(place).part(_Database).connection.cursor()
+    """Open a cursor of the one database of a place's session, cancellable."""
+    return cancellable(session_of(place).part(_Database).connection.cursor())
 
 
 def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
     """Run SQL over these tables, each under its name; None is left out. Other threads run meanwhile.
 
-    Raises OSError for a file that cannot be read, LakeUnusable for another failure: DuckDB's texts may quote values.
+    Raises OSError for a file that cannot be read, Cancelled if the work is cancelled, LakeUnusable for another failure:
+    DuckDB's texts may quote values.
     """
     import duckdb  # noqa: PLC0415 - see above
 
@@ -239,6 +241,8 @@ def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
             raise OSError(errno.EIO, str(exc).partition("\n")[0]) from exc
         if failed := _OF_STORE.match(str(exc)):
             raise OSError(int(failed[1]), failed[2], failed[3]) from exc
+        if isinstance(exc, duckdb.InterruptException):
+            raise Cancelled("the question was interrupted", "Ask for less.") from None
         names = ", ".join(map(str, places))
         raise TableUnreadable(
             f"{names} cannot be read: {type(exc).__name__}", "Run auditlake verify --no-source."

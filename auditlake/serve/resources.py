@@ -3,8 +3,8 @@
 - `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, also for a moment
   that it knows: meanwhile a row may have been erased, and its files with it.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
-  than `timeout_s` is refused too, and one whose client has gone is given up: its query is interrupted, as is any that
-  it begins later, and its thread occupies its place until it has ended.
+  than `timeout_s` is refused too, and one whose client has gone is given up: it is cancelled (`cancellation`), and its
+  thread occupies its place until it has ended.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import ClientDisconnect
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.cancellation import Cancellation, cancellable
 from auditlake.counters import Counter, count
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
@@ -83,15 +84,14 @@ class Limits:
 
 
 class _Running:
-    """A request that runs: how long it may still take, and the cursor of its query."""
+    """A request that runs: how long it may still take, and its cancellation."""
 
     def __init__(self, limit_s: float) -> None:
         self._until = time.monotonic() + limit_s
         self._stopped: float | None = None
         self._most_s = 0.0
         self.waits_for = ""
-        self._cursor: DuckDBPyConnection | None = None
-        self._is_over = False
+        self.cancellation = Cancellation()
 
     @property
     def left_s(self) -> float:
@@ -107,20 +107,6 @@ class _Running:
         finally:
             self._until += min(time.monotonic() - self._stopped, most_s)
             self.waits_for, self._stopped = "", None
-
-    def use(self, cursor: "DuckDBPyConnection") -> None:
-        """Query with a cursor from now on; raises Busy if the request is over."""
-        self._cursor = cursor
-        if self._is_over:  # checked once `end` would interrupt this cursor
-            cursor.close()
-            raise Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
-
-    def end(self) -> None:
-        """Interrupt the query, and refuse it another cursor."""
-        self._is_over = True
-        if self._cursor is not None:
-            with suppress(Exception):  # it was closed meanwhile
-                self._cursor.interrupt()
 
 
 @dataclass(slots=True)
@@ -200,7 +186,7 @@ class Resources:
 
         One that is not bounded may be used by several threads, one after the other.
 
-        Raises Busy if the request is over.
+        Raises Cancelled if the request is over.
         """
         with self.open_cursor() if bounded else self._open() as cursor:
             yield cursor
@@ -208,12 +194,9 @@ class Resources:
     def open_cursor(self) -> "DuckDBPyConnection":
         """Open a cursor that `run` interrupts if the request takes too long; the caller closes it.
 
-        Raises Busy if the request is over.
+        Raises Cancelled if the request is over.
         """
-        cursor, request = self._open(), self._running.get(threading.get_ident())
-        if request is not None:
-            request.use(cursor)
-        return cursor
+        return cancellable(self._open())
 
     def _open(self) -> "DuckDBPyConnection":
         with self._lock:
@@ -285,7 +268,7 @@ class Resources:
             raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
 
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
-        """Run `work` in a thread of the pool; interrupt its query, and refuse it others, if the client `has_gone`.
+        """Run `work` in a thread of the pool; cancel it if the client `has_gone`.
 
         Raises Busy, ClientDisconnect, and any exception of `work`, as far as it is `disclosed`.
         """
@@ -298,7 +281,8 @@ class Resources:
         def called() -> T:
             self._running[threading.get_ident()] = request
             try:
-                return work()
+                with request.cancellation.work():
+                    return work()
             except Exception as exc:  # noqa: BLE001 - raised
                 raise self.disclosed(exc) from None
             finally:
@@ -309,7 +293,7 @@ class Resources:
         while not future.done():
             if request.left_s <= 0:
                 future.cancel()
-                self._give_up(request)
+                request.cancellation.cancel()
                 count(Counter.REFUSED_QUESTIONS)
                 raise Busy(
                     f"the answer took longer than {self.limits.timeout_s:g} s{request.waits_for}",
@@ -317,7 +301,7 @@ class Resources:
                 )
             if has_gone is not None and await has_gone():
                 future.cancel()
-                self._give_up(request)
+                request.cancellation.cancel()
                 raise ClientDisconnect
             wait_s = request.left_s if has_gone is None else min(request.left_s, _GONE_S)
             await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
@@ -342,12 +326,6 @@ class Resources:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
         return self._running[threading.get_ident()].stopped(waits_for, most_s)
 
-    def _give_up(self, request: _Running) -> None:
-        """End a request, and again until it has ended: an interruption between two queries of a cursor is lost."""
-        request.end()
-        if request in list(self._running.values()):
-            asyncio.get_running_loop().call_later(_GONE_S, self._give_up, request)
-
     def _done(self, future: "asyncio.Future[T]") -> None:
         self._latest.waiting -= 1
         if not future.cancelled():
@@ -358,7 +336,7 @@ class Resources:
         self.held.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         for request in list(self._running.values()):
-            request.end()
+            request.cancellation.cancel()
 
 
 def _reported(ended: "Future[None]") -> None:

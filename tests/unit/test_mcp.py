@@ -9,22 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pyarrow as pa
 import pytest
-from mcp import ClientSession, StdioServerParameters
+from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.server.fastmcp.exceptions import ToolError
 from mcp.shared.memory import create_connected_server_and_client_session
-from mcp.types import TextContent
+from mcp.types import CancelledNotification, CancelledNotificationParams, ClientNotification, TextContent
 
+from auditlake import mcp_server
 from auditlake.api.lake import Lake as LakeApi
+from auditlake.cancellation import Cancelled
+from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, ConfigError
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.mcp_server import MASKED, AnswerLimits, Tools, make_server
+from auditlake.mcp_server import CALLS_AT_ONCE, MASKED, AnswerLimits, Tools, make_server
 from auditlake.relation import Column, Former, TableName
 from tests.command import run_here
+from tests.running import await_true
 from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
 _ROOT = Path(__file__).parents[2]
+_ENDLESS = "select count(*) as n from generate_series(1, 1000000000000000) a"
 Ask = Callable[..., Coroutine[Any, Any, Any]]
 Script = Callable[[ClientSession, Ask], Coroutine[Any, Any, None]]
 
@@ -277,3 +284,74 @@ def test_a_key_may_be_a_value(lake: Lake) -> None:
         assert [each["lsn"] for each in (await ask("log", table="orders", key=3))["found"]] == ["0/300", "0/200"]
 
     _session(lake, script)
+
+
+def test_a_call_does_not_wait_for_a_slow_one(lake: Lake) -> None:
+    """A call that the client gives up ends, so that as many as run at once keep no thread."""
+
+    async def script(session: ClientSession, ask: Ask) -> None:
+        refused: list[str] = []
+
+        async def ask_endlessly() -> None:
+            try:
+                refused.append(await ask("sql", statement=_ENDLESS))
+            except McpError as exc:
+                refused.append(str(exc))
+
+        for _ in range(2):
+            first = session._request_id  # noqa: SLF001 - the client does not tell the numbers of its requests
+            async with anyio.create_task_group() as calls:
+                for _ in range(CALLS_AT_ONCE - 1):
+                    calls.start_soon(ask_endlessly)
+                await anyio.wait_all_tasks_blocked()
+                assert (await ask("status"))["watermark"] == "0/300"
+                for number in range(first, first + CALLS_AT_ONCE - 1):
+                    given_up = CancelledNotificationParams(requestId=number)
+                    notification = CancelledNotification(method="notifications/cancelled", params=given_up)
+                    await session.send_notification(ClientNotification(notification))
+        assert refused == ["Request cancelled"] * (2 * (CALLS_AT_ONCE - 1))
+
+    _session_of_process(lake, script)
+
+
+@pytest.mark.parametrize("tool", ["log", "sql"])
+def test_a_call_that_takes_too_long_ends(lake: Lake, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    """With its query in DuckDB: a question about rows, too."""
+    ended: list[str] = []
+
+    def endless(*_: object, **__: object) -> None:
+        try:
+            select(_ENDLESS, one=pa.table({"a": [1]}))
+        except Cancelled as exc:
+            ended.append(type(exc).__name__)
+            raise
+
+    monkeypatch.setattr(LakeApi, "log", endless)
+    monkeypatch.setattr(mcp_server, "CALL_S", 0.2)
+    server = make_server(LakeApi(lake.root), AnswerLimits(2))
+    with pytest.raises(ToolError, match=r"takes longer than 0\.2 s"):
+        anyio.run(server.call_tool, tool, {"statement": _ENDLESS} if tool == "sql" else {})
+    await_true(lambda: ended == ["Cancelled"] or tool == "sql", 60)
+
+
+def test_messages_of_the_client_are_not_repeated(lake: Lake) -> None:
+    """On stderr, which is kept: neither those that are no messages, nor those with wrong parameters."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "zzname", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": ["zzwrong"]},
+        {
+            "jsonrpc": "2.0",
+            "id": 3,
+            "method": "tools/call",
+            "params": {"name": "zztool", "arguments": {"key": "zzkey"}},
+        },
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": {"zz": "zzcancelled"}}},
+        {"jsonrpc": "2.0", "id": "zzanswer", "result": {"zz": "zzresult"}},
+        {"zz": "zzobject"},
+    ]
+    command = [sys.executable, "-m", "auditlake", "mcp", "--lake", str(lake.root)]
+    given = "".join(f"{json.dumps(line)}\n" for line in lines) + "{zzbroken\n"
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, f"auditlake: answering questions about {lake.root} on stdin\n")

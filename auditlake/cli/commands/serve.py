@@ -125,6 +125,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
 
     try:
         from auditlake.mcp_server import AnswerLimits, make_server
+        from auditlake.mcp_server import serve as run
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise
@@ -133,7 +134,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     lake = Lake(settings.lake)
     server = make_server(lake, AnswerLimits(rows, settings.mask.mcp), settings.dialect)
     say(f"answering questions about {settings.lake} on stdin")
-    server.run("stdio")
+    run(server)
 
 
 COMMANDS = (serve, mcp)

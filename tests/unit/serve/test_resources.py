@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from auditlake.serve.resources import Busy, Limits, Resources, _Running
+from auditlake.cancellation import Cancellation, Cancelled
+from auditlake.delta.sql import select
+from auditlake.serve.resources import Busy, Limits, Resources
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
@@ -112,22 +115,40 @@ def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
                 ended.append(type(exc).__name__)
         return "found"
 
+    resources.open_cursor().close()  # the first one takes longer
     with pytest.raises(Busy, match="longer than"):
         _run(resources, work)
-    await_true(lambda: ended == ["InterruptException", "Busy"], 60)
+    await_true(lambda: ended == ["InterruptException", "Cancelled"], 60)
     assert _run(resources, lambda: _after(0)) == "found"
     with resources.cursor() as cursor:
         assert cursor.execute("select 1").fetchone() == (1,)
+
+
+def test_a_question_about_rows_ends_with_its_request(resources: Resources) -> None:
+    """It reads in the database of the lake's session, not in that of statements."""
+    ended: list[str] = []
+
+    def work() -> str:
+        try:
+            select(_ENDLESS, one=pa.table({"a": [1]}))
+        except Exception as exc:
+            ended.append(type(exc).__name__)
+            raise
+        return "found"
+
+    with pytest.raises(Busy, match="longer than"):
+        _run(resources, work)
+    await_true(lambda: ended == ["Cancelled"], 60)
 
 
 def test_a_query_that_begins_after_the_end_of_its_request_is_interrupted(
     resources: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its cursor was open before, and had no query that could be interrupted."""
-    ended, interrupted, end = list[str](), threading.Event(), _Running.end
+    ended, interrupted, cancel = list[str](), threading.Event(), Cancellation.cancel
 
-    def recorded(request: _Running) -> None:
-        end(request)
+    def recorded(cancellation: Cancellation) -> None:
+        cancel(cancellation)
         interrupted.set()
 
     def work() -> str:
@@ -144,7 +165,8 @@ def test_a_query_that_begins_after_the_end_of_its_request_is_interrupted(
             await resources.run(work)
         await asyncio.to_thread(await_true, lambda: ended == ["InterruptException"], 60)
 
-    monkeypatch.setattr(_Running, "end", recorded)
+    monkeypatch.setattr(Cancellation, "cancel", recorded)
+    resources.open_cursor().close()  # as above
     asyncio.run(ask())
 
 
@@ -211,7 +233,7 @@ def test_the_end_of_the_server_ends_a_query(tmp_path: Path) -> None:
             if asked.done():
                 break
             resources.close()
-        with pytest.raises(duckdb.InterruptException):
+        with pytest.raises((duckdb.InterruptException, Cancelled)):  # the latter if it had no cursor yet
             asked.result()
 
     asyncio.run(ask())

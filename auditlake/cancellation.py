@@ -1,0 +1,86 @@
+"""Cancellation of work that a thread does for a client: DuckDB ends its queries, and it gets no cursor for others.
+
+The server of a client that has gone, or has waited for too long, cancels the work, so that it frees its thread and its
+memory. Every cursor with which a question reads is made `cancellable`; in a command, where nothing cancels, that does
+nothing. Python's own work between two queries is not interrupted.
+"""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from auditlake.errors import AuditlakeError
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+_AGAIN_S = 0.5
+
+
+class Cancelled(AuditlakeError):
+    """The work was cancelled."""
+
+    exit_code = 7
+
+
+class Cancellation:
+    """Cancels one piece of work, which runs in the block `work`."""
+
+    def __init__(self) -> None:
+        self._cursors: list[weakref.ref[DuckDBPyConnection]] = []
+        self._is_cancelled = self._is_running = False
+        self._ended = threading.Event()
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Do the work in the block; raises Cancelled if it was cancelled before."""
+        token = _current.set(self)
+        self._is_running = True  # before `cancel` is looked for, which looks for this
+        try:
+            self._require()
+            yield
+        finally:
+            self._ended.set()
+            _current.reset(token)
+
+    def use(self, cursor: "DuckDBPyConnection") -> None:
+        """Interrupt the queries of a cursor, too; raises Cancelled, and closes it, if the work was cancelled before."""
+        self._cursors.append(weakref.ref(cursor))
+        try:
+            self._require()
+        except Cancelled:
+            cursor.close()
+            raise
+
+    def _require(self) -> None:
+        if self._is_cancelled:
+            raise Cancelled("the answer was interrupted", "Ask for less.")
+
+    def cancel(self) -> None:
+        """Interrupt the queries, until the work has ended: an interruption between two queries of a cursor is lost."""
+        self._is_cancelled = True
+        if self._is_running and not self._ended.is_set():
+            threading.Thread(target=self._interrupt, name="cancel", daemon=True).start()
+
+    def _interrupt(self) -> None:
+        while not self._ended.is_set():
+            for cursor in [found for each in self._cursors if (found := each()) is not None]:
+                with suppress(Exception):  # it was closed meanwhile
+                    cursor.interrupt()
+            self._ended.wait(_AGAIN_S)
+
+
+_current: ContextVar[Cancellation | None] = ContextVar("_current", default=None)
+
+
+def cancellable(cursor: "DuckDBPyConnection") -> "DuckDBPyConnection":
+    """Return a cursor, or a database; DuckDB ends its queries if the work of this thread is cancelled.
+
+    Raises Cancelled if it was cancelled already.
+    """
+    if (current := _current.get()) is not None:
+        current.use(cursor)
+    return cursor
