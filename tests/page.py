@@ -69,13 +69,13 @@ def _row(
     return values | version(0x100, None, "snapshot", None) | {"_raw": list(raw.items()) or None}
 
 
-def capture_transaction(lake: Lake, lsn: int) -> None:
-    """Append a transaction that deletes order 4, as capture does: `transactions` first, then `changes`."""
+def capture_transaction(lake: Lake, lsn: int, order: int = 4) -> None:
+    """Append a transaction that deletes an order, as capture does: `transactions` first, then `changes`."""
     at = T0 + timedelta(seconds=60)
     common = {"lsn": lsn, "xid": 20, "time": at}
     transaction = common | {"end_lsn": lsn + 0x20, "time_mono": at, "tables": ["public.orders"], "deletes": 1}
     change = common | {"ordinal": 0, "op": "delete", "schema": "public", "table": "orders", "relation": 1}
-    change |= {"old": ["4", None, None, None], "new": None}
+    change |= {"old": [str(order), None, None, None], "new": None}
     write_log(lake, [transaction], [change], acknowledged_lsn=lsn + 0x20, current_us=T0_US + 200_000_000)
 
 

@@ -20,11 +20,12 @@ distinguish `Orders` from `orders`. A leading `_` is escaped because readers tre
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from auditlake.errors import BadUsage
 from auditlake.relation import TableName
 from auditlake.store.files import list_folders
-from auditlake.store.place import Place, begun_session
+from auditlake.store.place import Place, begun_again, begun_session
 from auditlake.store.session import Session
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -129,6 +130,10 @@ class Lake:
     def __post_init__(self) -> None:
         place: Place = self.root
         object.__setattr__(self, "session", begun_session(place))
+
+    def begun_again(self) -> "Lake":
+        """Return the same place with a session that knows nothing of it."""
+        return Lake(cast("Path", begun_again(self.root)))  # as the root of every lake
 
     @classmethod
     def at(cls, location: str | Path) -> "Lake":

@@ -136,10 +136,11 @@ class HeldTables:
     @contextmanager
     def using(self, reader: Reader, rows: HeldRows, *, request: bool = True) -> Iterator[Held | None]:
         """Yield the held table of these rows; None if there is none, and with `request` have it made."""
+        key = _key(reader, rows)
         with self._lock:
-            found = self._held.get(rows.key)
+            found = self._held.get(key)
             if found is not None:
-                self._held.move_to_end(rows.key)
+                self._held.move_to_end(key)
                 found.uses += 1
         if found is None:
             if request:
@@ -156,13 +157,14 @@ class HeldTables:
         """Have the rows held, unless that is under way, or they are too few or too many."""
         if rows.hides_numbers or (open_rows(rows.table) < self._least_rows and not by_requests(rows.table.path)):
             return
+        key = _key(reader, rows)
         with self._lock:
-            if self._closed or rows.key in self._refused or rows.key == self._making:
+            if self._closed or key in self._refused or key == self._making:
                 return
-            if rows.key not in self._waiting:
+            if key not in self._waiting:
                 self._asked_at = time.monotonic()
             idle = len(self._waiting) == 0 and self._making is None
-            self._waiting[rows.key] = (reader, rows)
+            self._waiting[key] = (reader, rows)
             while len(self._waiting) > _MOST_WAITING:
                 self._waiting.popitem(last=False)
             if idle:
@@ -184,7 +186,7 @@ class HeldTables:
                 self._hold(reader, rows)
 
     def _hold(self, reader: Reader, rows: HeldRows) -> None:
-        made = None
+        made, key = None, _key(reader, rows)
         try:
             with self._open_cursor() as cursor:
                 made = self._made(cursor, reader, rows)
@@ -194,9 +196,9 @@ class HeldTables:
             with self._lock:
                 self._making = None
                 if made is None:
-                    self._refused[rows.key] = None
+                    self._refused[key] = None
                 else:
-                    self._held[rows.key] = made
+                    self._held[key] = made
                 while len(self._refused) > _MOST_REFUSED:
                     self._refused.popitem(last=False)
 
@@ -252,6 +254,11 @@ class HeldTables:
         """End the thread after the table that it copies now; the copy ends with the process."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _key(reader: Reader, rows: HeldRows) -> object:
+    """Identify rows of the lake that a reader has read, which may be another one in its place."""
+    return (reader.lake.session.identity, *rows.key)
 
 
 def _estimated_bytes(cursor: "DuckDBPyConnection", query: str) -> int:

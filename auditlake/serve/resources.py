@@ -1,14 +1,15 @@
 """Resources that requests share: one state of the lake, few threads, one database, a cache of answers.
 
 - `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, also for a moment
-  that it knows: meanwhile a row may have been erased, and its files with it.
+  that it knows: meanwhile a row may have been erased, and its files with it. If another lake has taken its place, its
+  readers have another session.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too, and one whose client has gone is given up: it is cancelled (`cancellation`), and its
   thread occupies its place until it has ended.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
-- `cache` keeps answers by table and LSN, up to a number of bytes.
+- `cache` keeps answers by session, table and LSN, up to a number of bytes.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.lake.replaced import is_replaced, remember
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say_once
 from auditlake.query.languages import DEFAULT, Dialect
@@ -115,6 +117,7 @@ class _Latest:
 
     waiting: int = 0
     reader: Reader | None = None
+    lake: Lake | None = None
     read_at: float = 0.0
     timeline: CommitIndex = field(default_factory=CommitIndex)
     database: "DuckDBPyConnection | None" = None
@@ -218,7 +221,11 @@ class Resources:
         with self._lock:
             latest, kept = self._latest, self._latest.reader
             if kept is None or time.monotonic() - latest.read_at > _FRESH_S:
-                found = self._refreshed(kept)
+                if kept is not None and is_replaced(kept.lake):
+                    kept, latest.timeline = None, CommitIndex()
+                    latest.seen.clear()
+                    latest.lake = (latest.lake or self.lake).begun_again()
+                found = self._refreshed(latest.lake or self.lake, kept)
                 if found is not kept:
                     latest.timeline = latest.timeline.refreshed(found)
                 latest.reader = kept = found
@@ -234,12 +241,13 @@ class Resources:
                 before = self._latest.seen[self.grant] = _Seen.of(whole, self.grant, before)
             return before
 
-    def _refreshed(self, kept: Reader | None) -> Reader:
-        if kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S:
-            positions = read_positions(self.lake)
-            if positions == kept.known.positions:
-                return kept
-        return Reader(self.lake, datetime.now(self.zone))
+    def _refreshed(self, lake: Lake, kept: Reader | None) -> Reader:
+        positions = read_positions(lake)
+        is_young = kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S
+        if kept is not None and is_young and positions == kept.known.positions:
+            return kept
+        remember(lake, -1 if positions is None else positions.delta_version)
+        return Reader(lake, datetime.now(self.zone))
 
     @property
     def timeline(self) -> CommitIndex:

@@ -90,7 +90,8 @@ class Statements:
     def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:
         """Run a statement as of a moment; raises BadUsage, NotAnswerable, Busy."""
         begun = time.monotonic()
-        state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql, shown=resources.shown_of_some)
+        lake = resources.reader().lake
+        state = read_state(lake, asked.at, resources.zone, script=asked.sql, shown=resources.shown_of_some)
         query = self._engine(resources).prepare(state, asked.sql, asked.dialect or resources.dialect)
         tables = require_seen(resources, query)
         if query.defines is not None:
@@ -196,7 +197,7 @@ def cache_key(query: Query, sql: str) -> Hashable | None:
     if any(isinstance(selection, Log) for _, selection in query.views.values()):
         return None
     read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
-    return ("sql", query.lsn, sql, *read)
+    return (query.known.lake.session.identity, query.lsn, sql, *read)
 
 
 _Found = tuple[list[models.SqlColumnJson], list[list[str | None]], bool, str]

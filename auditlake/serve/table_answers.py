@@ -156,7 +156,7 @@ def _opened(resources: Resources, state: TableState, *, request: bool = True) ->
 
 def _identity(state: TableState) -> tuple[Hashable, ...]:
     """Return what the rows of a state depend on: a new snapshot of a table may correct them at a past LSN, too."""
-    return state.table.path, state.table.delta_version, state.lsn
+    return state.reader.lake.session.identity, state.table.path, state.table.delta_version, state.lsn
 
 
 def _count(

@@ -133,6 +133,11 @@ def begun_session(root: Place) -> Session:
     return root.session if isinstance(root, Remote) else Session()
 
 
+def begun_again(root: Place) -> Place:
+    """Return a lake's folder with another session, if it is in a store."""
+    return Remote(root.bucket, root.key) if isinstance(root, Remote) else root
+
+
 def by_requests(place: Place) -> bool:
     """Return whether each look at a place is a request to a store: then few are made, or many at once."""
     return isinstance(place, Remote)

@@ -20,9 +20,10 @@ _NOTHING: tuple[None, int] = (None, 0)
 
 
 class Session:
-    """One part of each class; threads may share it."""
+    """One part of each class; threads may share it. `identity` is equal to that of no other session."""
 
     def __init__(self) -> None:
+        self.identity = object()
         self._parts: dict[type, object] = {}
         self._lock = threading.RLock()
 

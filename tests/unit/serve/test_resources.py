@@ -17,6 +17,7 @@ from starlette.types import Message
 
 from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import select
+from auditlake.lake.layout import Lake
 from auditlake.serve.resources import Busy, Limits, Resources
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
@@ -187,6 +188,28 @@ def test_a_lake_that_is_restored_under_the_server_has_no_later_commit(tmp_path: 
     refused = [page.get(path, before="0/150") for path in ("/compare", "/api/v1/compare")]
     assert [each.status_code for each in refused] == [503, 503]
     assert "Not answered" in refused[0].text
+
+
+def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
+    """Also if both have the same versions and LSNs, and their sources went on differently from a backup on."""
+    lake = write_lake(tmp_path / "lake")
+    shutil.copytree(lake.root, tmp_path / "other")
+    capture_transaction(lake, 0x500, order=4)
+    capture_transaction(Lake(tmp_path / "other"), 0x500, order=1)
+    page = Page(lake)
+
+    def answers() -> list[Any]:
+        found = page.json("rows", table="orders", at="0/500", sort="id")["rows"]
+        sql = {"sql": "select id from orders order by id", "at": "0/500"}
+        asked = page.ask("POST", "/api/v1/sql", json=sql).json()["rows"]
+        facets = page.json("facets", table="orders", column="id", at="0/500")["values"]
+        return [[row["key"] for row in found], asked, [each["value"] for each in facets]]
+
+    assert answers() == [[["1"], ["5"]], [["1"], ["5"]], ["1", "5"]]
+    lake.root.rename(tmp_path / "former")
+    (tmp_path / "other").rename(lake.root)
+    page.resources._latest.read_at = 0.0  # noqa: SLF001 - as a second later
+    assert answers() == [[["4"], ["5"]], [["4"], ["5"]], ["4", "5"]]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/rows", "/api/v1/export", "/rows", "/api/v1/undo", "/api/v1/changes"])
