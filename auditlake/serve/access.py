@@ -193,6 +193,11 @@ def user_of(request: Request) -> User:
     return found
 
 
+def client_of(request: Request) -> str | None:
+    """Return by what clients are told apart: the name of the user, else the address."""
+    return user_of(request).name or (request.client.host if request.client else None)
+
+
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine only."""
     try:

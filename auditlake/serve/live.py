@@ -36,7 +36,7 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.access import user_of
+from auditlake.serve.access import client_of, user_of
 from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import cut_short, parse, problem
 from auditlake.serve.resources import Resources
@@ -78,7 +78,7 @@ class Live:
         give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
-            seen = self._resources.for_grant(user_of(request).grant)
+            seen = self._resources.for_client(client_of(request), user_of(request).grant)
             give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
@@ -141,8 +141,9 @@ class _Stream:
 
         Raises Hidden, and what `FeedRequest.open` does.
         """
-        known = resources.shown(read_known(resources.lake))
-        return cls(resources, wanted.open(resources.lake, now, threading.Event(), known), known.only)
+        lake = resources.reader().lake
+        known = resources.shown(read_known(lake))
+        return cls(resources, wanted.open(lake, now, threading.Event(), known), known.only)
 
     def seen(self) -> Reader | None:
         """Return the lake as the user sees it now; None if that is no table, or it cannot be read."""

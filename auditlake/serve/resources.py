@@ -5,7 +5,8 @@
   readers have another session.
 - `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too, and one whose client has gone is given up: it is cancelled (`cancellation`), and its
-  thread occupies its place until it has ended.
+  thread occupies its place until it has ended. Of threads and of waiting requests one client has a share, so that two
+  that ask for much do not keep a third from an answer.
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
@@ -16,12 +17,13 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -77,7 +79,7 @@ class Hidden(NotAnswerable):
 class Limits:
     """Bounds of what one server does at a time and returns at once."""
 
-    workers: int = 4
+    workers: int = 7
     waiting: int = 64
     timeout_s: float = 30.0
     page_rows: int = 500
@@ -111,11 +113,43 @@ class _Running:
             self.waits_for, self._stopped = "", None
 
 
+def _share(whole: int) -> int:
+    """Return how many of some places one client may have: two leave one."""
+    return max(1, (whole - 1) // 2)
+
+
+class _Client:
+    """Who asks: the threads that its requests may have, and how many requests it waits for."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._threads = asyncio.Semaphore(_share(limits.workers))
+        self._most = _share(limits.waiting)
+        self.waiting = 0
+
+    @property
+    def waits_for_too_many(self) -> bool:
+        return self.waiting >= self._most
+
+    async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """Run work in a thread, which counts until it has ended: also if nobody waits for it any more."""
+        await self._threads.acquire()
+        loop = asyncio.get_running_loop()
+
+        def ended(_: "Future[T]") -> None:
+            with suppress(RuntimeError):  # the loop has ended before
+                loop.call_soon_threadsafe(self._threads.release)
+
+        submitted = pool.submit(work)
+        submitted.add_done_callback(ended)
+        return await asyncio.wrap_future(submitted)
+
+
 @dataclass(slots=True)
 class _Latest:
-    """What requests replace: the last state of the lake, and for each grant what is seen of it."""
+    """What requests replace: the last state of the lake, for each grant what is seen of it, and who asks."""
 
     waiting: int = 0
+    clients: dict[Hashable, _Client] = field(default_factory=dict)
     reader: Reader | None = None
     lake: Lake | None = None
     read_at: float = 0.0
@@ -153,7 +187,10 @@ def _limited(known: Known, grant: Grant) -> Known:
 
 @dataclass
 class Resources:
-    """The lake as requests see it; `dialect` is that of statements that name none, `grant` what the user may see."""
+    """The lake as requests see it; `dialect` is that of statements that name none, `grant` what the user may see.
+
+    `client` is who asks: the name of a user, or an address.
+    """
 
     lake: Lake
     zone: tzinfo
@@ -161,6 +198,7 @@ class Resources:
     source: str | None = None
     dialect: Dialect = DEFAULT
     grant: Grant = WHOLE
+    client: Hashable = None
 
     def __post_init__(self) -> None:
         self.cache = Kept(_CACHE_BYTES, _CACHE_BYTES // 4)
@@ -172,10 +210,10 @@ class Resources:
         """The request of each thread."""
         self.held = HeldTables(self._open)
 
-    def for_grant(self, grant: Grant) -> "Resources":
-        """Return the same resources with the tables that a grant shows."""
+    def for_client(self, client: Hashable, grant: Grant) -> "Resources":
+        """Return the same resources for one client, with the tables that its grant shows."""
         found = copy(self)
-        found.grant = grant
+        found.client, found.grant = client, grant
         return found
 
     def prepare(self) -> None:
@@ -280,10 +318,11 @@ class Resources:
 
         Raises Busy, ClientDisconnect, and any exception of `work`, as far as it is `disclosed`.
         """
-        if self._latest.waiting >= self.limits.waiting:
+        client = self._latest.clients.setdefault(self.client, _Client(self.limits))
+        if self._latest.waiting >= self.limits.waiting or client.waits_for_too_many:
             count(Counter.REFUSED_QUESTIONS)
             raise Busy("too many requests wait", "Try again in a few seconds.")
-        self._latest.waiting += 1
+        self._latest.waiting, client.waiting = self._latest.waiting + 1, client.waiting + 1
         request = _Running(self.limits.timeout_s)
 
         def called() -> T:
@@ -296,8 +335,8 @@ class Resources:
             finally:
                 self._running.pop(threading.get_ident())
 
-        future = asyncio.get_running_loop().run_in_executor(self._pool, called)
-        future.add_done_callback(self._done)
+        future = asyncio.ensure_future(client.run(self._pool, called))
+        future.add_done_callback(partial(self._done, client))
         while not future.done():
             if request.left_s <= 0:
                 future.cancel()
@@ -334,8 +373,8 @@ class Resources:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
         return self._running[threading.get_ident()].stopped(waits_for, most_s)
 
-    def _done(self, future: "asyncio.Future[T]") -> None:
-        self._latest.waiting -= 1
+    def _done(self, client: _Client, future: "asyncio.Future[T]") -> None:
+        self._latest.waiting, client.waiting = self._latest.waiting - 1, client.waiting - 1
         if not future.cancelled():
             future.exception()  # retrieved, so that asyncio does not log it
 

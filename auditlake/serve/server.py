@@ -30,7 +30,7 @@ from starlette.routing import Route
 from auditlake.counters import Beat, Counter, beat, begin, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
-from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, require_safe, user_of
+from auditlake.serve.access import COOKIE, Access, Guard, client_of, hosts_of, networks, require_safe, user_of
 from auditlake.serve.access_log import TABLES, AccessLog
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
@@ -117,7 +117,7 @@ def _document() -> str:
 
 def _seen(resources: Resources, request: Request) -> Resources:
     """Return the resources as the user sees them who asks."""
-    return resources.for_grant(user_of(request).grant)
+    return resources.for_client(client_of(request), user_of(request).grant)
 
 
 def _answering(resources: Resources, endpoint: Endpoint) -> Handler:

@@ -18,6 +18,7 @@ from starlette.types import Message
 from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import select
 from auditlake.lake.layout import Lake
+from auditlake.serve.grants import WHOLE
 from auditlake.serve.resources import Busy, Limits, Resources
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
@@ -188,6 +189,29 @@ def test_a_lake_that_is_restored_under_the_server_has_no_later_commit(tmp_path: 
     refused = [page.get(path, before="0/150") for path in ("/compare", "/api/v1/compare")]
     assert [each.status_code for each in refused] == [503, 503]
     assert "Not answered" in refused[0].text
+
+
+def test_two_clients_that_ask_for_much_keep_no_third_from_an_answer(tmp_path: Path) -> None:
+    """Neither by the threads that their questions occupy, nor by those that wait."""
+    whole = Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=600))
+
+    def endless(client: Resources) -> Callable[[], object]:
+        return lambda: client.open_cursor().execute(_ENDLESS)
+
+    async def ask() -> str:
+        asked = []
+        for name in ("ann", "bob"):
+            client = whole.for_client(name, WHOLE)
+            asked += [asyncio.create_task(client.run(endless(client))) for _ in range(40)]
+        await asyncio.to_thread(await_true, lambda: len(whole._running) >= 6, 60)  # noqa: SLF001 - no other sign
+        found = await whole.for_client("eve", WHOLE).run(lambda: "found")
+        for each in asked:
+            each.cancel()
+        await asyncio.wait(asked)
+        whole.close()
+        return found
+
+    assert asyncio.run(ask()) == "found"
 
 
 def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
