@@ -47,10 +47,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
+from auditlake.capture.ddl_recorder import DdlProof, DdlRecorder
 from auditlake.capture.masking import read_masks
 from auditlake.capture.partition_watch import HeldPartition, PartitionWatch
 from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
-from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
+from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach

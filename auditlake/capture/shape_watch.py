@@ -1,16 +1,4 @@
-"""Changed shapes of followed tables: recorded from the DDL trigger's messages, else found by comparing the catalog.
-
-`DdlRecorder` turns the messages into versions of `relations`, at their exact commits. It runs in the writer's thread,
-for each message in the order of the stream, before the changes after it are written:
-
-1. A followed table whose shape in the message differs from the version in force gets a new version at this commit. The
-   message also has the value of an added column in older rows, if that is a constant.
-2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
-   changed without row messages. So it is if a partition was dropped or detached that only messages have shown: its rows
-   are in the stream, and `PartitionWatch` has never seen it. If the table was dropped, its history ends here.
-
-A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
-trigger has sent (`DdlProof`): any role may send others, which have no effect.
+"""Shape watch: find changed shapes of followed tables by comparing the catalog with their record.
 
 `ShapeWatch` compares shapes with their record before the watermark moves. Without messages, a schema change is in the
 stream with the table's next row, or never, and some change rows without row messages (`pgoutput.table_shape`). So the
@@ -40,20 +28,18 @@ catalog is compared before every batch and every idle stretch becomes durable:
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import cast
 
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.capture.partition_watch import HeldPartition, read_since
-from auditlake.capture.trigger_record import FAILED, read_trigger_record, record_reported, record_trigger
+from auditlake.capture.trigger_record import read_trigger_record, record_trigger
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import (
     NO_MORE_CHANGES,
@@ -66,32 +52,25 @@ from auditlake.lake.parking import (
     unpark,
 )
 from auditlake.lake.records import read_shape, write_shape
-from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
+from auditlake.lake.relations import RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Event, Notice, Say
-from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
-from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import (
     Shape,
     ShapeDifference,
     compare_shapes,
     enlarged_enums,
     has_altered_type,
-    hides_key,
     visible_differences,
 )
-from auditlake.relation import Relation, TableName
-from auditlake.schema.catalog_snapshot import only_element
-from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
+from auditlake.relation import TableName
 from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
-from auditlake.source.connection import Row, answering_within, connect
-from auditlake.source.ddl_trigger import DdlTrigger, are_sealed, read_ddl_trigger
-from auditlake.source.publication import Entries, read_publication_entries
+from auditlake.source.connection import Row
+from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
+from auditlake.source.publication import read_publication_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.store.files import file_versions, fingerprint, read_each
-from auditlake.values.types import is_widened
 
-_PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _TOUCHED = "its definition may have been changed, and changed back"
 _UNLOGGED = "it may have been unlogged before it was truncated"
 _LEFT = "it may have been in another schema, which the publication may not carry"
@@ -99,265 +78,7 @@ _DETACHED = "it may have been a partition of another table, under whose name its
 _PENDING = "its definition or a type of its columns was changed, and the stream has not reached that yet"
 _CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
 _SETTLES = "A running auditlake follow or auditlake capture settles it when the stream has reached that change."
-_STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 _PARTITIONED = "p"
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    lsn: Lsn
-    time_us: int
-
-
-@dataclass(slots=True)
-class DdlProof:
-    """Asks the source which messages the DDL trigger has sent; reports once that there are others."""
-
-    conninfo: str
-    silence_s: float
-    report: Say
-    _reported: bool = False
-
-    def __call__(self, messages: Sequence[tuple[int, bytes]]) -> list[bool]:
-        """Return of each message, given as xid and content, whether the trigger has sent it.
-
-        Raises SourceUnreachable.
-        """
-        seals = [seal_of(xid, content) for xid, content in messages]
-        sealed = [seal for seal in seals if seal is not None]
-        right = self._right(sealed) if sealed else frozenset[Seal]()
-        if not self._reported and not right.issuperset(seals):
-            self._reported = True
-            self.report(
-                f"a message with the prefix {PREFIX} is ignored: the DDL trigger has not sent it, or is of another"
-                " release; auditlake check shows whether it is installed. Others are ignored without a message"
-            )
-        return [seal in right for seal in seals]
-
-    def _right(self, seals: Sequence[Seal]) -> frozenset[Seal]:
-        with closing(connect(self.conninfo)) as conn, answering_within(conn, self.silence_s):
-            found = are_sealed(conn, seals)
-        return frozenset(seal for seal, is_right in zip(seals, found, strict=True) if is_right)
-
-
-@dataclass(slots=True)
-class DdlRecorder:
-    """Records DDL messages about the tables of one lake; `tables` are those that are followed, by OID.
-
-    `shapes` are their shapes when capture last agreed with the catalog.
-    """
-
-    lake: Lake
-    log: CaptureLog
-    tables: Mapping[int, TableName] = field(default_factory=dict)
-    shapes: dict[int, Shape] = field(default_factory=dict)
-    entries: Entries = field(default_factory=Entries)
-    _reported: dict[int, Shape] = field(default_factory=dict)
-    _labels: dict[int, frozenset[str]] = field(default_factory=dict)
-    _relabelled: set[int] = field(default_factory=set)
-    _partitions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """As `trigger_record` has them."""
-    _described: dict[int, tuple[int, _Commit]] = field(default_factory=dict)
-    """The root of each partition that the stream has described since the last comparison, and the first commit."""
-    _repeated_to: int = 0
-    failed: bool = False
-    """Whether the trigger has failed for some command: from then on its silence proves nothing."""
-
-    def __post_init__(self) -> None:
-        # After a restart the server sends again everything that was not acknowledged.
-        self._repeated_to = self.relations.last_lsn
-        self._partitions = dict(read_trigger_record(self.lake).partitions)
-
-    @property
-    def relations(self) -> RelationsLog:
-        """The versions of relations, among them those that are recorded here."""
-        return self.log.relations
-
-    def __call__(self, report: DdlReport) -> None:
-        """Record a message."""
-        message = report.message
-        if message is None:
-            self.failed = True
-            record_trigger(self.lake, FAILED)
-            return
-        commit = _Commit(report.lsn, report.time_us)
-        for shape in message.shapes:
-            if shape.relation.oid in self.tables:
-                self._follow(shape, message, commit)
-        self._follow_rows(message, commit)
-        self._follow_partitions(message, commit)
-        for each in message.dropped:
-            if not each.attnum and each.oid in self.tables:
-                self._end(self.tables[each.oid], commit)
-
-    def _follow(self, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
-        oid = shape.relation.oid
-        former = self._reported.get(oid, self.shapes.get(oid))
-        before = self._record(shape, message, commit.lsn)
-        if former is not None:
-            self._tell_missing_values(former, shape, message, commit)
-        if former is not None and hides_key(former, shape):
-            reason = f"{message.tag} changed the key of {self.tables[oid]}, which has REPLICA IDENTITY FULL"
-            self._park(commit, self.tables[oid], reason, RENEWED_BY_FOLLOW)
-        if not (message.plain and before is not None and _is_lossless(before, shape, message)):
-            self._park_rewritten(shape, message, commit)
-
-    def _follow_rows(self, message: DdlMessage, commit: _Commit) -> None:
-        """Park the tables whose rows a message without their shapes reports as changed."""
-        followed = [shape for shape in message.shapes if shape.relation.oid in self.tables]
-        unshaped = message.rewritten.keys() - {oid for shape in followed for oid in (shape.relation.oid, *shape.files)}
-        changed = {oid: self._changed_labels(oid, labels) for oid, labels in message.labels.items()}
-        for oid, shape in self.shapes.items():
-            if unshaped & shape.files.keys():
-                self._park_rewritten(shape, message, commit)
-            if changed and (shape.shows(changed) or self._has_new_column(oid, changed)):
-                name = self.tables[oid]
-                self._reported.setdefault(oid, shape)
-                self._relabelled.add(oid)
-                reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
-                self._park(commit, name, reason, RENEWED_BY_FOLLOW)
-
-    def _follow_partitions(self, message: DdlMessage, commit: _Commit) -> None:
-        """Park the tables that lost a partition which a message has shown."""
-        dropped = {each.oid for each in message.dropped if not each.attnum}
-        members = {shape.relation.oid: shape.files.keys() for shape in message.shapes}
-        before = dict(self._partitions)
-        for oid, (parent, root) in list(self._partitions.items()):
-            if oid in dropped or oid not in members.get(parent, {oid}):
-                del self._partitions[oid]
-                if root in self.tables and root not in dropped:
-                    name = self.tables[root]
-                    self._park(commit, name, f"a partition of {name} was removed by {message.tag}", RENEWED_BY_FOLLOW)
-        for oid, parent in message.parents.items():
-            if (followed := self._root_of(parent, message.parents)) is not None:
-                self._partitions[oid] = parent, followed
-        if self._partitions != before:
-            record_reported(self.lake, self._partitions, before.keys() - self._partitions.keys())
-
-    def note_partitions(self, entries: Sequence[Entry]) -> None:
-        """Note the partitions that are described: each directly after its root, under whose name its rows are sent."""
-        for root, leaf in pairwise(entries):
-            if isinstance(root, Described) and isinstance(leaf, Described) and self._is_partition(leaf, root):
-                commit = _Commit(leaf.lsn, leaf.time_us)
-                self._described.setdefault(leaf.relation.oid, (root.relation.oid, commit))
-
-    def _is_partition(self, leaf: Described, root: Described) -> bool:
-        columns = ({(c.name, c.type_oid) for c in each.relation.columns} for each in (leaf, root))
-        return (
-            leaf.lsn > self.log.watermark
-            and root.relation.oid in self.tables
-            and leaf.relation.oid not in self.tables
-            and next(columns) == next(columns)
-        )
-
-    def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
-        """Park the tables with rows in a partition that the catalog does not show any more.
-
-        `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
-        """
-        for leaf, (root, commit) in self._described.items():
-            if leaf not in present.get(root, {leaf}):
-                reason = "a partition that was created since was dropped or detached, with rows"
-                self._park(commit, self.tables[root], reason, RENEWED_BY_FOLLOW)
-        self._described.clear()
-
-    def _root_of(self, oid: int, parents: Mapping[int, int]) -> int | None:
-        """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
-        for _ in parents:
-            oid = parents.get(oid, oid)
-        if oid in self._partitions:
-            return self._partitions[oid][1]
-        return next((root for root, shape in self.shapes.items() if oid in shape.files), None)
-
-    def _has_new_column(self, oid: int, changed: Mapping[int, frozenset[str] | None]) -> bool:
-        """Return whether the last message about a table has a column whose type's rows change, which may be new."""
-        columns = self._reported[oid].relation.columns if oid in self._reported else ()
-        return any(changed.get(column.type_oid, ()) is None for column in columns)
-
-    def _changed_labels(self, oid: int, labels: frozenset[str] | None) -> frozenset[str] | None:
-        """Return the labels of a type; None if one that an earlier message had is gone: it may be in rows since."""
-        if labels is None:
-            return None
-        before = self._labels.get(oid, labels)
-        self._labels[oid] = labels
-        return labels if before <= labels else None
-
-    def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
-        """Decide what older rows show in added columns, where the message and the shape before it prove it."""
-        oid, had = shape.relation.oid, {column.attnum for column in former.relation.columns}
-        stored = [each for each in message.shapes if each.kind == _STORED and each.relation.oid in shape.files]
-        parts = [shape] if shape.kind == _STORED else stored  # a child that only inherits has rows of its own
-        for column in shape.relation.columns:
-            if column.attnum is None or column.attnum in had:
-                continue
-            found = {each.relation.oid: _part(each, column.name) for each in parts}
-            before = CatalogSnapshot(oid, Lsn(0), 0, former.files)
-            existing = decide(before, ColumnEntry(column.attnum, 0, found), Lsn(commit.lsn), column.attnum)
-            if existing.problem is None:
-                self.log.tell_missing_value(oid, column.attnum, existing)
-
-    def take(self, oid: int, now: Shape) -> bool:
-        """Return whether the last message about a table reported this shape; it is not used again."""
-        reported, is_relabelled = self._reported.get(oid), oid in self._relabelled
-        self._relabelled.discard(oid)
-        if reported is None or reported.persistence != now.persistence:
-            return False
-        # A message about the table has no types: these have messages of their own, but not the row types of tables.
-        before = now if is_relabelled else self.shapes.get(oid, now)
-        if compare_shapes(replace(reported, types=before.types), now):
-            return False
-        del self._reported[oid]
-        return True
-
-    def _record(self, shape: Shape, message: DdlMessage, commit_lsn: Lsn) -> Relation | None:
-        """Record the shape, if it is new; return the relation in force before."""
-        self._reported[shape.relation.oid] = shape
-        before = self.relations.in_force(shape.relation.oid, commit_lsn)
-        published = self.published(shape)
-        if commit_lsn <= self._repeated_to and self.relations.is_recorded(
-            published, commit_lsn, ShapeSource.DDL_TRIGGER
-        ):
-            return None
-        if before is None or not before.shows(published):
-            source = ShapeSource.DDL_TRIGGER
-            self.relations.record(published, commit_lsn, source=source, command=message.tag)
-        if before is not None:
-            return before.relation
-        recorded = self.shapes.get(shape.relation.oid)
-        return recorded.relation if recorded is not None else None
-
-    def published(self, shape: Shape) -> Relation:
-        """Return the relation of a shape with its published columns only."""
-        oid = shape.relation.oid
-        version = self.relations.in_force(oid, LAST_LSN)
-        columns = version.relation.columns if version is not None and version.attnums is not None else None
-        if columns is None and (history := open_history(self.lake, self.tables[oid])) is not None:
-            columns = history.current if history.oid == oid else None
-        return shape.published(columns, stored=self.entries.stored, listed=oid in self.entries.with_columns)
-
-    def _park_rewritten(self, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
-        reasons = {message.rewritten[oid] for oid in shape.files if oid in message.rewritten} - {_ACCESS_METHOD}
-        if reasons:
-            name = self.tables[shape.relation.oid]
-            what = "was set logged or unlogged" if reasons == {_PERSISTENCE} else "was rewritten"
-            self._park(commit, name, f"table {name} {what} by {message.tag}", RENEWED_BY_FOLLOW)
-
-    def _end(self, name: TableName, commit: _Commit) -> None:
-        self._park(commit, name, f"table {name} was dropped at the source", NO_MORE_CHANGES, ended=True)
-        unpark(self.lake, name, Cause.PUBLICATION)  # the catalog may have shown it first, less exactly
-
-    def _park(self, commit: _Commit, name: TableName, reason: str, remedy: str, *, ended: bool = False) -> None:
-        history = open_history(self.lake, name)
-        if history is None or commit.lsn <= history.snapshot_lsn:
-            return
-        last, until = Lsn(commit.lsn - 1), commit.lsn
-        park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
-
-
-def _part(shape: Shape, column: str) -> StoringTable:
-    """Return the file of a table and the missing value of its column."""
-    missing = next((shape.missing.get(c.attnum or 0) for c in shape.relation.columns if c.name == column), None)
-    return StoringTable(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
 
 
 def _last_seen(read_at: WalEnd) -> WalEnd:
@@ -369,14 +90,6 @@ def _gap(name: TableName, held: HeldPartition, end: WalEnd, changes: tuple[str, 
     """Return the range of a table that begins at the first LSN which is not certain, and ends at `end`."""
     reason = f"{UNKNOWN_SHAPE}: {', '.join(changes)}"
     return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
-
-
-def _is_lossless(before: Relation, shape: Shape, message: DdlMessage) -> bool:
-    """Whether a rewrite without USING only gave columns wider types, which keep the text of every value."""
-    reasons = {message.rewritten[oid] for oid in shape.files if oid in message.rewritten}
-    now = {column.attnum: column.type for column in shape.relation.columns}
-    was = {column.attnum: column.type for column in before.columns}
-    return reasons <= {_TYPE} and all(attnum in now and is_widened(was[attnum], now[attnum]) for attnum in was)
 
 
 @dataclass(frozen=True, slots=True)

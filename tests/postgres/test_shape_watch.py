@@ -13,8 +13,9 @@ from psycopg.conninfo import conninfo_to_dict
 import auditlake
 from auditlake.capture import shape_watch
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.capture.partition_watch import HeldPartition
-from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch, record_shapes
+from auditlake.capture.shape_watch import ShapeWatch, record_shapes
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park

@@ -63,7 +63,7 @@ _CAPTURE = "capture.capture:Capture"
 _WRITER = "capture.capture:_Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
-_DDL = "capture.shape_watch:DdlRecorder"
+_DDL = "capture.ddl_recorder:DdlRecorder"
 _STAGES = "fold.stages"
 _EMBEDDED = "apply.embedded_fold"
 _MARK = "apply.deletion_vector_writer"
@@ -75,8 +75,8 @@ MUTATIONS = (
         "acknowledge before the commit",
         (
             f"{_CAPTURE}._submit",
-            "self._writer.write(_1)",
-            "(self._stream.acknowledge(wal_end(self._control).lsn), self._writer.write(_1))",
+            "self._writer.write(_1, _2)",
+            "(self._stream.acknowledge(wal_end(self._control).lsn), self._writer.write(_1, _2))",
         ),
     ),
     _capture(

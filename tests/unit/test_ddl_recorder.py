@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.shape_watch import DdlRecorder
+from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import DdlMessage
