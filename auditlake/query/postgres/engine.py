@@ -39,11 +39,12 @@ from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
-from auditlake.query.postgres.texts import at_zone, double_text, interval_text, of_utf8, real_text
+from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8
 from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.values.exact_text import double_text, real_text
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection

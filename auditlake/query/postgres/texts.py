@@ -1,16 +1,13 @@
-"""PostgreSQL's texts of intervals, floats and bytes, and local times. Pure.
+"""PostgreSQL's texts of intervals and bytes, and local times. Pure.
 
-Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
+Authority: src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
 """
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.numbers import Failed
-from auditlake.values.exact_text import exact_text
-from auditlake.values.types import ColumnType, Conversion
 
-_DOUBLE, _REAL = ColumnType(Conversion.FLOAT, "double"), ColumnType(Conversion.FLOAT, "float")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
@@ -28,16 +25,6 @@ def of_utf8(content: bytes) -> str:
     if "\0" in text:
         raise Failed("invalid byte sequence for encoding UTF8")
     return text
-
-
-def double_text(value: float) -> str:
-    """Return the text of a double precision."""
-    return exact_text(value, _DOUBLE) or ""
-
-
-def real_text(value: float) -> str:
-    """Return the text of a real."""
-    return exact_text(value, _REAL) or ""
 
 
 def interval_text(months: int, days: int, micros: int) -> str:
