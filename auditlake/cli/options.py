@@ -22,6 +22,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.lsn import Lsn
 from auditlake.messages import use_format
+from auditlake.signals import ENDING, handled
 from auditlake.store.place import Place
 
 if TYPE_CHECKING:  # follow imports Spark
@@ -258,17 +259,12 @@ def stopped_by_signals() -> Iterator[Stop]:
     SIGHUP is sent when the terminal is closed; a process started with nohup ignores it.
     """
     stop = Stop()
-    ends = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda number, _: stop.by(number)) for number in ends}
-    try:
+    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    with handled(heard, lambda number, _: stop.by(number)):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _OPENED = "auditlake.lakes"
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def with_recorded_names(settings: Settings) -> Settings:

@@ -8,7 +8,6 @@ a new snapshot of a table may correct it.
 
 import asyncio
 import json
-import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -43,6 +42,7 @@ from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
 from auditlake.serve.streams import StreamedResponse, StreamPlaces
+from auditlake.signals import ENDING, handled
 
 _MOST_BODY_BYTES = 2**20
 _MOST_UNDO_BYTES = 64 * 2**20
@@ -59,7 +59,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 _ENDING_S = 2
 _TICKS_PER_S = 10
 _BEAT_S = 5.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def create_app(
@@ -364,12 +363,8 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle the signals that ask the process to end."""
-        before = {number: signal.signal(number, self.handle_exit) for number in _ENDING}
-        try:
+        with handled(ENDING, self.handle_exit):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def bind(listen: Listen) -> socket.socket:

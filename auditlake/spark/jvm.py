@@ -42,6 +42,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, watch_jvm
+from auditlake.signals import ENDING, handled
 from auditlake.spark.java import cache_folder, require_java
 from auditlake.startup import is_submitted
 
@@ -167,15 +168,12 @@ def _signals_later() -> Iterator[Sequence[int]]:
     """
     arrived: list[int] = []
     defaults = (signal.SIG_DFL, signal.default_int_handler)
-    ours = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) in defaults]
-    if threading.current_thread() is not threading.main_thread():
-        ours = []
-    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in ours}
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in ENDING if is_main and signal.getsignal(number) in defaults]
     try:
-        yield arrived
+        with handled(ours, lambda number, _: arrived.append(number)):
+            yield arrived
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if arrived:
             signal.raise_signal(arrived[0])
 
