@@ -154,7 +154,7 @@ class Copier:
             except KeyboardInterrupt:
                 self._interrupted = True
                 copies.shutdown(wait=False, cancel_futures=True)
-                self._workers.cancel()
+                self._workers.close()
                 raise
         for future in self._committing:
             future.result()

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from auditlake.spark.on_demand import SparkOnDemand
 
 _END_TIMEOUT_S = 5.0
+_ENDED = ("the copy was ended", "Let it run to its end")
 
 Result = CopiedFile | AuditlakeError
 R = TypeVar("R")
@@ -52,11 +54,8 @@ class Workers(Protocol):
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         """Copy a bundle; if its worker dies, return a failure for each range."""
 
-    def cancel(self) -> None:
-        """Abort the bundles being copied."""
-
     def close(self) -> None:
-        """Release all resources; no bundle is being copied."""
+        """Abort the bundles being copied, even in the middle of a range; those that are left fail."""
 
 
 def start_workers(spark: "SparkOnDemand") -> Workers:
@@ -97,6 +96,7 @@ class SparkWorkers:
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
         self.at_once = self._context.defaultParallelism
+        self._group, self._is_closed = f"auditlake copy {uuid.uuid4()}", False
 
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         """Run one Spark task."""
@@ -104,25 +104,25 @@ class SparkWorkers:
 
         from auditlake.snapshot.copy import copy_bundle  # noqa: PLC0415 - its imports belong to workers
 
+        if self._is_closed:
+            return _lost(tasks, *_ENDED)
         try:
+            self._context.setJobGroup(self._group, "a copy of auditlake", interruptOnCancel=True)
             done = run_in_task(self._context, partial(copy_bundle, tasks))
         except Py4JError:  # its text may quote rows
             return _lost(tasks, "its Spark task failed", "Check Spark's log for lost executors and memory")
         return done
 
-    def cancel(self) -> None:
-        """Cancel all jobs."""
-        self._context.cancelAllJobs()
-
     def close(self) -> None:
-        """Keep the session, which belongs to the caller."""
+        """Cancel the jobs; the session belongs to the caller."""
+        self._is_closed = True
+        self._context.cancelJobGroup(self._group)
 
 
 class LocalWorkers:
     """Run bundles in processes of this machine, which end when this one does, even if it is killed.
 
-    One starts at once, another whenever a bundle finds none idle: most copies are a single bundle. After `close` none
-    starts, so that every bundle that is left fails.
+    One starts at once, another whenever a bundle finds none idle: most copies are a single bundle.
     """
 
     def __init__(self, count: int) -> None:
@@ -137,7 +137,7 @@ class LocalWorkers:
         """Run a bundle in an idle process, or in a new one."""
         with self._choosing:
             if self._is_closed:
-                return _lost(tasks, "the copy was ended", "Let it run to its end")
+                return _lost(tasks, *_ENDED)
             process = self._start() if self._idle.empty() else self._idle.get()
         try:
             done = process.run(tasks)
@@ -145,10 +145,6 @@ class LocalWorkers:
             return _lost(tasks, f"its worker {process.end()}", "Check whether memory ran out")
         self._idle.put(process)
         return done
-
-    def cancel(self) -> None:
-        """End the processes, even in the middle of a range."""
-        self.close()
 
     def close(self) -> None:
         """End the processes."""

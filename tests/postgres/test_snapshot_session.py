@@ -284,8 +284,6 @@ class _InterruptedWorkers:
             truncating.result()
             return copying.result()
 
-    def cancel(self) -> None: ...
-
     def close(self) -> None: ...
 
 

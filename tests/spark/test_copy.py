@@ -3,7 +3,10 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
@@ -19,6 +22,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.snapshot import copy
 from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
@@ -162,3 +166,27 @@ def _slot_start(database: str) -> Lsn:
         ).fetchone()
     assert row is not None
     return Lsn.parse(row[0])
+
+
+def test_closing_ends_a_bundle_that_spark_copies(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the end of `follow` would wait for the whole copy; other jobs of the session go on."""
+    begun, task = tmp_path / "begun", SimpleNamespace(name="public.t")
+
+    def copied(_tasks: object) -> list[object]:
+        begun.touch()
+        Event().wait(30)  # longer than the test waits
+        return []
+
+    monkeypatch.setattr(copy, "copy_bundle", copied)
+    workers = SparkWorkers(spark)
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(workers.run, [task])  # type: ignore[list-item]
+        await_true(begun.exists)
+        workers.close()
+        (lost,) = copying.result(15)
+    assert "its Spark task failed" in str(lost)
+    (lost,) = workers.run([task])  # type: ignore[list-item]
+    assert "the copy was ended" in str(lost)
+    assert spark.range(3).count() == 3

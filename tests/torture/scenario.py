@@ -281,8 +281,6 @@ class _LosesSession:
             truncating.result()
             return copying.result()
 
-    def cancel(self) -> None: ...
-
     def close(self) -> None: ...
 
     def _truncate(self) -> None:

@@ -19,7 +19,7 @@ def _followed(name: TableName, *parts: object) -> Any:
 
 
 class _Workers:
-    """One worker, whose bundle ends only if it is cancelled."""
+    """One worker, whose bundle ends only if it is closed."""
 
     at_once = 1
 
@@ -32,7 +32,7 @@ class _Workers:
         self.was_in_time = self.cancelled.wait(10)
         return []
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         self.cancelled.set()
 
 
