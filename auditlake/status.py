@@ -192,7 +192,7 @@ def _try_source(
     conninfo: str, lake: Lake, positions: Positions | None, histories: Iterable[HistoryTable]
 ) -> tuple[SourceStatus | None, AuditlakeError | None]:
     """Return the status of the source, None if it is unreachable, and why the stream cannot go on, if so."""
-    followed = frozenset(table.name if table.oid is None else table.oid for table in histories)
+    followed = frozenset(table.oid for table in histories)
     try:
         source = _ask_source(conninfo, lake, positions, followed)
     except SourceUnreachable as exc:
@@ -200,9 +200,7 @@ def _try_source(
     return source, source.refusal
 
 
-def _ask_source(
-    conninfo: str, lake: Lake, positions: Positions | None, followed: frozenset[TableName | int]
-) -> SourceStatus:
+def _ask_source(conninfo: str, lake: Lake, positions: Positions | None, followed: frozenset[int]) -> SourceStatus:
     manifest = require_manifest(lake)
     with connect(conninfo, manifest.lsn_offset) as conn:
         slot, reader = read_slot(conn, manifest.slot), read_reader(conn, manifest.slot)
@@ -230,18 +228,18 @@ def _refusal(
 
 
 def _without_history(
-    conn: psycopg.Connection[Row], publication: str, followed: frozenset[TableName | int]
+    conn: psycopg.Connection[Row], publication: str, followed: frozenset[int]
 ) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
     """Name the tables without a history that the publication carries, and those that it does not.
 
-    `followed` are the OIDs of the tables with a history, and the names of those whose OID is not recorded.
+    `followed` are the OIDs of the tables with a history.
     """
     try:
         source = read_source(conn, publication)
     except SourceUnready:  # a session holds a lock on a published table: unknown, and reported as null
         return None, None
     every = choose(source, lambda _: True)
-    missing = [table.name for table in every if followed.isdisjoint((table.name, table.relation.oid))]
+    missing = [table.name for table in every if table.relation.oid not in followed]
     new = tuple(name for name in missing if source.published(name) is not None)
     return new, tuple(name for name in missing if name not in new)
 

@@ -69,7 +69,7 @@ def _open(spark: SparkSession, versions: int, keys: int) -> DataFrame:
 
 def _make(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], sizes: tuple[int, int]) -> None:
     keys, versions = sizes
-    table = create_history(lake, _NAME, columns)
+    table = create_history(lake, _NAME, columns, 1)
     values = [F.pmod(F.xxhash64("n", F.lit(c.name)), F.lit(1000)).alias(c.name) for c in columns if not c.key]
     for rows in (_closed(spark, versions, keys), _open(spark, versions, keys)):
         period = [

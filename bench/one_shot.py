@@ -78,7 +78,7 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _make(lake: Lake, rows: int) -> None:
-    create_history(lake, _NAME, _COLUMNS)
+    create_history(lake, _NAME, _COLUMNS, 1)
     path = lake.history(_NAME)
     put_commit(path, 1, "WRITE", moved({HISTORY_APP: rows + 1000, SNAPSHOT_APP: rows + 1000, SNAPSHOT_TIME_APP: 0}))
     (table,) = list_histories(lake)
@@ -155,7 +155,8 @@ finally:
     print(max(resource.getrusage(each).ru_maxrss for each in who), file=sys.stderr)
 """
 _MANIFEST = (
-    '{"format_version": 1, "system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}'
+    '{"format_version": 1, "system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p",'
+    ' "lsn_offset": 0}'
 )
 
 

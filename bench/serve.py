@@ -77,8 +77,8 @@ def _lake(root: Path, tables: dict[TableName, pa.Table], position: int) -> Lake:
     write_manifest(lake, Manifest("7", 1, "shop", "auditlake", "auditlake"))
     positions = {HISTORY_APP: position, SNAPSHOT_APP: _FIRST, SNAPSHOT_TIME_APP: T0_US}
     transactions = [Transaction(app, version) for app, version in positions.items()]
-    for name, rows in tables.items():
-        table = create_history(lake, name, _COLUMNS)
+    for oid, (name, rows) in enumerate(tables.items(), 1):
+        table = create_history(lake, name, _COLUMNS, oid)
         whole = rows.cast(pa.schema(table.schema().to_arrow()))
         write_deltalake(table, whole, mode="append", commit_properties=CommitProperties(app_transactions=transactions))
     return lake

@@ -31,10 +31,10 @@ from auditlake.apply.tails import TailShape
 from auditlake.demo.server import Server
 from auditlake.lake.history import create_history, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lake.relations import RelationVersion, version_rows
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
@@ -84,10 +84,8 @@ def main() -> None:
 
 def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes: DataFrame) -> Callable[[], object]:
     """Return a function that applies the changes in `changes` to an empty history."""
-    described = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in columns]
-    relation = {"relation": 1, "lsn": 1, "oid": 1, "schema": NAME.schema, "table": NAME.table, "replica_identity": "d"}
-    relations = pa.Table.from_pylist([{**relation, "columns": described}], schema=RELATIONS_SCHEMA)
-    write_deltalake(lake.relations, relations, mode="append")
+    version = RelationVersion(1, Lsn(1), Relation(1, NAME, ReplicaIdentity.DEFAULT, columns))
+    write_deltalake(lake.relations, pa.Table.from_batches([version_rows([(1, version)])]), mode="append")
     rows = changes.toArrow()
     constant = {"schema": NAME.schema, "table": NAME.table, "relation": 1}
     arrays = {name: rows[name] for name in rows.column_names}
@@ -101,7 +99,7 @@ def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes:
 
     def apply_all() -> None:
         shutil.rmtree(lake.history(NAME), ignore_errors=True)
-        history = create_history(lake, NAME, columns)
+        history = create_history(lake, NAME, columns, 1)
         history.create_write_transaction([], "append", history.schema(), ["_part"], commit_properties=begin)
         apply_pending(lambda: spark, lake)
 

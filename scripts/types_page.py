@@ -53,8 +53,7 @@ A comparison of `cast(column as string)` compares PostgreSQL's texts; functions 
   `double precision`, whose text has the sign of a zero); `ltree` and `hstore`. All others are refused, such as
   `citext`, or a composite with a `numeric`; the message names the part. For these and for nondeterministic collations,
   LIKE, regular expressions, `replace` and the like are refused too.
-- Capture records the parts of types, and collations, in `shapes/`. A lake of an earlier release has no such record:
-  comparisons of columns of types that are not built in are refused until `auditlake follow` has compared the catalog.
+- Capture records the parts of types, and collations, in `shapes/`.
 - **NULL for a value that does not fit** (the table above): a comparison, an aggregate, a sort or any other computation
   would leave the value out, as `price > 100` NaN. So a statement that computes with such a column is refused if a row
   that it reads has such a value, and the message names the column. The column may be shown, and

@@ -32,9 +32,8 @@ def write_lake(root: Path) -> Lake:
     visits = TableName("public", "visits")
     visited = (("/", 3), ("/", 3), ("/about", None))
     rows = [_visit(*each) | {"_ordinal": number} for number, each in enumerate(visited)]
-    write_history(
-        lake, visits, _VISIT_COLUMNS, rows, {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-    )
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, visits, _VISIT_COLUMNS, rows, positions, 4)
     relations = RelationsLog(lake)
     relation = relations.register(Relation(4, visits, ReplicaIdentity.FULL, _VISIT_COLUMNS), Lsn(0x420))
     relations.flush()

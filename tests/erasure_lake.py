@@ -72,8 +72,8 @@ def write_lake(root: Path) -> Lake:
     root.mkdir()
     write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
     positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-    write_history(lake, PEOPLE, PEOPLE_COLUMNS, _people(), positions)
-    write_history(lake, NOTES, NOTE_COLUMNS, [version() | {"id": 1, "text": "first"}], positions)
+    write_history(lake, PEOPLE, PEOPLE_COLUMNS, _people(), positions, 1)
+    write_history(lake, NOTES, NOTE_COLUMNS, [version() | {"id": 1, "text": "first"}], positions, 2)
     relations = RelationsLog(lake)
     people = relations.register(Relation(1, PEOPLE, ReplicaIdentity.DEFAULT, PEOPLE_COLUMNS), Lsn(0x200))
     notes = relations.register(Relation(2, NOTES, ReplicaIdentity.DEFAULT, NOTE_COLUMNS), Lsn(0x300))

@@ -38,7 +38,7 @@ def write_padded_lake(root: Path) -> Lake:
         _row("FR", None, "", None),
     ]
     positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-    write_history(lake, NATIONS, COLUMNS, rows, positions)
+    write_history(lake, NATIONS, COLUMNS, rows, positions, 1)
     relations = RelationsLog(lake)
     number = relations.register(Relation(1, NATIONS, ReplicaIdentity.DEFAULT, COLUMNS), Lsn(0x150))
     relations.flush()

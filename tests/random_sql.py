@@ -152,7 +152,7 @@ def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
             if row["day"] is None and draw.random() < 0.5:
                 row["_raw"] = [("name", "padded ")]  # not of a typed column: computing with that would be refused
         positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-        write_history(lake, name, columns, [*open_rows, *closed], positions)
+        write_history(lake, name, columns, [*open_rows, *closed], positions, oid)
         number = relations.register(Relation(oid, name, ReplicaIdentity.DEFAULT, columns), Lsn(0x250))
         changes += [_change(draw, columns, name, number, row) for row in held[: rows // 3]]
         changes += [_insert(columns, name, number, _row(draw, n)) for n in range(rows + 10, rows + 10 + rows // 5)]

@@ -69,21 +69,25 @@ def write_lake_with_manifest(root: Path, system_identifier: str = "1") -> Lake:
 def write_small_lake(root: Path) -> Lake:
     """Write the lake of this module's docstring; needs no JVM."""
     lake = chosen_lake(root)
-    write_history(
-        lake, ORDERS, ORDER_COLUMNS, _orders(), {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-    )
+    orders = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, ORDERS, ORDER_COLUMNS, _orders(), orders, 1)
     customers = {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180, SNAPSHOT_TIME_APP: T0_US + 8_000_000}
     ann = version(0x180, None, "snapshot", None) | {"id": 1, "name": "Ann"}
-    write_history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers)
+    write_history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers, 2)
     _log(lake)
     return lake
 
 
-def write_history(
-    lake: Lake, name: TableName, columns: tuple[Column, ...], rows: list[dict[str, Any]], positions: Mapping[str, int]
+def write_history(  # noqa: PLR0913, PLR0917 - what a history has
+    lake: Lake,
+    name: TableName,
+    columns: tuple[Column, ...],
+    rows: list[dict[str, Any]],
+    positions: Mapping[str, int],
+    oid: int = 0,
 ) -> None:
     """Create a history with these rows and positions."""
-    table = create_history(lake, name, columns)
+    table = create_history(lake, name, columns, oid)
     transactions = [Transaction(app, version) for app, version in positions.items()]
     content = pa.Table.from_pylist(rows, schema=pa.schema(table.schema().to_arrow()))
     write_deltalake(table, content, mode="append", commit_properties=CommitProperties(app_transactions=transactions))

@@ -19,7 +19,6 @@ from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
@@ -200,8 +199,7 @@ def find_tails(
     if not due:
         return []
     versions = read_versions(lake) if schemas is None else schemas.versions
-    recorded = read_recorded(lake) if any(table.oid is None for table in due) else None
-    shapes = find_shapes(due, versions, recorded, upto)
+    shapes = find_shapes(due, versions, upto)
     groups = _query(log, {number: lsn for table, lsn in due.items() for number in shapes[table].numbers}, upto)
     found = [table for table in due if shapes[table].following or not groups.keys().isdisjoint(shapes[table].numbers)]
     if not found:
@@ -264,7 +262,7 @@ def follow_changes(
     versions = _with_first(groups, shapes, relations)
     first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
     used = {row["relation"] for row in groups}
-    followed = follow_versions(table, versions, answers, shapes.oid, first_change, used=used)
+    followed = follow_versions(table, versions, answers, first_change, used=used)
     return _without_mixed(table, followed, groups, relations)
 
 

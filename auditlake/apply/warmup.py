@@ -22,10 +22,11 @@ from auditlake.config import load_settings
 from auditlake.errors import AuditlakeError
 from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
 from auditlake.messages import report_error
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.spark.jars import delta_jars
 from auditlake.spark.jvm import create_archive
 from auditlake.spark.session import spark_session
@@ -86,14 +87,13 @@ def _workload(spark: SparkSession) -> None:
 
 
 def _begin(lake: Lake) -> None:
-    history = create_history(lake, _NAME, _COLUMNS)
+    history = create_history(lake, _NAME, _COLUMNS, 1)
     marks = [Transaction(app, 1) for app in (HISTORY_APP, SNAPSHOT_APP)]
     properties = CommitProperties(app_transactions=marks)
     history.create_write_transaction([], "append", history.schema(), ["_part"], commit_properties=properties)
-    columns = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in _COLUMNS]
-    relation = {"relation": 1, "lsn": 1, "oid": 1, "schema": _NAME.schema, "table": _NAME.table}
-    rows = [{**relation, "replica_identity": "d", "columns": columns}]
-    write_deltalake(lake.relations, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), mode="append")
+    relations = RelationsLog(lake)
+    relations.record(Relation(1, _NAME, ReplicaIdentity.DEFAULT, _COLUMNS), Lsn(1))
+    relations.flush()
 
 
 def _capture(lake: Lake) -> None:

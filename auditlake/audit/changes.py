@@ -128,8 +128,7 @@ def key_places(table: HistoryTable, relations: Mapping[int, Relation], key: list
     places = {}
     for number, relation in relations.items():
         names = [column.name for column in relation.columns]
-        is_own = relation.name == table.name if table.oid is None else relation.oid == table.oid
-        if is_own and all(column in names for column in key):
+        if relation.oid == table.oid and all(column in names for column in key):
             places[number] = tuple(names.index(column) for column in key)
     return places
 

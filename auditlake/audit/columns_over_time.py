@@ -47,7 +47,7 @@ class TableShapes:
     @cached_property
     def followed(self) -> Followed:
         """The columns up to the last version that the history can follow, applied yet or not."""
-        return follow_versions(self.table, self.shapes.following, self.answers, self.shapes.oid)
+        return follow_versions(self.table, self.shapes.following, self.answers)
 
     @cached_property
     def _source_columns(self) -> Sequence[tuple[Column, ...]]:

@@ -24,7 +24,6 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, find_shapes, follow_versions
-from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.knowledge import not_followed, require_kept
@@ -61,8 +60,7 @@ class _ShapesOfTables(Mapping[TableName, TableShapes]):
     def __getitem__(self, name: TableName) -> TableShapes:
         if name not in self._found:
             table, upto = self._known.tables[name], self._known.positions.known_lsn
-            recorded = self._recorded if table.oid is None else None
-            shapes = find_shapes([table], self.versions, recorded, upto)[table]
+            shapes = find_shapes([table], self.versions, upto)[table]
             self._found[name] = TableShapes(table, shapes, self._known.answers)
         return self._found[name]
 
@@ -73,20 +71,16 @@ class _ShapesOfTables(Mapping[TableName, TableShapes]):
         return len(self._known.tables)
 
     @cached_property
-    def _recorded(self) -> Membership | None:
-        return read_recorded(self._known.lake)
-
-    @cached_property
-    def _by_oid(self) -> Mapping[int | None, list[TableName]]:
-        """The tables by each OID that they had; those whose OID is not recorded by None."""
-        found: dict[int | None, list[TableName]] = {}
+    def _by_oid(self) -> Mapping[int, list[TableName]]:
+        """The tables by each OID that they had."""
+        found: dict[int, list[TableName]] = {}
         for table in self._known.tables.values():
             for oid in {table.oid, *(former for _, former in table.former_oids)}:
                 found.setdefault(oid, []).append(table.name)
         return found
 
     def _candidates(self, oid: int) -> Iterator[TableShapes]:
-        return (self[name] for key in (oid, None) for name in self._by_oid.get(key, ()))
+        return (self[name] for name in self._by_oid.get(oid, ()))
 
     def relation(self, number: int) -> Relation:
         """Return a relation version by its number; of a table with a history, with the own names of its columns."""
@@ -280,9 +274,9 @@ class Reader:
         """
         found = self._shapes[table.name]
         following = [version for version in found.shapes.following if version.lsn <= lsn]
-        followed = follow_versions(found.table, following, found.answers, found.shapes.oid, table.position)
+        followed = follow_versions(found.table, following, found.answers, table.position)
         if followed.cut_at is not None and not self._is_changed(table, lsn):
-            return follow_versions(found.table, following, found.answers, found.shapes.oid)
+            return follow_versions(found.table, following, found.answers)
         return followed
 
     def _is_changed(self, table: HistoryTable, lsn: Lsn) -> bool:

@@ -5,7 +5,7 @@
    not ahead of the lake, which means that another lake reads it.
 3. The publication is dropped only if bootstrap created it (`lake.manifest`), it is still the same one by its OID, and
    no other slot of the database can be reading it. PostgreSQL does not record which publications a slot reads, so any
-   other slot of pgoutput counts. Lakes of earlier versions have no such record: their publication stays.
+   other slot of pgoutput counts.
 4. The DDL trigger serves every lake of the database: it is removed if there is no other slot of pgoutput, and if our
    role may remove it.
 The slot goes first: it makes the server retain WAL, and without its publication it could not be read again.

@@ -77,13 +77,13 @@ group by lsn, xid
 class Partition:
     """A partition: its name, its file (0 if it is partitioned itself), and the xid that attached it.
 
-    `toast` is the OID of its TOAST table, 0 without one; None in a record of an earlier release.
+    `toast` is the OID of its TOAST table, 0 without one.
     """
 
     name: str
     file: int
     attached: str
-    toast: int | None = None
+    toast: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def compare_partitions(before: Mapping[int, Partition], now: Mapping[int, PartNo
 
 def _as_created(oid: int, part: Partition) -> Partition:
     """Return a partition as CREATE TABLE made it: the number of its first file is the table's OID."""
-    return replace(part, file=part.file and oid, toast=None)
+    return replace(part, file=part.file and oid, toast=0)
 
 
 def may_have_been_unlogged(before: Partition, now: PartNow, *, reports: bool) -> bool:
@@ -219,7 +219,7 @@ def _find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapp
         return None
     whole = shapes[relation]
     names = {column.attnum: column.name for column in whole.relation.columns}
-    key = {names[attnum] for attnum in whole.key or ()}
+    key = {names[attnum] for attnum in whole.key}
     if not key and whole.relation.replica_identity is ReplicaIdentity.FULL:
         key = set(names.values())
     for oid in (each for each in parts if each in shapes):
@@ -289,10 +289,7 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
     """
 
     def read(content: Mapping[str, Any]) -> KnownPartitions:
-        parts = {
-            int(oid): Partition(part["name"], part["file"], part["attached"], part.get("toast"))
-            for oid, part in content["parts"].items()
-        }
+        parts = {int(oid): Partition(**part) for oid, part in content["parts"].items()}
         return KnownPartitions(content["relation"], parts, content.get("problem"))
 
     return read_record(lake.partitions_of(name), read, "Restore it: it shows which partitions were changed.")
@@ -386,7 +383,7 @@ class PartitionWatch:
         return {each.known.relation: each.found | each.known.parts.keys() for each in self._watched.values()}
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
-        """Watch the partitioned ones of these tables (by OID); record those that an earlier version did not."""
+        """Watch the partitioned ones of these tables (by OID)."""
         partitioned = read_digests(control, tables.values())
         self._tables = {name: relation for name, relation in tables.items() if relation in partitioned}
         lacking = [name for name in self._tables if read_partitions(self.lake, name) is None]

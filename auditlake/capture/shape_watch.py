@@ -162,7 +162,7 @@ class ShapeWatch:
         return any(each.unsettled is not None or each.left_at is not None for each in self._watched.values())
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
-        """Watch these tables (by OID); record the shapes of those that an earlier version did not."""
+        """Watch these tables (by OID); record the shapes of those of another source."""
         self._read_records(control)
         others = [name for name, oid in tables.items() if name not in self._watched or self._watched[name].oid != oid]
         recorded = read_each(self.lake.shapes, partial(read_shape, self.lake), others)

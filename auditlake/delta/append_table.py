@@ -40,8 +40,6 @@ from auditlake.delta.log_writer import (
     put_entry,
     removed,
     require_plain,
-    with_configuration,
-    with_plain_fields,
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
@@ -110,8 +108,6 @@ class AppendLog:
         self._version = self._table.version()
         self._checkpointer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._checkpoint: Future[None] | None = None
-        self._configure()
-        self._add_columns(schema)
         self._positions: dict[str, int | None] = {}
         self._appends = 0
         self._vacuumed_at = time.monotonic()
@@ -123,20 +119,6 @@ class AppendLog:
         with suppress(FileExistsError):  # another process has created it
             create_table(self._path, Creation(None, fields, (), _CONFIGURATION, deletion_vectors=False))
         return open_table(self._path)
-
-    def _configure(self) -> None:
-        """Set the retention of a table that an earlier release created."""
-        current = self._table.metadata().configuration
-        if any(current.get(name) != value for name, value in _CONFIGURATION.items()):
-            self._put("SET TBLPROPERTIES", lambda: with_configuration(self._table, _CONFIGURATION))
-
-    def _add_columns(self, schema: pa.Schema) -> None:
-        """Add the columns that a table of an earlier release lacks; they are NULL in its rows."""
-        from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
-
-        present = {field.name for field in self.table.schema().fields}
-        if lacking := [field for field in Schema.from_arrow(schema).fields if field.name not in present]:
-            self._put("ADD COLUMN", lambda: with_plain_fields(self.table, lacking))
 
     @property
     def table(self) -> "DeltaTable":

@@ -201,18 +201,6 @@ def with_schema(table: "DeltaTable", fields: Sequence["Field"], properties: Mapp
     return [*changed, _metadata(table, schema, {**table.metadata().configuration, **properties})]
 
 
-def with_plain_fields(table: "DeltaTable", fields: Sequence["Field"]) -> list[Action]:
-    """Return the actions that add columns to a table without table features, after all others."""
-    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
-
-    return [_metadata(table, Schema([*table.schema().fields, *fields]), table.metadata().configuration)]
-
-
-def with_configuration(table: "DeltaTable", configuration: Mapping[str, str]) -> list[Action]:
-    """Return the actions that set properties of a table."""
-    return [_metadata(table, table.schema(), {**table.metadata().configuration, **configuration})]
-
-
 def _metadata(table: "DeltaTable", schema: "Schema", configuration: Mapping[str, str]) -> Action:
     current = table.metadata()
     optional: dict[str, str | None] = {"name": current.name, "description": current.description}

@@ -30,7 +30,7 @@ class _Tables(Kept):
 
 
 def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
-    """Read all rows, in these columns; NULL in files that lack one. No rows if there is no table.
+    """Read all rows, in these columns. No rows if there is no table.
 
     Raises LakeUnusable.
     """
@@ -67,9 +67,4 @@ def _files(table: Place, listing: Listing, schema: pa.Schema, known: _Files) -> 
 
 
 def _file(path: Place, schema: pa.Schema) -> pa.Table:
-    rows = pq.ParquetFile(parquet(path)).read()
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pq.ParquetFile(parquet(path)).read().select(schema.names).cast(schema)

@@ -23,12 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.delta.append_table import AppendLog
 from auditlake.delta.erasing import ErasureTask, erase
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import BLOCKS_SCHEMA, ENTRIES_SCHEMA, Block, read_blocks, read_entries
+from auditlake.ledger.blocks import Block, read_blocks, read_entries
 from auditlake.ledger.canonical import KEY_BYTES, OF_COPIES, Identity, Kind, hash_of, secret_of
 from auditlake.ledger.copies import copied_rows, derived, lookup, secrets_in, values_of
 from auditlake.ledger.entries import Entry
@@ -43,8 +42,6 @@ def destroy_secrets(lake: Lake, numbers: frozenset[int], entries: Mapping[tuple[
     blocks = {block.number: block for block in read_blocks(lake) if any(map(block.has, numbers))}
     if not blocks:
         return
-    AppendLog(lake.ledger_entries, ENTRIES_SCHEMA)  # adds the columns that an earlier release did not create
-    AppendLog(lake.ledger_blocks, BLOCKS_SCHEMA)
     keys = {number: block.lookup_key or random_bytes.token_bytes(KEY_BYTES) for number, block in blocks.items()}
     of_copies = {n: _of_copies(lake, block, keys[n]) for n, block in blocks.items() if block.key is not None}
 
@@ -74,7 +71,7 @@ def _entry(
     kind = Kind(row["kind"])
     if row["number"] in numbers:
         entry = entries.get((kind, row["lsn"], row["ordinal"]))
-        secret = None if entry is None else block.secret(entry, row.get("secret"))
+        secret = None if entry is None else block.secret(entry, row["secret"])
         commitment = None if entry is None or secret is None else entry.commitment(secret)
         if entry is not None and commitment is not None and hash_of(entry.record_with(commitment)) == row["hash"]:
             row = row | {"commitment": commitment}

@@ -127,7 +127,7 @@ class Selected:
             return False
         recorded = read_recorded(self._lake)
         found = ((oid, open_history(self._lake, history_of(recorded, r))) for oid, r in self._uncopied.items())
-        return any(history is not None and history.oid_in(recorded) == oid for oid, history in found)
+        return any(history is not None and history.oid == oid for oid, history in found)
 
     def _read(self) -> None:
         reader = self._reader = Reader(self._lake, datetime.now(UTC))

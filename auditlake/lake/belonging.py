@@ -5,8 +5,8 @@ does not show it. Capture writes `added`, `relations` and `transactions` before 
 the watermark records what these and `gaps` had: the Delta versions, and of `transactions` the commit LSN up to which it
 was complete. An older `changes` shows by a history whose position is above the watermark.
 
-Commits of earlier releases record nothing, and are not checked. Nor is a lake in a store: its tables would have to be
-listed, which no question waits for. A gap that `resync` recorded is required from the next start of capture on.
+A lake in a store is not checked: its tables would have to be listed, which no question waits for. A gap that `resync`
+recorded is required from the next start of capture on.
 """
 
 from collections.abc import Iterable

@@ -7,8 +7,8 @@ an absence. It is the same column as long as it has the same attribute number in
     a dropped, another a added      physical columns `a` and `a~2`, numbers 2 and 5: two columns
 
 Numbers are compared only if both columns had theirs from the same source: a restored or new one gives others
-(`HistoryTable.former_oids`). If they had not, or a number is unknown (a lake of an earlier release), a column continues
-the one of its name that ended when it began, as `schema.evolution.reshaped` then compares columns by name.
+(`HistoryTable.former_oids`). If they had not, or a number is unknown, a column continues the one of its name
+that ended when it began, as `schema.evolution.reshaped` then compares columns by name.
 """
 
 from collections.abc import Sequence

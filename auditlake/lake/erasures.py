@@ -109,7 +109,6 @@ def _read(lake: Lake, place: Place) -> Erasure:
 
 
 def _erasure(content: Mapping[str, Any]) -> Erasure:
-    content = {"where": (), "replaced_keys": (), **content}  # records of an earlier release lack them
     names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
     lists = {name: tuple(content[name]) for name in names}
     return Erasure(**{**content, **lists, "kept": tuple((lsn, ordinal) for lsn, ordinal in content["kept"])})

@@ -13,21 +13,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditlake.delta.append_table import AppendLog, open_delta
-from auditlake.delta.log_writer import put_commit, with_plain_fields
+from auditlake.delta.append_table import AppendLog
 from auditlake.delta.small_tables import read_rows
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.attempts import attempts
-
-if TYPE_CHECKING:  # as in `delta.table`
-    from deltalake import DeltaTable, Field
 
 UNKNOWN_SHAPE = "its shape in between is not known"
 """Begins the reason of a gap in which no change of a row is missing."""
@@ -98,23 +93,8 @@ def record_gaps(lake: Lake, gaps: Iterable[Gap]) -> None:
         if not rows:
             return
         with suppress(LakeConflict):
-            _complete_columns(lake)
             AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist(rows, schema=GAPS_SCHEMA), {})
             return
-
-
-def _complete_columns(lake: Lake) -> None:
-    """Add the columns that an earlier release did not create."""
-    table = open_delta(lake.gaps)
-    if table is not None and (lacking := _lacking(table)):
-        put_commit(lake.gaps, table.version() + 1, "ADD COLUMN", with_plain_fields(table, lacking))
-
-
-def _lacking(table: "DeltaTable") -> list["Field"]:
-    from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
-
-    names = {field.name for field in table.schema().fields}
-    return [field for field in Schema.from_arrow(GAPS_SCHEMA).fields if field.name not in names]
 
 
 def _row(gap: Gap) -> dict[str, object]:

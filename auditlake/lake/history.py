@@ -117,14 +117,14 @@ class HistoryTable:
 
     `columns` are all physical columns, those of the past too. `as_made`: it requires no more of its readers and writers
     than when it was created. `name` is that of its folder: the name under which it was copied, with the table's OID if
-    another history had that name already (`lake.records`). `oid` is the OID of the source's table, None in a lake of an
-    earlier release. `names`: the table's later names, each with the commit LSN at which it took effect. If the folder
-    has an invented name (`name` with an OID), the list starts with the real first name, at LSN 0. `resynced`: the LSN
-    of the last snapshot after the first one that the table was compared with; 0 without one. `former_oids`: the table's
-    OIDs in earlier sources of the lake, each with the last LSN at which it was valid. `snapshot_us` is the time of its
-    first snapshot in microseconds since 1970, if recorded. `copied` is the LSN of the first snapshot if versions have
-    expired since, which moves the horizon; else 0. `erased` is the number of the last erasure of its values.
-    `etag` is that of the version's log entry in a store.
+    another history had that name already (`lake.records`). `oid` is the OID of the source's table. `names`: the table's
+    later names, each with the commit LSN at which it took effect. If the folder has an invented name (`name` with an
+    OID), the list starts with the real first name, at LSN 0. `resynced`: the LSN of the last snapshot after the first
+    one that the table was compared with; 0 without one. `former_oids`: the table's OIDs in earlier sources of the lake,
+    each with the last LSN at which it was valid. `snapshot_us` is the time of its first snapshot in microseconds since
+    1970, if recorded. `copied` is the LSN of the first snapshot if versions have expired since, which moves the
+    horizon; else 0. `erased` is the number of the last erasure of its values. `etag` is that of the version's log entry
+    in a store.
     """
 
     name: TableName
@@ -134,7 +134,7 @@ class HistoryTable:
     position: Lsn
     horizon: Lsn
     as_made: bool
-    oid: int | None = None
+    oid: int
     names: tuple[tuple[Lsn, TableName], ...] = ()
     resynced: Lsn = _NEVER
     former_oids: tuple[tuple[Lsn, int], ...] = ()
@@ -205,11 +205,6 @@ class HistoryTable:
         """Return every name by which the table can be meant: that of its history, and those that it had."""
         return tuple(dict.fromkeys((self.name, *self.all_names)))
 
-    def oid_in(self, recorded: Membership | None) -> int | None:
-        """Return the table's OID: its own, else that in the record of the publication; None if neither has it."""
-        member = recorded.tables.get(self.name) if recorded else None
-        return self.oid if self.oid is not None or member is None else member.relation
-
     @property
     def last_name(self) -> TableName:
         """Return the name that the table has now, or had last."""
@@ -259,7 +254,7 @@ def type_of(column: Column) -> ColumnType:
 
 
 def create_history(
-    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int, called: TableName | None = None
 ) -> "DeltaTable":
     """Create the empty table, without a position, so that it does not exist for readers yet.
 
@@ -271,7 +266,7 @@ def create_history(
 
 
 def recreate_history(
-    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int, called: TableName | None = None
 ) -> "DeltaTable":
     """Create the empty table as `create_history`, also in place of one without a position, whose copy was killed.
 
@@ -286,7 +281,7 @@ def recreate_history(
     return create_history(lake, name, columns, oid, called)
 
 
-def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, called: TableName) -> Creation:
+def _creation(name: TableName, columns: tuple[Column, ...], oid: int, called: TableName) -> Creation:
     from deltalake import Schema  # noqa: PLC0415 - as in `delta.table`
 
     schema = Schema([*map(_source_field, columns), *_period_fields()])
@@ -297,7 +292,7 @@ def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, cal
         # Spark deletes entries although its checkpoint may not be on the disk yet; `delta.checkpoints` deletes them.
         "delta.enableExpiredLogCleanup": "false",
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
-        **({} if oid is None else {_OID: str(oid)}),
+        _OID: str(oid),
         **({} if called == name else {_NAMES: json.dumps([(0, *called)])}),
     }
     return Creation(str(name), schema, ("_part",), configuration)
@@ -412,7 +407,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
         return None
     columns = tuple(_column(field) for field in found.schema["fields"] if field["name"] not in RESERVED)
     made, properties = has_own_features(found), found.configuration
-    oid = int(properties[_OID]) if _OID in properties else None
+    oid = int(properties[_OID])
     names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
     former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
     moved, version = found.transactions, found.version
@@ -435,12 +430,10 @@ def history_of(recorded: Membership | None, relation: Relation) -> TableName:
     return (recorded and recorded.names.get(relation.oid)) or relation.name
 
 
-def new_history(lake: Lake, recorded: Membership | None, relation: Relation) -> TableName:
+def new_history(lake: Lake, relation: Relation) -> TableName:
     """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken."""
     name = relation.name
-    while (taken := open_history(lake, name)) is not None:
-        if taken.oid_in(recorded) in {None, relation.oid}:
-            break
+    while (taken := open_history(lake, name)) is not None and taken.oid != relation.oid:
         name = TableName(name.schema, f"{name.table}@{relation.oid}")
     return name
 

@@ -12,7 +12,7 @@ and `replication.stream` convert where LSNs are received and sent; everywhere el
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,8 +25,6 @@ from auditlake.lsn import Lsn
 from auditlake.store.files import ensure_folder, unfinished_name
 
 FORMAT_VERSION = 1
-_WITH_OFFSET = 2
-"""Format version of a lake with an offset, which earlier releases do not know."""
 _EARLIER = "earlier_sources"
 LSN_OFFSET_UNIT = 1 << 32
 _OTHER_NAME = "Point source, slot and publication at the recorded ones, or use another folder as lake."
@@ -71,16 +69,15 @@ def read_manifest(lake: Lake) -> Manifest | None:
     content = read_record(lake.manifest, dict, _RESTORE)
     if content is None:
         return None
-    if content.get("format_version") not in (FORMAT_VERSION, _WITH_OFFSET):
+    if content.get("format_version") != FORMAT_VERSION:
         raise LakeUnusable(
-            f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}"
-            f" and {_WITH_OFFSET}",
+            f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}",
             "Use the auditlake version that wrote it.",
         )
-    names = ("system_identifier", "timeline", "database", "slot", "publication")
+    names = [field.name for field in fields(Manifest)]
     if missing := [name for name in names if name not in content]:
         raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", _RESTORE)
-    found = Manifest(**{name: content[name] for name in names}, lsn_offset=content.get("lsn_offset", 0))
+    found = Manifest(**{name: content[name] for name in names})
     for name, value in asdict(found).items():
         if type(value) is not (int if name in {"timeline", "lsn_offset"} else str):
             raise LakeUnusable(f"{lake.manifest} has a {name} of another type", _RESTORE)
@@ -157,7 +154,6 @@ def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
     before = require_manifest(lake)
     with _writing(lake):
         content = _content(lake) | asdict(manifest)
-        content["format_version"] = _WITH_OFFSET if manifest.lsn_offset else content["format_version"]
         if (before.system_identifier, before.lsn_offset) != (manifest.system_identifier, manifest.lsn_offset):
             ended = EarlierSource(before.system_identifier, before.timeline, before.lsn_offset, upto)
             content[_EARLIER] = [*content.get(_EARLIER, []), asdict(ended) | {"upto": str(upto)}]
@@ -175,22 +171,20 @@ def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> 
 
 
 def created_publication(lake: Lake) -> bool:
-    """Return whether bootstrap recorded that it created the publication; earlier versions did not record it."""
+    """Return whether bootstrap recorded that it created the publication."""
     return _content(lake).get(_CREATED) is True
 
 
 def read_created_for(lake: Lake) -> tuple[str, ...] | None:
     """Return the patterns of tables for which bootstrap created the publication, empty for all tables.
 
-    None if bootstrap did not create it, or did not record the patterns, as earlier versions did not.
+    None if bootstrap did not create it.
     """
     return read_record(lake.manifest, _created_for, _RESTORE)
 
 
 def _created_for(content: Mapping[str, Any]) -> tuple[str, ...] | None:
-    if content.get(_CREATED) is not True or _TABLES not in content:
-        return None
-    return tuple(content[_TABLES] or ())
+    return tuple(content[_TABLES] or ()) if content.get(_CREATED) is True else None
 
 
 def _content(lake: Lake) -> dict[str, Any]:

@@ -258,16 +258,16 @@ def _require_same_effect(lake: Lake, recorded: Mapping[str, Any] | None, rules: 
             _HINT,
         )
     for history in list_histories(lake):
-        table = tables.get(history.oid) if history.oid is not None else None
+        table = tables.get(history.oid)
         known = _of_history(history.name, history.oid, history.columns) if table is None else table
         for column in known.columns:
             _require_same(rules, known, column)
 
 
-def _of_history(name: TableName, oid: int | None, columns: Iterable[Column]) -> _Table:
+def _of_history(name: TableName, oid: int, columns: Iterable[Column]) -> _Table:
     """Return the record of a table that was copied in the clear."""
     found = (_Column(c.attnum, (*(former.name for former in c.former), c.name), None) for c in columns)
-    return _Table(oid or 0, (name,), tuple(found))
+    return _Table(oid, (name,), tuple(found))
 
 
 def _require_same(rules: Masking, table: _Table, column: _Column) -> None:

@@ -16,7 +16,7 @@ A table is parked, never a stage: capture and all other tables continue.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from auditlake.errors import Unsupported
@@ -300,22 +300,10 @@ def _parsed(content: Mapping[str, object]) -> Parked:
         str(content["remedy"]),
         None if time_us is None else int(str(time_us)),
         content["ended"] is True,
-        content.get("renewable") is True,
-        content.get("needs_spark") is True,
+        content["renewable"] is True,
+        content["needs_spark"] is True,
     )
 
 
 def _content(parked: Parked) -> dict[str, object]:
-    return {
-        "schema": parked.table.schema,
-        "table": parked.table.table,
-        "cause": str(parked.cause),
-        "lsn": str(parked.lsn),
-        "until": str(parked.until),
-        "reason": parked.reason,
-        "remedy": parked.remedy,
-        "time_us": parked.time_us,
-        "ended": parked.ended,
-        **({"renewable": True} if parked.renewable else {}),
-        **({"needs_spark": True} if parked.needs_spark else {}),
-    }
+    return {**asdict(parked), **parked.table._asdict(), "lsn": str(parked.lsn), "until": str(parked.until)}

@@ -12,9 +12,9 @@ The capture status is written when capture connects, loses its source or ends. I
 leaves its last state behind, so only the slot's active reader shows whether a capture is running.
 
 Bootstrap records each table in the publication record when it copies it; from then on, all of its changes must be
-published. In a lake of an earlier version, without the record, capture creates it at its first comparison. Bootstrap
-writes the shape before the table's snapshot, while it holds the table's lock; afterwards only capture does. So a change
-of the table is detected even if nothing captured when it was made.
+published. If the record is lost, capture creates it at its next comparison. Bootstrap writes the shape before the
+table's snapshot, while it holds the table's lock; afterwards only capture does. So a change of the table is detected
+even if nothing captured when it was made.
 
 The publication record also shows which history belongs to a table of the source: the one recorded with its OID. A
 history, and everything in the lake that has its name (parked tables, shapes, gaps), has the name under which the table
@@ -263,9 +263,7 @@ def _membership(content: Mapping[str, Any]) -> Membership:
 
 
 def _member(content: Mapping[str, Any]) -> Member:
-    schemas = content.get("schemas")
-    entries = None if schemas is None else frozenset(schemas)
-    return Member(content["relation"], content["entry"], entries, content.get("altered_by"))
+    return Member(content["relation"], content["entry"], frozenset(content["schemas"]), content["altered_by"])
 
 
 def record_tables(lake: Lake, found: Membership, tables: Mapping[TableName, int]) -> None:
@@ -304,14 +302,7 @@ def _write_publication(lake: Lake, membership: Membership) -> None:
         "publication": membership.publication,
         "operations": sorted(membership.operations),
         "tables": [
-            {
-                "schema": name.schema,
-                "table": name.table,
-                "relation": member.relation,
-                "entry": member.entry,
-                "schemas": None if member.schemas is None else sorted(member.schemas),
-                "altered_by": member.altered_by,
-            }
+            {**name._asdict(), **asdict(member), "schemas": sorted(member.schemas)}
             for name, member in sorted(membership.tables.items())
         ],
     }
@@ -332,8 +323,8 @@ def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
     Raises LakeUnusable if the folder cannot be written.
     """
     former = read_shape(lake, name)
-    kept = former.compared if former is not None and former.relation.oid == shape.relation.oid else None
-    content = asdict(replace(shape, compared={**(kept or {}), **(shape.compared or {})}))
+    kept = former.compared if former is not None and former.relation.oid == shape.relation.oid else {}
+    content = asdict(replace(shape, compared={**kept, **shape.compared}))
     relation = content["relation"]
     relation["columns"] = [[c.attnum, c.name, c.type_oid, c.typmod, c.key] for c in shape.relation.columns]
     relation["replica_identity"] = shape.relation.replica_identity.value
@@ -356,11 +347,11 @@ def _shape(content: dict[str, Any]) -> Shape:
         files={int(oid): file for oid, file in content["files"].items()},
         generated={int(attnum): stored for attnum, stored in content["generated"].items()},
         missing={int(attnum): text for attnum, text in content["missing"].items()},
-        key=None if content.get("key") is None else tuple(content["key"]),
+        key=tuple(content["key"]),
         types=content["types"],
         entries=content["entries"],
-        constraint=content.get("constraint"),
-        stamps={int(attnum): stamp for attnum, stamp in content.get("stamps", {}).items()},
-        compared=content.get("compared"),
-        toast=content.get("toast"),
+        constraint=content["constraint"],
+        stamps={int(attnum): stamp for attnum, stamp in content["stamps"].items()},
+        compared=content["compared"],
+        toast=content["toast"],
     )

@@ -11,15 +11,13 @@ A row is written once for every change of shape, in the order of the stream (`en
     source      what reported it: the stream's Relation message, the catalog, or the DDL event trigger
     command     the command tag of the DDL, if the trigger reported it
     attnums     the attribute number of each column, NULL if they are not known
-
-Columns that a lake of an earlier release lacks are added when capture opens it, and are NULL in its rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -118,7 +116,7 @@ class RelationVersions(Sequence[RelationVersion]):
 
     def __init__(self, rows: pa.Table) -> None:
         keys = {name: rows[name].to_pylist() for name in ("lsn", "relation")}
-        self._entries = _entries(rows)
+        self._entries = rows["entry"].to_pylist()
         order = sorted(range(len(rows)), key=lambda at: (keys["lsn"][at], self._entries[at], keys["relation"][at]))
         self._entries = [self._entries[at] for at in order]
         self._rows = rows.take(pa.array(order, pa.int64())).combine_chunks()
@@ -159,37 +157,19 @@ class RelationVersions(Sequence[RelationVersion]):
 
     @cached_property
     def _by_oid(self) -> Mapping[int, list[int]]:
-        return _places(self._rows["oid"].to_pylist())
-
-    @cached_property
-    def _by_name(self) -> Mapping[TableName, list[int]]:
-        return _places(map(TableName, self._rows["schema"].to_pylist(), self._rows["table"].to_pylist()))
+        """The places of each relation's versions."""
+        found: dict[int, list[int]] = {}
+        for place, oid in enumerate(self._rows["oid"].to_pylist()):
+            found.setdefault(oid, []).append(place)
+        return found
 
     def of_oid(self, oid: int) -> list[RelationVersion]:
         """Return the versions of one relation, in order."""
         return [self[place] for place in self._by_oid.get(oid, ())]
 
-    def of_name(self, name: TableName) -> list[RelationVersion]:
-        """Return the versions that had a name, in order."""
-        return [self[place] for place in self._by_name.get(name, ())]
-
     def relation(self, number: int) -> Relation:
         """Return the relation of a version, by its number; raises KeyError."""
         return self[self._numbers[number]].relation
-
-
-_Key = TypeVar("_Key", int, TableName)
-
-
-def _places(keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
-    found: dict[_Key, list[int]] = {}
-    for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return found
-
-
-def _entries(rows: pa.Table) -> list[int]:
-    return [number or 0 for number in rows["entry"].to_pylist()] if "entry" in rows.column_names else [0] * len(rows)
 
 
 @dataclass(slots=True)
@@ -209,14 +189,14 @@ def read_versions(lake: Lake) -> RelationVersions:
 
 
 def _version(row: Mapping[str, Any]) -> RelationVersion:
-    after_lsn, attnums = row.get("after_lsn"), row.get("attnums")
+    after_lsn, attnums = row["after_lsn"], row["attnums"]
     return RelationVersion(
         row["relation"],
         Lsn(row["lsn"]),
         with_attnums(_relation(row), None if attnums is None else tuple(attnums)),
         None if after_lsn is None else Lsn(after_lsn),
-        ShapeSource(row.get("source") or ShapeSource.STREAM),
-        row.get("command"),
+        ShapeSource(row["source"]),
+        row["command"],
     )
 
 

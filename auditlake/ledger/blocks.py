@@ -189,18 +189,9 @@ def _read(lake: Lake, clause: str) -> list[Block]:
     table = read_newest(lake.ledger_blocks)
     if table is None:
         return []
-    rows = _with_columns(select(f"from blocks {clause}", blocks=table), BLOCKS_SCHEMA)
+    rows = select(f"from blocks {clause}", blocks=table).select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
     at = BLOCKS_SCHEMA.get_field_index("time")
     return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
-
-
-def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the columns of a schema, NULL in those that a table of an earlier release lacks."""
-    present = frozenset(rows.column_names)
-    columns = [
-        rows[each.name].cast(each.type) if each.name in present else pa.nulls(len(rows), each.type) for each in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _tree(row: Mapping[str, Any]) -> Frontier:
@@ -237,13 +228,12 @@ def _blocks(rows: pa.Table) -> Iterator[Block]:
 
 def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.Table:
     """Read the entries that match a condition, by number; none if nothing was ever sealed."""
-    table = read_newest(lake.ledger_entries)
+    table, wanted = read_newest(lake.ledger_entries), columns or ENTRIES_SCHEMA.names
+    schema = pa.schema([ENTRIES_SCHEMA.field(name) for name in wanted])
     if table is None:
-        return ENTRIES_SCHEMA.empty_table().select(columns or ENTRIES_SCHEMA.names)
-    wanted, present = columns or ENTRIES_SCHEMA.names, table.types
-    shown = ", ".join(name for name in wanted if name in present)
-    found = select(f"select {shown} from entries where {condition} order by number", entries=table)
-    return _with_columns(found, pa.schema([ENTRIES_SCHEMA.field(name) for name in wanted]))
+        return schema.empty_table()
+    sql = f"select {', '.join(wanted)} from entries where {condition} order by number"
+    return select(sql, entries=table).cast(schema)
 
 
 def page_leaves(hashes: pa.ChunkedArray) -> list[bytes]:

@@ -364,10 +364,7 @@ class _Rows:
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files
         of_ledger = {each.name: read_newest(each) for each in _of_ledger(self._lake)}
-        entries = of_ledger[self._lake.ledger_entries.name]
-        with_secrets = entries is not None and "secret" in entries.types
-        compared = _compared(kind, condition, of_block, expired_upto(table), with_secrets=with_secrets)
-        for sql in (compared, _repeated(kind, condition)):
+        for sql in (_compared(kind, condition, of_block, expired_upto(table)), _repeated(kind, condition)):
             found = select(f"{sql} limit {self._limit + 1}", t=table, **of_ledger)
             for row in found.to_pylist():
                 ordinal = row["ordinal"] if kind is Kind.CHANGE else None
@@ -512,11 +509,10 @@ def _without_erased(found: Iterable[Mismatch], destroyed: int) -> list[Mismatch]
 _ERASED = "row marked as erased"
 
 
-def _compared(kind: Kind, condition: str, of_block: str, expired: Lsn, *, with_secrets: bool) -> str:
+def _compared(kind: Kind, condition: str, of_block: str, expired: Lsn) -> str:
     """Return SQL for the rows that are not what their entries commit to, in the order of commits.
 
     Rows up to `expired` need not be there.
-    `with_secrets`: entries have columns for secrets, which an earlier release did not create.
     """
     of_change = kind is Kind.CHANGE
     stored = Stored("e.secret", "e.commitment")
@@ -526,10 +522,9 @@ def _compared(kind: Kind, condition: str, of_block: str, expired: Lsn, *, with_s
     same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
     # A commitment stands for values only where their secret is gone: `_destroyed` has looked for such entries.
     is_gone = "b.key is null and e.secret is null"
-    commitment = f"case when {is_gone} then lower(hex(e.commitment)) end" if with_secrets else "null::varchar"
-    secret = "lower(hex(e.secret))" if with_secrets else "null::varchar"
+    commitment = f"case when {is_gone} then lower(hex(e.commitment)) end"
     entries = "select e.lsn, e.ordinal, e.name, e.hash, lower(hex(b.key)) as key"
-    entries += f", {commitment} as commitment, {secret} as secret"
+    entries += f", {commitment} as commitment, lower(hex(e.secret)) as secret"
     entries += f" from entries e join blocks b on e.block = b.block where e.kind = '{kind}' and {of_block}"
     ordinal = "coalesce(cast(c.ordinal as bigint), e.ordinal)" if of_change else "0"
     name = NAME.format("c.") if of_change else "''"

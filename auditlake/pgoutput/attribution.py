@@ -175,7 +175,7 @@ def _text(member: object, *names: str) -> str | None:
 
 
 def read_context(text: str | None) -> Context:
-    """Parse `transactions.context`; one that is not strict JSON, as former releases kept it, is one text."""
+    """Parse `transactions.context`; one that is not strict JSON is one text."""
     if text is None:
         return Context()
     try:

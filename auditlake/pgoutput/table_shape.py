@@ -57,8 +57,6 @@ class Shape:
     toast               OID of its TOAST table, 0 without one
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
-
-    In a record of an earlier release `compared`, `toast`, `key` are None, `stamps` is empty, a label is `enum LABEL`.
     """
 
     relation: Relation
@@ -67,13 +65,13 @@ class Shape:
     files: Mapping[int, int]
     generated: Mapping[int, bool] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
-    key: tuple[int, ...] | None = None
+    key: tuple[int, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
     entries: str = ""
     constraint: int | None = None
     stamps: Mapping[int, str] = field(default_factory=dict)
-    compared: Mapping[str, Sequence[str]] | None = None
-    toast: int | None = None
+    compared: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    toast: int = 0
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -109,7 +107,7 @@ class Shape:
         found: dict[int, dict[str, str]] = {}
         for entry, text in self.types.items():
             kind, type_oid, *rest = entry.split()
-            if kind == "enum" and rest:  # else a record of an earlier release
+            if kind == "enum":
                 found.setdefault(int(type_oid), {})[rest[0]] = text.partition(" ")[2]
         return found
 
@@ -122,11 +120,6 @@ class Shape:
         found = [each for each in self.types if each.startswith("inside ")]
         chosen = found if attnum is None else [each for each in found if each == f"inside {attnum}"]
         return frozenset(int(oid) for each in chosen for oid in self.types[each].split())
-
-    def types_of_any_release(self) -> dict[str, str]:
-        """Return `types`, and the labels also as an earlier release recorded them."""
-        labels = (label for of_type in self.labels().values() for label in of_type.items())
-        return {**self.types, **{f"enum {oid}": label for oid, label in labels}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +177,7 @@ def _columns(shape: Shape) -> dict[int, tuple[str, object]]:
 
 def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
     """Yield the columns, and the row type, whose entries were written again although they are the same."""
-    if not before.stamps:  # in a record of an earlier release
+    if not before.stamps:  # of a DDL message
         return
     was, columns = _columns(before), _columns(now)
     for attnum, stamp in now.stamps.items():
@@ -266,7 +259,7 @@ def hides_key(before: Shape, now: Shape) -> bool:
     """
     full = now.relation.replica_identity is ReplicaIdentity.FULL
     made_anew = None not in {before.constraint, now.constraint} and before.constraint != now.constraint
-    return full and bool(before.key) and now.key is not None and (made_anew or set(before.key or ()) != set(now.key))
+    return full and bool(before.key) and (made_anew or set(before.key) != set(now.key))
 
 
 def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
@@ -275,10 +268,9 @@ def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
     yield from _rewritten(before, now) if rewritten else _retyped(before, now)
     if hides_key(before, now):
         yield "its key was changed, and REPLICA IDENTITY FULL does not show when"
-    if set(before.key or ()) - {column.attnum for column in now.relation.columns} and now.key == ():
+    if set(before.key) - {column.attnum for column in now.relation.columns} and not now.key:
         yield "a column of its key was dropped, and it has no other"
-    types = now.types_of_any_release()
-    if any(types.get(entry, text) != text for entry, text in before.types.items()):
+    if any(now.types.get(entry, text) != text for entry, text in before.types.items()):
         yield "an enum label or a composite type of a column was changed"
 
 

@@ -13,7 +13,6 @@ from auditlake.apply.tails import ChangesVersion, Schemas, Tail, find_tails
 from auditlake.delta.sql import read_log_at, select
 from auditlake.lake.column_names import columns_of_versions, shown_in_state
 from auditlake.lake.history import RESERVED, HistoryTable
-from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
 from auditlake.relation import Column
@@ -80,8 +79,7 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
 
 def _up_to(known: Known, tables: Collection[HistoryTable], last: Lsn) -> list[Tail]:
     touched = _touched(known, Lsn(min(table.position for table in tables)), last)
-    recorded = read_recorded(known.lake) if any(table.oid is None for table in tables) else None
-    shapes = find_shapes(tables, known.versions, recorded, last)
+    shapes = find_shapes(tables, known.versions, last)
     after = {}
     for table, found in shapes.items():
         names = {str(table.name_at(table.position)), *(str(version.relation.name) for version in found.following)}

@@ -260,7 +260,7 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     for view, (name, selection) in query.views.items():
         if not isinstance(selection, Log):
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
-            label, of_table = query.known.tables[name].last_name, recorded.get(name) or {}
+            label, of_table = query.known.tables[name].last_name, recorded.get(name, {})
             tables[view] = columns_shown_of(
                 ComparedColumn(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
                 for c in columns
@@ -272,7 +272,7 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     return check_comparisons(parse_query(query.sql, tokens), tables)
 
 
-def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str]] | None]:
+def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str]]]:
     """Read what the lake recorded of comparisons with columns of the tables that a query reads."""
     tables = {name: query.known.tables[name] for name, chosen in query.views.values() if not isinstance(chosen, Log)}
     names = [name for name, table in tables.items() if any(may_differ(c.type_oid) for c in table.columns)]

@@ -168,7 +168,7 @@ def _require_reachable(table: HistoryTable, mark: SnapshotMark) -> None:
 
 def _with_oid(table: HistoryTable, oid: int, known_lsn: Lsn) -> HistoryTable:
     """Return a table that has another OID after the last certain LSN: the lake has another source."""
-    if table.oid in {None, oid}:
+    if table.oid == oid:
         return table
     return replace(table, oid=oid, former_oids=(*table.former_oids, (known_lsn, table.oid)))
 

@@ -14,8 +14,8 @@ version:
 6. Any other change of type is refused, at its LSN: it changes existing rows, and the stream does not contain them. So
    is a version whose columns are not identified. `reshaped` gives the columns with which a new snapshot continues.
 
-Without attribute numbers (a lake of an earlier release) columns are compared by name. A column that is missing may then
-have been renamed or dropped, so it is refused.
+Without attribute numbers columns are compared by name. A column that is missing may then have been renamed or dropped,
+so it is refused.
 
 A column exists *since* the commit of the first change that has it, and *until* the commit of the first that lacks it.
 If one transaction changes the table in both shapes, all of it counts as after the change.
@@ -37,7 +37,6 @@ from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
-from auditlake.source.publication_membership import Membership
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import is_widened
 
@@ -111,11 +110,10 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The relation versions of one table in order, those that follow its position, and its OID, None if not known."""
+    """The relation versions of one table in order, and those that follow its position."""
 
     versions: tuple[RelationVersion, ...]
     following: tuple[RelationVersion, ...]
-    oid: int | None
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -123,59 +121,47 @@ class Shapes:
         return frozenset(version.number for version in self.versions)
 
 
-def find_shapes(
-    tables: Iterable[HistoryTable], versions: RelationVersions, recorded: Membership | None, upto: Lsn
-) -> dict[HistoryTable, Shapes]:
+def find_shapes(tables: Iterable[HistoryTable], versions: RelationVersions, upto: Lsn) -> dict[HistoryTable, Shapes]:
     """Find the relation versions of tables, up to an LSN.
 
-    A table is identified by its OID, which is another one in each source of the lake. In a lake of an earlier release,
-    which does not have it, a version of another OID under its name shows that the table was dropped; otherwise capture
-    parks it (`capture.publication_watch`).
+    A table is identified by its OID, which is another one in each source of the lake.
     """
-    return {table: _shapes_of(table, versions, recorded, upto) for table in tables}
+    return {table: _shapes_of(table, versions, upto) for table in tables}
 
 
-def _shapes_of(table: HistoryTable, versions: RelationVersions, recorded: Membership | None, upto: Lsn) -> Shapes:
-    oid = table.oid_in(recorded)
-    every = versions.of_name(table.name) if oid is None else _own(table, oid, versions)
-    own = [version for version in every if version.lsn <= upto]
-    names = {table.name_at(table.position), *(version.relation.name for version in own)}
-    known = table.oid is not None or oid is None
-    called = [] if known else [v for name in names for v in versions.of_name(name) if v.lsn <= upto]
-    others = [version for version in called if version.relation.oid != oid]
-    following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
-    return Shapes(tuple(own), tuple(following), oid)
+def _shapes_of(table: HistoryTable, versions: RelationVersions, upto: Lsn) -> Shapes:
+    own = [version for version in _own(table, versions) if version.lsn <= upto]
+    following = sorted((v for v in own if v.lsn > table.position), key=lambda version: version.lsn)
+    return Shapes(tuple(own), tuple(following))
 
 
-def _own(table: HistoryTable, oid: int, versions: RelationVersions) -> list[RelationVersion]:
+def _own(table: HistoryTable, versions: RelationVersions) -> list[RelationVersion]:
     """Return the versions of a table, each with the OID that it had then."""
     own, since = [], -1
     for upto, former in table.former_oids:
         own += [version for version in versions.of_oid(former) if since < version.lsn <= upto]
         since = upto
-    return own + [version for version in versions.of_oid(oid) if version.lsn > since]
+    return own + [version for version in versions.of_oid(table.oid) if version.lsn > since]
 
 
-def follow_versions(  # noqa: PLR0913 - what is known of one tail
+def follow_versions(
     table: HistoryTable,
     versions: Iterable[RelationVersion],
     answers: Answers,
-    oid: int | None = None,
     first_change: Lsn | None = None,
     *,
     used: Collection[int] = (),
 ) -> Followed:
     """Follow the versions after a table's position in order, up to the first one that is refused, or needs a cut.
 
-    `oid` is the table's, if known; `first_change` the LSN of the first change after the position, if there is one;
-    `used` are the numbers of the versions that changes have.
+    `first_change` is the LSN of the first change after the position, if there is one; `used` are the numbers of the
+    versions that changes have.
     """
     walk, every = _Walk(table, answers), list(versions)
     last = {version.lsn: version.number for version in every}
     for version in every:
         passes = version.number != last[version.lsn] and version.number not in used
         try:
-            _check_same_table(table, version, oid)
             step = walk.step(version, passes=passes)
         except Unsupported as refusal:
             return replace(walk.followed(), refusal=refusal, refused_at=version.lsn)
@@ -327,11 +313,6 @@ def _layout(folded: Sequence[Column], step: _Step) -> Layout:
     return Layout(here, len(step.stored), step.version.relation.replica_identity == ReplicaIdentity.FULL)
 
 
-def _check_same_table(table: HistoryTable, version: RelationVersion, oid: int | None) -> None:
-    if oid is not None and version.relation.oid != oid:
-        raise Unsupported(f"{table.label} was dropped and created again by {version.lsn}", ANEW)
-
-
 def _identified(table: HistoryTable, live: Sequence[Column], version: RelationVersion) -> list[Column | None]:
     """Return the history's column of each column of a relation, None for an added one.
 
@@ -420,8 +401,7 @@ def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column,
     """
     live = [_rewound(c, table.position) for c in table.columns if c.exists_at(table.position)]
     # Another relation, of another server or restored by name, has numbers of its own.
-    same = table.oid in {None, relation.oid}
-    numbered = same and all(column.attnum is not None for column in (*live, *relation.columns))
+    numbered = table.oid == relation.oid and all(column.attnum is not None for column in (*live, *relation.columns))
     now_of = {column.attnum if numbered else column.name: column for column in relation.columns}
     physical, taken = list[Column](), set[int | str | None]()
     for column in table.columns:

@@ -40,7 +40,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_lsn_offset, record_created_publication
 from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_recorded, record_tables
+from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
 from auditlake.relation import TableName
@@ -305,8 +305,7 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
 
 def _history_names(lake: Lake, todo: Sequence[FollowedTable]) -> dict[TableName, TableName]:
     """Return the name of the history that each table is to get."""
-    recorded = read_recorded(lake)
-    names = read_each(lake.root, lambda table: new_history(lake, recorded, table.relation), todo)
+    names = read_each(lake.root, lambda table: new_history(lake, table.relation), todo)
     return {table.name: name for table, name in zip(todo, names, strict=True)}
 
 

@@ -32,19 +32,16 @@ import psycopg
 from auditlake.engine import Engine
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.histories import list_histories
-from auditlake.lake.history import new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
-from auditlake.lake.records import read_recorded
 from auditlake.messages import Event, FailureReports, Notice, Say, report_bug
-from auditlake.relation import Relation, TableName
+from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import find_existing
-from auditlake.source.publication_membership import Membership
 from auditlake.spark.on_demand import SparkOnDemand
 
 _INTERVAL_S = 3.0
@@ -124,8 +121,7 @@ class _Looks:
         self._copy_all(missing[half:])
 
     def _is_copied(self, table: FollowedTable) -> bool:
-        lake = self._job.target.lake
-        return _has_history(lake, read_recorded(lake), table.relation)
+        return table.relation.oid in _copied(self._job.target.lake)
 
     def _exists(self, table: FollowedTable) -> bool:
         with connect(self._job.target.conninfo) as conn:
@@ -205,19 +201,17 @@ def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTabl
     created_for = read_created_for(target.lake)
     ours = created_publication(target.lake)
     patterns = target.patterns if target.patterns is not None or not ours else created_for
-    known = {history.oid for history in list_histories(target.lake)}  # also under a former name
-    recorded = read_recorded(target.lake)
+    copied = _copied(target.lake)
     return [
         table
         for table in chosen_of(source, patterns)
-        if (ours or source.published(table.name) is not None)
-        and table.relation.oid not in known
-        and not _has_history(target.lake, recorded, table.relation)
+        if (ours or source.published(table.name) is not None) and table.relation.oid not in copied
     ]
 
 
-def _has_history(lake: Lake, recorded: Membership | None, relation: Relation) -> bool:
-    return open_history(lake, new_history(lake, recorded, relation)) is not None
+def _copied(lake: Lake) -> frozenset[int]:
+    """Return the OIDs of the tables with a history, also under a former name."""
+    return frozenset(history.oid for history in list_histories(lake))
 
 
 def main() -> None:

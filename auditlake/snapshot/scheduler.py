@@ -263,7 +263,7 @@ class Copier:
 
 
 def begin_table(
-    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int, called: TableName | None = None
 ) -> DeltaTable:
     """Create the empty history table, replacing the remains of an unfinished copy.
 

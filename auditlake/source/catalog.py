@@ -185,16 +185,14 @@ with recursive parts (attrelid, attnum, oid) as (
         union all select r.rngsubtype from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid)
      ) n (oid))
 """
-# Also of arrays of composites: records of earlier releases have no other entries of their elements.
 _TYPES = f"""{_PARTS}
 select p.attrelid::bigint, concat_ws(' ', 'enum', e.enumtypid, e.oid), concat_ws(' ', e.xmin, e.enumlabel)
   from parts p join pg_enum e on e.enumtypid = p.oid
 union all
 select p.attrelid::bigint, 'composite ' || y.oid,
        (select string_agg(concat_ws(':', d.attnum, d.atttypid, d.atttypmod, d.attisdropped), ',' order by d.attnum)
-          from pg_attribute d where d.attrelid in (y.typrelid, e.typrelid) and d.attnum > 0)
-  from parts p join pg_type y on y.oid = p.oid left join pg_type e on e.oid = y.typelem
- where y.typrelid <> 0 or e.typrelid <> 0
+          from pg_attribute d where d.attrelid = y.typrelid and d.attnum > 0)
+  from parts p join pg_type y on y.oid = p.oid and y.typrelid <> 0
 union all
 select distinct p.attrelid::bigint, 'altered ' || y.oid, ''
   from parts p join pg_type y on y.oid = p.oid

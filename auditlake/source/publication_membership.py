@@ -26,13 +26,13 @@ class Member:
     """A published table: its OID, and its entry's OID, None if it is published with its schema or with all tables.
 
     `schemas` are the OIDs of the entries of its schema and of those of its parents, `altered_by` is the xid that last
-    changed the publication's operations or options; None in a record of an earlier release.
+    changed the publication's operations or options.
     """
 
     relation: int
     entry: int | None
-    schemas: frozenset[int] | None = None
-    altered_by: int | None = None
+    schemas: frozenset[int] = frozenset()
+    altered_by: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ _OTHER_ENTRY = "it was taken out and put back, or its row filter or columns were
 def _changed(member: Member, now: Member, schemas: frozenset[int], seen: Collection[int] | None) -> str | None:
     if now.entry != member.entry:
         return _OTHER_ENTRY
-    if member.altered_by is not None and now.altered_by != member.altered_by:
+    if now.altered_by != member.altered_by:
         return "other operations or options were set, perhaps for some time only"
     if not _is_carried_throughout(member, now, schemas, seen):
         return "its schema was taken out and put back, or it was in another one"
@@ -111,6 +111,4 @@ def _is_carried_throughout(member: Member, now: Member, schemas: frozenset[int],
     if now.entry is not None or not now.schemas:
         return True
     existed = seen is not None and not now.schemas.isdisjoint(seen)
-    if member.schemas is None:
-        return seen is None or existed
     return not now.schemas.isdisjoint(member.schemas) or (existed and member.schemas <= schemas)

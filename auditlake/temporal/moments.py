@@ -26,7 +26,6 @@ from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, SegmentState, in_force, read_records
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -227,10 +226,10 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_c
     """
     positions, rest = _read_state(lake, asked, by_commits=by_commits)
     histories, copying = rest.histories, rest.copying
-    tables = _with_pending_names(lake, histories, rest.versions, positions.known_lsn)
+    tables = _with_pending_names(histories, rest.versions, positions.known_lsn)
     if asked is not ALL and (left := _asked_after_all(rest.records, tables, histories, asked)):
         histories, copying = read_histories(lake, lambda table: asked(table) or table.name in left)
-        tables = _with_pending_names(lake, histories, rest.versions, positions.known_lsn)
+        tables = _with_pending_names(histories, rest.versions, positions.known_lsn)
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     parked = in_force(rest.records, tables.values())
@@ -330,15 +329,14 @@ def _asked_after_all(
 
 def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) -> Iterator[HistoryTable]:
     """Yield the tables with their names after the changes that are not applied yet."""
-    yield from _with_pending_names(lake, tables, read_versions(lake), upto).values()
+    yield from _with_pending_names(tables, read_versions(lake), upto).values()
 
 
 def _with_pending_names(
-    lake: Lake, tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn
+    tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn
 ) -> dict[TableName, HistoryTable]:
     later = _with_later_versions(tables, versions, upto)
-    recorded = read_recorded(lake) if any(table.oid is None for table in later) else None
-    shapes = find_shapes(later, versions, recorded, upto)
+    shapes = find_shapes(later, versions, upto)
     return {table.name: _with_names(table, shapes[table]) if table in shapes else table for table in tables}
 
 
@@ -348,9 +346,7 @@ def _with_later_versions(tables: Sequence[HistoryTable], versions: RelationVersi
     return [
         table
         for table in tables
-        if table.oid is None
-        or last.get(table.oid, 0) > table.position
-        or (table.names and table.names[-1][0] > table.position)
+        if last.get(table.oid, 0) > table.position or (table.names and table.names[-1][0] > table.position)
     ]
 
 
@@ -358,7 +354,7 @@ def _with_names(table: HistoryTable, found: Shapes) -> HistoryTable:
     names = [each for each in table.names if each[0] <= table.position]
     for version in found.following:
         name = version.relation.name
-        if version.relation.oid == found.oid and name != (names[-1][1] if names else table.name):
+        if name != (names[-1][1] if names else table.name):
             names.append((version.lsn, name))
     return table if tuple(names) == table.names else replace(table, names=tuple(names))
 

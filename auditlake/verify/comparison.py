@@ -32,7 +32,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.masks import Masks
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.messages import Say
@@ -106,14 +105,13 @@ class SourceComparison:
         self._columns: dict[int, set[str]] = defaultdict(set)
         for relation in read_relations(lake).values():
             self._columns[relation.oid] |= {column.name for column in relation.columns}
-        self._oids: dict[TableName, int | None] = {}
+        self._oids: dict[TableName, int] = {}
         self._by_oid: dict[int, FollowedTable] = {}
 
     def run(self, histories: Sequence[HistoryTable]) -> Iterator[TableReport]:
         """Compare these tables."""
-        recorded = read_recorded(self._lake)
         self._by_oid = {table.relation.oid: table for table in self._source.tables.values()}
-        self._oids = {table.name: table.oid_in(recorded) for table in list_histories(self._lake)}
+        self._oids = {table.name: table.oid for table in list_histories(self._lake)}
         planned = {table.name: self._plan(table) for table in histories}
         yield from (side for side in planned.values() if isinstance(side, TableReport))
         sides = {name: side for name, side in planned.items() if isinstance(side, _Side)}

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.lake.history import PERIOD_COLUMNS, create_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
-from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lake.relations import RelationVersion, version_rows
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 _BEGIN = 1_000
 _BEGIN_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,11 +39,11 @@ class Batches:
         self.names = [TableName("public", f"accounts_{n}") for n in range(tables)]
         for name in self.names:
             self._begin(name)
-        relations = [self._relation(number, name) for number, name in enumerate(self.names)]
-        write_deltalake(lake.relations, pa.Table.from_pylist(relations, schema=RELATIONS_SCHEMA), mode="append")
+        versions = [(number, self._version(number, name)) for number, name in enumerate(self.names)]
+        write_deltalake(lake.relations, pa.Table.from_batches([version_rows(versions)]), mode="append")
 
     def _begin(self, name: TableName) -> None:
-        create_history(self.lake, name, _COLUMNS)
+        create_history(self.lake, name, _COLUMNS, self.names.index(name))
         path = str(self.lake.history(name))
         number = F.col("id").cast("int")
         begin = {"_from_lsn": F.lit(_BEGIN), "_from_time": F.lit(_BEGIN_TIME), "_op": F.lit("snapshot")}
@@ -62,10 +63,8 @@ class Batches:
         table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
 
     @staticmethod
-    def _relation(number: int, name: TableName) -> dict[str, object]:
-        columns = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in _COLUMNS]
-        of_table = {"oid": number, "schema": name.schema, "table": name.table, "replica_identity": "d"}
-        return {"relation": number, "lsn": _BEGIN, **of_table, "columns": columns}
+    def _version(number: int, name: TableName) -> RelationVersion:
+        return RelationVersion(number, Lsn(_BEGIN), Relation(number, name, ReplicaIdentity.DEFAULT, _COLUMNS))
 
     def write(self, changes: int, tables: Sequence[TableName] | None = None) -> None:
         """Append this number of updates of random keys to each of the tables, each in a transaction of its own."""

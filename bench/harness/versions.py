@@ -45,7 +45,7 @@ class Versions:
         """Return the LSN of a change, by their number up to it."""
         return Lsn(BEGIN + changes * _STEP)
 
-    def write(self, lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> None:
+    def write(self, lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int = 1) -> None:
         """Create the history; all columns are bigint, and the first one is the key."""
         create_history(lake, name, columns, oid)
         path = lake.history(name)

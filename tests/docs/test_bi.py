@@ -29,7 +29,14 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The small lake as `lake` in the working folder."""
     monkeypatch.chdir(tmp_path)
     made = write_small_lake(tmp_path / "lake")
-    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+    content = {
+        "system_identifier": "1",
+        "timeline": 1,
+        "database": "d",
+        "slot": "s",
+        "publication": "p",
+        "lsn_offset": 0,
+    }
     made.manifest.write_text(json.dumps({"format_version": 1, **content}))
     return made
 

@@ -1,6 +1,5 @@
 """Types that change the text of rows which were written before: labels of enums, columns of composites and tables."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from tests import command, oracle
 from tests.crash.killed import killed_at
-from tests.read_lake import history_of
 from tests.server import execute, install_trigger
 
 pytestmark = pytest.mark.pg
@@ -135,37 +133,6 @@ def test_a_column_of_a_new_composite_type_which_gets_a_column(
 
 def _table_of(kind: str) -> TableName:
     return TableName("public", _TABLES[list(_VALUES).index(kind)])
-
-
-def _record_types_as_before(lake: Path) -> None:
-    """Write the records of shapes as earlier releases did: of columns' types and their elements, labels by OID."""
-    for path in Lake(lake).shapes.iterdir():
-        record = json.loads(path.read_text())
-        types = [(entry.split(), text) for entry, text in record["types"].items()]
-        labels = {f"enum {entry[2]}": text.partition(" ")[2] for entry, text in types if entry[0] == "enum"}
-        of_columns = {f"composite {column[2]}" for column in record["relation"]["columns"]}
-        composites = {" ".join(entry): text for entry, text in types if " ".join(entry) in of_columns}
-        path.write_text(json.dumps(record | {"types": composites or labels}))
-
-
-@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
-@pytest.mark.parametrize("change", ["label renamed", "column of a composite added"])
-def test_a_type_that_changes_during_an_upgrade(
-    database: str, tmp_path: Path, change: str, *, with_trigger: bool
-) -> None:
-    """What an earlier release has recorded of types is compared; without a change it stands for none."""
-    lake = tmp_path / "lake"
-    settings = _make(database, lake, with_trigger=with_trigger)
-    _record_types_as_before(lake)
-    watched = ["mood", "mood[]"] if change == "label renamed" else ["pair", "pair[]"]
-    unchanged = history_of(Lake(lake), _table_of("part" if change == "label renamed" else "mood"))
-    execute(database, *_CHANGES[change])
-    _follow(settings)
-    states = oracle.take_moment(database, _TABLES).states
-    for name in map(_table_of, watched):
-        shown = auditlake.Lake(lake).as_of().table(name.table).texts()
-        assert Counter(tuple(row.values()) for row in shown) == states[name.table], name
-    assert history_of(Lake(lake), unchanged.name).snapshot_lsn == unchanged.snapshot_lsn
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])

@@ -108,13 +108,11 @@ def test_own_types_are_compared_as_in_postgresql_or_refused(complete_database: s
         _of_lake(lake, f"select id from t where {_COLUMNS['citext']} like 'a%'")
 
 
-def test_what_an_older_lake_did_not_record_is_refused_until_it_is_followed(
-    complete_database: str, tmp_path: Path
-) -> None:
+def test_what_is_not_recorded_is_refused_until_it_is_followed(complete_database: str, tmp_path: Path) -> None:
     """Only columns of types that are not built in; comparisons of text, which nearly every table has, are answered."""
     lake = _lake(complete_database, tmp_path / "lake")
     place = lake.shape(TableName("public", "t"))
-    place.write_text(json.dumps({**json.loads(place.read_text()), "compared": None}))
+    place.write_text(json.dumps({**json.loads(place.read_text()), "compared": {}}))
     asked = f"select count(*) as n from t where {_COLUMNS['mood']} = 'sad'"
     with pytest.raises(NotAnswerable, match="not recorded"):
         _of_lake(lake, asked)

@@ -136,8 +136,8 @@ def _followed(catalog: Catalog, chance: random.Random, table: HistoryTable) -> H
     while table.position < catalog.lsn:
         upto = Lsn(chance.randint(table.position + 1, catalog.lsn))
         first_change = chance.choice((None, Lsn(chance.randint(table.position + 1, upto))))
-        shapes = find_shapes([table], versions, None, upto)[table]
-        found = follow_versions(table, shapes.following, catalog.answers, table.oid, first_change)
+        shapes = find_shapes([table], versions, upto)[table]
+        found = follow_versions(table, shapes.following, catalog.answers, first_change)
         _check_layouts(catalog, found)
         stops = [lsn - 1 for lsn in (found.refused_at, found.cut_at) if lsn is not None]
         end = Lsn(min([*stops, upto]))
@@ -147,7 +147,6 @@ def _followed(catalog: Catalog, chance: random.Random, table: HistoryTable) -> H
             continue
         table = replace(killed, position=end)
         if found.refused_at is not None:
-            assert table.oid is not None
             _check_refusal(catalog, table.oid, found)
             at = Lsn(found.refused_at)
             relation = catalog.at(table.oid, at).relation(table.oid)
@@ -172,7 +171,6 @@ def _check_layouts(catalog: Catalog, found: Followed) -> None:
 
 def _check_history(catalog: Catalog, table: HistoryTable) -> None:
     """At every LSN the history has the model's name, columns and key; no two physical columns share a name."""
-    assert table.oid is not None
     for lsn in range(_BEGIN, catalog.lsn + 1):
         shape = catalog.at(table.oid, lsn)
         assert table.name_at(Lsn(lsn)) == shape.name

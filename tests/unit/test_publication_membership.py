@@ -94,11 +94,3 @@ def test_other_operations_for_some_time_are_a_loss_of_every_table() -> None:
     found = replace(BY_SCHEMA, tables={ITEMS: replace(BY_SCHEMA.tables[ITEMS], altered_by=8)})
     (loss,) = find_losses("p", BY_SCHEMA, found, ())
     assert loss.table == ITEMS
-
-
-def test_a_record_of_an_earlier_release_is_compared_with_the_last_comparison() -> None:
-    """It has neither entries of schemas nor the xid."""
-    earlier = replace(BY_SCHEMA, tables={ITEMS: Member(11, None)})
-    assert list(find_losses("p", earlier, BY_SCHEMA, ())) == []
-    assert list(find_losses("p", earlier, BY_SCHEMA, (), {ONE})) == []
-    assert len(list(find_losses("p", earlier, BY_SCHEMA, (), {OTHER}))) == 1

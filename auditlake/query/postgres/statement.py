@@ -180,7 +180,7 @@ def _columns(
 def _type(lake: Lake, table: HistoryTable, column: Column) -> Type:
     found = type_of_column(column)
     if not is_built_in(column.type_oid) and (shape := read_shape(lake, table.name)) is not None:
-        recorded = (shape.compared or {}).get(compared_key(column.attnum or 0, column.type_oid))
+        recorded = shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
         found = enum_type(recorded, shape.labels().get(column.type_oid, {})) or found
     held = type_of(column).delta
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1

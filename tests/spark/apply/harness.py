@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,10 +25,10 @@ from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history
 from auditlake.lake.history_files import find_files, part_of
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lake.relations import RelationVersion, version_rows
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.spark.planning import read_version
 from auditlake.sql_names import standard_identifier
 from auditlake.store.objects import options
@@ -74,7 +74,7 @@ class Source:
 
     def start(self, versions: Iterable[model.Version] = ()) -> None:
         """Write a completed snapshot with these open versions."""
-        table = create_history(self.lake, NAME, self.columns)
+        table = create_history(self.lake, NAME, self.columns, 1)
         positions = [Transaction(HISTORY_APP, SNAPSHOT_LSN), Transaction(SNAPSHOT_APP, SNAPSHOT_LSN)]
         rows = [_history_row(version) for version in versions]
         arrow = pa.schema(table.schema().to_arrow())
@@ -84,18 +84,10 @@ class Source:
 
     def register(self, number: int, columns: Sequence[Column]) -> None:
         """Write a relation version."""
-        row = {
-            "relation": number,
-            "lsn": SNAPSHOT_LSN,
-            "oid": 1,
-            "schema": NAME.schema,
-            "table": NAME.table,
-            "replica_identity": "f" if self.full else "d",
-            "columns": [
-                {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key or self.full} for c in columns
-            ],
-        }
-        _append(self.lake.relations, pa.Table.from_pylist([row], schema=RELATIONS_SCHEMA))
+        identity = ReplicaIdentity.FULL if self.full else ReplicaIdentity.DEFAULT
+        relation = Relation(1, NAME, identity, tuple(replace(each, key=each.key or self.full) for each in columns))
+        version = RelationVersion(number, Lsn(SNAPSHOT_LSN), relation)
+        _append(self.lake.relations, pa.Table.from_batches([version_rows([(number, version)])]))
 
     def capture(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append changes and move the watermark to the last of them."""

@@ -67,7 +67,7 @@ def part_of(version: dict[str, Any]) -> str:
 
 def make(lake: Lake) -> list[dict[str, Any]]:
     """Write a history as batches leave it: files in the order of the versions' ends."""
-    delta = create_history(lake, NAME, COLUMNS)
+    delta = create_history(lake, NAME, COLUMNS, 1)
     rows = sorted(versions(), key=lambda version: version["_to_lsn"] or MOST)
     path, actions = lake.history(NAME), []
     for part in (*PARTS, "open"):

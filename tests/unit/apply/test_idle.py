@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Lake:
     """Return a lake with four histories at position 100 and one being copied, without changes since."""
     lake = Lake(tmp_path)
     for name in [*NAMES, TableName("public", "copied")]:
-        create_history(lake, name, (Column("id", 20, -1, key=True),))
+        create_history(lake, name, (Column("id", 20, -1, key=True),), 1)
     for name in NAMES:
         move(lake, name, 1, 100)
     log = CaptureLog(lake)

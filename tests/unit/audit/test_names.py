@@ -25,7 +25,7 @@ from tests.small_lake import ORDERS, T0, T0_US, write_small_lake
 
 _NAME = TableName("public", "odd")
 _DATE, _TEXT = 1082, 25
-_MANIFEST = {"system_identifier": "7", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+_MANIFEST = {"system_identifier": "7", "timeline": 1, "database": "d", "slot": "s", "publication": "p", "lsn_offset": 0}
 
 
 def test_columns_with_other_stored_names_keep_their_own_names(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_columns_with_other_stored_names_keep_their_own_names(tmp_path: Path) ->
     lake = write_small_lake(tmp_path)
     names = {"k`": _TEXT, "Name": _TEXT, "name": _TEXT, "_raw": _DATE}
     columns = as_stored([Column(name, oid, -1, key=name == "k`") for name, oid in names.items()], RESERVED)
-    table = create_history(lake, _NAME, columns)
+    table = create_history(lake, _NAME, columns, 1)
     row: dict[str, Any] = {column.stored: text for column, text in zip(columns, ["1", "x", "y", None], strict=True)}
     row |= {"_from_lsn": 0x100, "_from_time": T0, "_op": "snapshot", "_part": "open", "_raw": [("~5fraw", "infinity")]}
     positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}

@@ -111,7 +111,7 @@ def test_nan_is_greater_than_every_number(tmp_path: Path, sign: str, value: str,
     points = TableName("public", "points")
     columns = (Column("id", 23, -1, key=True), Column("v", 701, -1, key=False))
     rows = [version(0x100, None, "snapshot", None) | {"id": n, "v": v} for n, v in ((1, 1.0), (2, float("nan")))]
-    write_history(lake, points, columns, rows, {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    write_history(lake, points, columns, rows, {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}, 9)
     relations = RelationsLog(lake)
     relation = relations.register(Relation(9, points, ReplicaIdentity.DEFAULT, columns), Lsn(0x410))
     relations.flush()

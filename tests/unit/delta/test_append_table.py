@@ -107,15 +107,6 @@ def test_replaced_files_stay_for_six_hours(
     assert log.table.version() == 4
 
 
-def test_the_retention_of_an_older_table_is_raised(tmp_path: Path) -> None:
-    """Earlier releases deleted replaced files after an hour."""
-    hour = {"delta.logRetentionDuration": "interval 1 hours", "delta.deletedFileRetentionDuration": "interval 1 hours"}
-    DeltaTable.create(tmp_path, schema=SCHEMA, configuration=hour)
-    AppendLog(tmp_path, SCHEMA).append(rows(1), {"app": 1})
-    assert DeltaTable(tmp_path).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 6 hours"
-    assert AppendLog(tmp_path, SCHEMA).table.version() == 2
-
-
 def test_a_folder_that_is_deleted_while_it_is_opened_is_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

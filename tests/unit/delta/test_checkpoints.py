@@ -22,7 +22,7 @@ NAME = TableName("public", "orders")
 def test_a_checkpoint_keeps_positions_and_recent_entries(tmp_path: Path) -> None:
     """Position and horizon are read from it, and versions of the last hours stay readable."""
     lake = Lake(tmp_path)
-    table = create_history(lake, NAME, (Column("id", 23, -1, key=True),))
+    table = create_history(lake, NAME, (Column("id", 23, -1, key=True),), 1)
     for lsn in (100, 110, 120):
         marks = [Transaction(HISTORY_APP, lsn), Transaction(SNAPSHOT_APP, 100)]
         properties = CommitProperties(app_transactions=marks)

@@ -13,7 +13,7 @@ from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import list_files, write_file
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import Add
-from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_plain_fields
+from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_schema
 from auditlake.delta.sql import TableFiles, read_log_at, read_newest, select
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable, Unsupported
@@ -89,8 +89,8 @@ def test_a_file_lacks_a_column(tmp_path: Path) -> None:
     """It is NULL in the rows of a file from before it was added, also if no other file is read."""
     path = _table(tmp_path)
     _append(path, 1, [1])
-    added = Schema.from_arrow(pa.schema([pa.field("more", pa.int64())])).fields
-    put_commit(path, 2, "ADD COLUMN", with_plain_fields(open_table(path), added))
+    table, added = open_table(path), Schema.from_arrow(pa.schema([pa.field("more", pa.int64())])).fields
+    put_commit(path, 2, "ADD COLUMN", with_schema(table, [*table.schema().fields, *added], {}))
     assert select("select * from t", t=read_newest(path)).to_pylist() == [{"n": 1, "text": "text 1", "more": None}]
 
 

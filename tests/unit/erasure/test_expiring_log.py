@@ -213,7 +213,7 @@ def test_a_follow_goes_on_if_a_disk_is_full(lake: Lake, monkeypatch: pytest.Monk
 
 def test_nothing_expires_while_a_table_is_copied(lake: Lake) -> None:
     """Its position will be an LSN that nothing here knows."""
-    create_history(lake, TableName("public", "copied"), CUSTOMER_COLUMNS)
+    create_history(lake, TableName("public", "copied"), CUSTOMER_COLUMNS, 3)
     _pass(lake, 9)
     assert ["public.copied is being copied" in line for line in _expire(lake)] == [True]
     assert _lsns(lake) == _ALL

@@ -36,7 +36,9 @@ def _write_logins(root: Path) -> Lake:
     rows = [(EVE, "Monday", "12345.75"), (EVE, "Monday", "12345.75"), (ANN, "Monday", None), (None, "Monday", None)]
     names = [column.name for column in _COLUMNS]
     copied = [version() | dict(zip(names, row, strict=True)) | {"_ordinal": n} for n, row in enumerate(rows)]
-    write_history(lake, LOGINS, _COLUMNS, copied, {HISTORY_APP: 0x600, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    write_history(
+        lake, LOGINS, _COLUMNS, copied, {HISTORY_APP: 0x600, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}, 3
+    )
     relations = RelationsLog(lake)
     relations.register(Relation(3, LOGINS, ReplicaIdentity.FULL, _COLUMNS), Lsn(0x700))
     relations.flush()

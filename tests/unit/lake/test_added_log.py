@@ -30,7 +30,7 @@ def lake(tmp_path: Path) -> Lake:
     """A lake whose slot starts at 100, with one empty history from 100 on."""
     lake = chosen_lake(tmp_path)
     CaptureLog(lake).start_at(Lsn(100))
-    table = create_history(lake, _NAME, (_ID,))
+    table = create_history(lake, _NAME, (_ID,), 7)
     positions = CommitProperties(app_transactions=[Transaction(HISTORY_APP, 100), Transaction(SNAPSHOT_APP, 100)])
     table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=positions)
     return lake

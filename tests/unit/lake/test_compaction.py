@@ -58,7 +58,7 @@ def the_files(lake: Lake) -> Files:
 
 def begin(lake: Lake) -> None:
     """Write two small files in each partition, one with a deletion vector, one from before a column was added."""
-    delta = create_history(lake, NAME, COLUMNS)
+    delta = create_history(lake, NAME, COLUMNS, 1)
     positions = CommitProperties(app_transactions=[Transaction(HISTORY_APP, 100), Transaction(SNAPSHOT_APP, 100)])
     delta.create_write_transaction([], "append", delta.schema(), ["_part"], commit_properties=positions)
     path, odd = lake.history(NAME), [("day", "infinity")]

@@ -49,7 +49,7 @@ def _with_statistics(rows: pa.Table, path: Path) -> None:
 def test_every_row_is_found(tmp_path: Path, write: Callable[[pa.Table, Path], None], first: int) -> None:
     """As PostgreSQL finds them: 0 is equal to -0, and NaN to itself and greater than all other numbers."""
     lake = Lake(tmp_path)
-    create_history(lake, _NAME, _COLUMNS)
+    create_history(lake, _NAME, _COLUMNS, 1)
     put_commit(lake.history(_NAME), 1, "WRITE", moved({HISTORY_APP: 100, SNAPSHOT_APP: 100}))
     chosen = [row for row in _ROWS if row in _VALUES[first:]]
     place = lake.history(_NAME) / "_part=open" / "theirs.parquet"

@@ -14,7 +14,7 @@ from auditlake.relation import Column, TableName
 @pytest.mark.parametrize(("type_oid", "extra"), [(23, set()), (1114, {"timestampNtz"}), (1115, {"timestampNtz"})])
 def test_a_history_lists_exactly_the_features_that_it_uses(tmp_path: Path, type_oid: int, extra: set[str]) -> None:
     """Deletion vectors, and timestamps without a zone if there are such columns or arrays of them."""
-    create_history(Lake(tmp_path), TableName("public", "t"), (Column("c", type_oid, -1, key=True),))
+    create_history(Lake(tmp_path), TableName("public", "t"), (Column("c", type_oid, -1, key=True),), 1)
     table = DeltaTable(Lake(tmp_path).history(TableName("public", "t")))
     protocol = table.protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
@@ -30,7 +30,7 @@ def test_a_history_deleted_before_its_positions_were_read_is_missing(
 ) -> None:
     """Capture opens histories while a bootstrap that starts again deletes what a killed copy left."""
     lake, name = Lake(tmp_path), TableName("public", "t")
-    create_history(lake, name, (Column("c", 23, -1, key=True),))
+    create_history(lake, name, (Column("c", 23, -1, key=True),), 1)
 
     def open_before(path: Path) -> DeltaTable:
         table = DeltaTable(path)

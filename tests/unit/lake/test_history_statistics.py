@@ -23,7 +23,7 @@ _WIDE = (
 
 def _statistics(lake: Path) -> dict[str, Any]:
     """Write a row as deltalake does, and return its statistics in the log."""
-    table = create_history(Lake(lake), TableName("public", "wide"), _WIDE)
+    table = create_history(Lake(lake), TableName("public", "wide"), _WIDE, 1)
     row = {name: 7 if kind == "bigint" else None for name, kind in PERIOD_COLUMNS} | {"_part": "open"}
     row |= {f"c{number}": number for number in range(60)}
     row |= {"id": 1, "flag": True, "odd name": 2, "email": "ann@example.org", "code": "a"}

@@ -1,13 +1,9 @@
-"""Tests of the relations table: versions with attribute numbers, replays, and lakes of earlier releases."""
+"""Tests of the relations table: versions with attribute numbers, and replays."""
 
 from pathlib import Path
 
-import pyarrow as pa
-
-from auditlake.delta.append_table import AppendLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import (
-    RELATIONS_SCHEMA,
     RelationsLog,
     RelationVersion,
     ShapeSource,
@@ -71,17 +67,3 @@ def test_what_the_trigger_reports_needs_no_question(tmp_path: Path) -> None:
     first, second = read_versions(lake)
     assert (first.source, first.command, first.attnums) == (ShapeSource.DDL_TRIGGER, "ALTER TABLE", (1, 5))
     assert (second.source, second.after_lsn, second.attnums) == (ShapeSource.CATALOG, 110, (1, 6))
-
-
-def test_a_lake_of_an_earlier_release_gets_the_new_columns(tmp_path: Path) -> None:
-    """Its versions have unknown numbers, until the stream sends the relation again."""
-    lake = chosen_lake(tmp_path)
-    schema = pa.schema([RELATIONS_SCHEMA.field(name) for name in RELATIONS_SCHEMA.names[:7]])
-    columns = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in _ONE.columns]
-    row = {"relation": 1, "lsn": 90, "oid": 7, "schema": "public", "table": "t", "replica_identity": "d"}
-    AppendLog(lake.relations, schema).append(pa.RecordBatch.from_pylist([row | {"columns": columns}], schema), {})
-    assert _log(lake) == [(1, 90, None)]
-    log = RelationsLog(lake, _numbers)
-    assert log.register(_ONE, Lsn(100)) == 2
-    log.flush()
-    assert _log(lake) == [(1, 90, None), (2, 100, (1, 2))]

@@ -39,7 +39,7 @@ def test_row_groups_hold_no_more_than_the_limit_or_one_row(tmp_path: Path) -> No
 
 
 def test_joining_keeps_row_groups_within_the_limit(tmp_path: Path) -> None:
-    """Also of files with one large group, as earlier versions wrote them; small groups become one."""
+    """Also of files with one large group, as other writers make them; small groups become one."""
     large, small = tmp_path / "large.parquet", [tmp_path / f"{n}.parquet" for n in range(3)]
     pq.write_table(pa.table(_rows(*[1000] * 40)), large, use_dictionary=False)
     for path in small:

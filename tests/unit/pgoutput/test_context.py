@@ -57,7 +57,7 @@ def test_content_that_cannot_be_encoded_again_is_a_string(text: str) -> None:
 
 @pytest.mark.parametrize("text", NOT_STRICT, ids=range(len(NOT_STRICT)))
 def test_a_context_that_cannot_be_encoded_again_is_one_text(text: str) -> None:
-    """A former release kept it as it was sent, and each reader would fail to write it."""
+    """A restored lake may have any text, and each reader would fail to write it."""
     kept = f'{{"app": {text}}}'
     context = read_context(kept)
     assert (context.app, context.actor) == (kept, None)

@@ -50,7 +50,7 @@ def at(seconds: float) -> int:
 def jumped(tmp_path: Path, clock: Clock) -> tuple[Lake, CaptureLog]:
     """Commit 1 s, 10 s, 11 s and 12 s after the snapshot; the second commit has a time one hour later."""
     lake = chosen_lake(tmp_path / "lake")
-    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),)), [], mark())
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
     log = CaptureLog(lake)
     log.start_at(Lsn(0x101))
     for number, (happened_s, said_s) in enumerate([(1, 1), (10, 10 + HOUR_S), (11, 11), (12, 12)], start=2):

@@ -312,7 +312,7 @@ def test_versions_of_a_tail_are_the_states_of_the_table(tmp_path: Path, seed: in
     state: dict[int, str] = {1: "a", 2: "b", 3: "c"}
     positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     first = [{"id": n, "body": body} | version(0x100, None, "snapshot", None) for n, body in state.items()]
-    write_history(lake, name, _ROWS, first, positions)
+    write_history(lake, name, _ROWS, first, positions, 1)
     relations = RelationsLog(lake)
     number = relations.register(Relation(1, name, ReplicaIdentity.DEFAULT, _ROWS), Lsn(0x110))
     relations.flush()

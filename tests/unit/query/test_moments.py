@@ -115,7 +115,7 @@ def test_a_snapshot_ahead_of_capture_delays_only_its_own_table(tmp_path: Path) -
     """A table copied at an LSN that capture has not reached is refused; other tables are read."""
     lake = write_small_lake(tmp_path / "lake")
     mark = [Transaction(app, 0x500) for app in (HISTORY_APP, SNAPSHOT_APP)]
-    table = create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
+    table = create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),), 3)
     properties = CommitProperties(app_transactions=mark)
     table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
     assert prepare_sql(lake, "select * from orders").lsn == 0x300
@@ -312,7 +312,7 @@ def test_now_is_the_end_of_a_gap_that_capture_has_passed(tmp_path: Path) -> None
 def test_a_table_that_is_not_completely_copied_is_refused(tmp_path: Path) -> None:
     """A history without a position is named as not copied yet, not as unknown."""
     lake = write_small_lake(tmp_path / "lake")
-    create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
+    create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),), 3)
     for name in ("late", "public.late", "PUBLIC.Late"):
         with pytest.raises(NotAnswerable, match=r"public\.late has not been completely copied yet"):
             prepare_sql(lake, f"select * from {name}")

@@ -129,11 +129,3 @@ def test_older_changes_are_refused_if_a_history_is_ahead_of_them(lakes: tuple[La
     for done in _ask(lake):
         assert done.code == 6, done.stdout
         assert f"{lake.changes} is older than the rest of the lake: it has changes up to 0/500" in done.stderr
-
-
-def test_commits_without_a_record_are_not_checked(lakes: tuple[Lake, Path]) -> None:
-    """An earlier release made them."""
-    lake, before = lakes
-    for name in (*_OWN, "changes"):
-        _put_back(lake.root / name, before / name)
-    assert [done.code for done in _ask(lake)] == [0, 0, 0]

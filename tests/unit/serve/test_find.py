@@ -91,7 +91,7 @@ def test_rows_are_found_without_folding_the_changes_of_others(tmp_path: Path, mo
     columns = tuple(Column(c, oid, -1, key=c == "id") for c, oid in (("id", 23), ("note", 25), ("text", 25)))
     texts = {1: None, 2: _LONG, 5: None}
     rows = [{"id": k, "note": "x", "text": t} | version(0x100, None, "snapshot", None) for k, t in texts.items()]
-    write_history(lake, name, columns, rows, {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    write_history(lake, name, columns, rows, {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}, 9)
     _append(lake, Relation(9, name, ReplicaIdentity.DEFAULT, columns), Lsn(0x300), _MOVES)
     page, folded, overlay_of = Page(lake), list[object](), TableState.overlay_of
 
@@ -130,7 +130,7 @@ def test_rows_of_a_table_without_a_key_are_found_in_the_tail(tmp_path: Path) -> 
         (Column("note", 25, -1, key=False),),
     )
     positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
-    write_history(lake, name, columns, [{"note": "held"} | version(0x100, None, "snapshot", None)], positions)
+    write_history(lake, name, columns, [{"note": "held"} | version(0x100, None, "snapshot", None)], positions, 9)
     changes: list[dict[str, Any]] = [{"op": "delete", "old": ["held"]}, {"op": "insert", "new": ["sent"]}]
     _append(lake, Relation(9, name, ReplicaIdentity.FULL, columns), Lsn(0x500), changes)
     page = Page(lake)

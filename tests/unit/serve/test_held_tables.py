@@ -33,7 +33,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """
     lake = write_lake(tmp_path_factory.mktemp("held") / "lake")
     for name in ("items", "others"):
-        table = create_history(lake, TableName("public", name), _ITEMS)
+        table = create_history(lake, TableName("public", name), _ITEMS, 1)
         schema = pa.schema(table.schema().to_arrow())
         ids = np.random.default_rng(5).permutation(_ROWS)
         given = {

@@ -38,6 +38,6 @@ def test_an_era_ends_when_other_columns_are_the_key(
     columns: tuple[Column, ...], position: int, eras: list[tuple[int | None, int | None, str]]
 ) -> None:
     """An era has the columns at its end; changes above the position are not in force."""
-    table = HistoryTable(TableName("public", "t"), Path(), columns, 1, Lsn(position), Lsn(10), as_made=True)
+    table = HistoryTable(TableName("public", "t"), Path(), columns, 1, Lsn(position), Lsn(10), as_made=True, oid=1)
     found = [(era.first, era.end, *(c.stored for c in era.columns if c.key)) for era in key_eras(table)]
     assert found == eras
