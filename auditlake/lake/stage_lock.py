@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +45,8 @@ FOLDER = "locks"
 _UMASK = 0o027
 _FLAGS = os.O_RDWR | os.O_CREAT
 _ATTEMPTS = 100
+_FULL = {ENOSPC, EDQUOT}
+_NOT_WRITABLE = "Make the folder writable for auditlake, or use another lake."
 
 
 class Stage(StrEnum):
@@ -121,9 +124,8 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _unusable(path: Place, exc: OSError) -> LakeUnusable:
-    return LakeUnusable(
-        f"{path} cannot be locked: {exc.strerror}", "Make the folder writable for auditlake, or use another lake."
-    )
+    hint = "Free space there, then run this again." if exc.errno in _FULL else _NOT_WRITABLE
+    return LakeUnusable(f"{path} cannot be locked: {exc.strerror}", hint)
 
 
 @contextmanager

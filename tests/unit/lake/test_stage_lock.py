@@ -1,5 +1,6 @@
 """Stage locks: a second process is refused with the name of the first, and succeeds once that has died."""
 
+import errno
 import json
 import os
 import signal
@@ -163,6 +164,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         hold(Lake(tmp_path / "lake"), "bootstrap", Stage.BOOTSTRAP),
     ):
         pass
+
+
+def test_a_full_disk_needs_space_not_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint is about the reason."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.open", full)
+    with pytest.raises(LakeUnusable, match="No space left") as failure, hold(Lake(tmp_path), "apply", Stage.APPLY):
+        pass
+    assert failure.value.hint == "Free space there, then run this again."
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"boot": 1, "pid": "x"}'])
