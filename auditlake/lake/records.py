@@ -43,6 +43,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.publication_membership import Member, Membership
 from auditlake.store import files
 from auditlake.store.attempts import attempts
+from auditlake.store.failures import as_disk_error, as_lake_error
 from auditlake.store.place import Place
 
 _RUNNING = frozenset({"running", "trying again"})
@@ -90,9 +91,14 @@ BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def unreadable(place: Place, exc: Exception, remedy: str) -> LakeUnusable:
-    """Return the error for a file that cannot be read; its message has no part of the file, which may have values."""
-    reason = exc.strerror if isinstance(exc, OSError) else type(exc).__name__
-    return LakeUnusable(f"{place} cannot be read: {reason}", remedy)
+    """Return the error for a file that cannot be read; its message has no part of the file, which may have values.
+
+    `remedy` is for a damaged file: if the disk or the store failed, the file may be as it should be.
+    """
+    if not isinstance(exc, OSError):
+        return LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", remedy)
+    failure = as_lake_error(exc) or as_disk_error(exc)
+    return LakeUnusable(f"{place} cannot be read: {exc.strerror}", remedy if failure is None else failure.hint)
 
 
 def change_record(lake: Lake, place: Place, content: object, version: str | None) -> None:

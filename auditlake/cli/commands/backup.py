@@ -47,6 +47,7 @@ def restore(settings: Settings, *, folder: str, number: int | None) -> None:
     lake = lake_of(settings)
     run(Folder(Lake.at(folder).root), lake, number, say)
     say(f"auditlake status --lake {lake.root} shows whether the slot can go on from there")
+    say("one slot has one lake: if the original still captures, use this one for questions only")
 
 
 COMMANDS = (backup, restore)

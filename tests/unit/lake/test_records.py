@@ -1,5 +1,6 @@
 """Tests of the capture status, and of lake.json when the source changes to another timeline."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
-from auditlake.lake.records import read_capture_state, write_state
+from auditlake.lake.records import read_capture_state, unreadable, write_state
 from tests.s3_server import chosen_lake, on_disk, overwrite
 
 
@@ -50,3 +51,17 @@ def test_recording_a_timeline_changes_no_other_entry(tmp_path: Path) -> None:
     record_timeline(lake, 3)
     assert json.loads(lake.manifest.read_text()) == before | {"timeline": 3}
     assert read_manifest(lake) == Manifest("7", 3, "shop", "s", "p")
+
+
+@pytest.mark.parametrize(
+    ("failure", "advice"),
+    [
+        (OSError(errno.EIO, "The store failed: timed out", "s3://bucket/lake/lake.json"), "Check credentials"),
+        (PermissionError(errno.EACCES, "Permission denied", "/lake/lake.json"), "Correct that"),
+        (ValueError("no JSON"), "Restore it."),
+    ],
+)
+def test_only_a_damaged_file_is_to_be_restored(failure: Exception, advice: str) -> None:
+    """If the store or the disk failed, the file may be as it should be."""
+    error = unreadable(Path("lake.json"), failure, "Restore it.")
+    assert advice in (error.hint or "")
