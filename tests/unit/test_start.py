@@ -1,5 +1,6 @@
 """Start of the program: a quick command imports little."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,23 @@ def test_help_loads_nothing(asked: list[str]) -> None:
     """Not even pydantic, which would be a third of its time."""
     done = subprocess.run([sys.executable, "-c", _RUN, *asked], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (0, "loaded:")
+
+
+_INTERRUPTED = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "auditlake.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from auditlake.cli.start import start
+start()
+"""
+
+
+@pytest.mark.parametrize(("handled", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
+def test_an_interruption_of_imports_prints_no_traceback(handled: str, code: int) -> None:
+    """It ends the process, unless the process ignores it."""
+    script = f"import signal; signal.signal(signal.SIGINT, signal.{handled}){_INTERRUPTED}"
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
