@@ -322,6 +322,8 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     if kind == "BinderException" and "GROUP BY" in text:
         hint = "Name every column in GROUP BY, or all columns of its table's key."
         return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
+    if kind == "OutOfMemoryException":
+        return NotAnswerable("the statement needs more memory than it may take", "Ask for less: filter the rows.")
     if known := _FAILURES.get(kind):
         return BadUsage(f"the statement fails on a row: {known}")
     if "More than one row" in text:

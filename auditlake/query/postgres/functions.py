@@ -86,15 +86,17 @@ _FOR = (
 )
 
 
-_MOST_BYTES = 16 << 20
-"""Of a text that a function makes longer than its arguments: DuckDB's limit of memory does not count texts."""
-_TOO_LONG = failed("a text would have more than 16 MB")
+_MOST_BYTES = 256 << 10
+"""By which a function makes a text longer: DuckDB computes 2,048 rows at once, its limit of memory does not count their
+texts, and nothing interrupts it meanwhile."""
+_TOO_LONG = failed("a text would become longer by more than 256 KB")
 _REPEATED = (
-    f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
+    f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {_MOST_BYTES} then {_TOO_LONG}"
     " else repeat({0}, {1}) end"
 )
 _REPLACED = (
-    f"case when strlen({{0}}) // greatest(strlen({{1}}), 1) * strlen({{2}}) > {_MOST_BYTES} then {_TOO_LONG}"
+    f"case when strlen({{0}}) // greatest(strlen({{1}}), 1) * (strlen({{2}}) - strlen({{1}})) > {_MOST_BYTES}"
+    f" then {_TOO_LONG}"
     " else replace({0}, {1}, {2}) end"
 )
 
@@ -103,7 +105,7 @@ def _padded(function: str, fill: str) -> str:
     """Return a text filled up or cut; an empty filling fills nothing."""
     return (
         f"case when {{1}} is null then null when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
-        f" when {{1}} > {_MOST_BYTES} then {_TOO_LONG}"
+        f" when {{1}} - length({{0}}) > {_MOST_BYTES} then {_TOO_LONG}"
         f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
     )
 
