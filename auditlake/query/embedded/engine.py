@@ -394,10 +394,10 @@ def rows_of(  # noqa: PLR0913, PLR0917 - what identifies the rows
     raw: bool = False,  # noqa: FBT001, FBT002 - as in State
 ) -> str:
     """Return a query of the rows of a selection, under their stored names; with `_raw` if `raw`."""
-    if isinstance(selection, State):
-        return state_query(connection, reader, StateRequest(table, selection.lsn, columns, raw)).sql
-    condition = "false" if selection.bounds is None else within(selection.bounds)
     last = query.tails.upto(table, selection)
+    if isinstance(selection, State):  # up to its position, a table has no changes to be sought
+        return state_query(connection, reader, StateRequest(table, min(selection.lsn, last), columns, raw)).sql
+    condition = "false" if selection.bounds is None else within(selection.bounds)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
