@@ -173,23 +173,21 @@ def absolute(text: str) -> str:
     return decimal_text(_CONTEXT.abs(read(text)))
 
 
-def total(texts: list[str]) -> str:
-    """Return the sum of the values of a group."""
-    result = Decimal(0)
-    for each in texts:
-        result = _CONTEXT.add(result, read(each))
-    return decimal_text(result)
+def total(texts: str) -> str:
+    """Return the sum of the values of a group, separated by blanks."""
+    with localcontext(_CONTEXT):
+        return decimal_text(sum(map(read, texts.split()), Decimal(0)))
 
 
-def variance(texts: list[str], is_sample: int) -> str | None:
-    """Return the variance of the values of a group; None if there are too few."""
-    found = _variance([read(each) for each in texts], is_sample)
+def variance(texts: str, is_sample: int) -> str | None:
+    """Return the variance of the values of a group, separated by blanks; None if there are too few."""
+    found = _variance([*map(read, texts.split())], is_sample)
     return None if found is None else decimal_text(found[0])
 
 
-def deviation(texts: list[str], is_sample: int) -> str | None:
-    """Return the standard deviation of the values of a group, at the scale of their variance."""
-    found = _variance([read(each) for each in texts], is_sample)
+def deviation(texts: str, is_sample: int) -> str | None:
+    """Return the standard deviation of the same values, at the scale of their variance."""
+    found = _variance([*map(read, texts.split())], is_sample)
     if found is None:
         return None
     value, scale = found
