@@ -271,7 +271,8 @@ class Diff(Compared):
             return
         side, rows = (self._sides.after, self._added) if kind == ADDED else (self._sides.before, self._removed)
         columns = self._named(self.columns_after if kind == ADDED else self.columns_before, kind)
-        for row in _each_row(_in_order(side.take(rows), self._key)):
+        taken = side.take(rows)
+        for row in _each_row(taken.take(_order(taken, self._key))):
             values = self._row(row, columns)
             before, after = (None, values) if kind == ADDED else (values, None)
             yield DifferingRow(kind, self._key_of(row), before, after, tuple(values))
@@ -316,10 +317,6 @@ def _each_row(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """Yield the rows as Python values, a batch at a time: a page takes the first of many."""
     for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
         yield from batch.to_pylist()
-
-
-def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
-    return rows.take(_order(rows, key))
 
 
 def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:

@@ -189,7 +189,7 @@ def find(reader: Reader, span: Span, wanted: TransactionFilters, limit: int | No
     sql += f" and {wanted.in_sql} and {reader.known.shown_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
     only = reader.known.only
-    changes = [each for each in read_schema_changes(reader) if only is None or _are_shown(only, each)]
+    changes = [each for each in read_schema_changes(reader) if only is None or only.issuperset(map(str, each.names))]
     # A change is seen at the end of the source's log, which may be after all that the lake has.
     is_now = span.upto >= reader.known.now_lsn
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
@@ -204,10 +204,6 @@ def find(reader: Reader, span: Span, wanted: TransactionFilters, limit: int | No
         words.setdefault(change.lsn, []).extend([change.what] if change.exact else [])
     for each in islice(found, limit):
         yield each if each.schema_changes else replace(each, schema_changes=tuple(words.get(each.lsn, ())))
-
-
-def _are_shown(only: frozenset[str], change: SchemaChange) -> bool:
-    return only.issuperset(map(str, change.names))
 
 
 def _entry(reader: Reader, change: SchemaChange) -> Transaction:

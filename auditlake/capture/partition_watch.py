@@ -368,7 +368,6 @@ class PartitionWatch:
     lake: Lake
     report: Say
     reports: Callable[[], bool] = lambda: False
-    _tables: dict[TableName, int] = field(default_factory=dict)
     _watched: dict[TableName, _Watched] = field(default_factory=dict)
     _written_at: object = None
 
@@ -383,11 +382,11 @@ class PartitionWatch:
         return {each.known.relation: each.found | each.known.parts.keys() for each in self._watched.values()}
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
-        """Watch the partitioned ones of these tables (by OID)."""
+        """Watch the partitioned ones of these tables (by OID); record those that have no record."""
         partitioned = read_digests(control, tables.values())
-        self._tables = {name: relation for name, relation in tables.items() if relation in partitioned}
-        lacking = [name for name in self._tables if read_partitions(self.lake, name) is None]
-        record_partitions(control, self.lake, {name: self._tables[name] for name in lacking})
+        followed = {name: relation for name, relation in tables.items() if relation in partitioned}
+        lacking = {name: oid for name, oid in followed.items() if read_partitions(self.lake, name) is None}
+        record_partitions(control, self.lake, lacking)
         self._read_records()
 
     def check(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
@@ -407,8 +406,7 @@ class PartitionWatch:
 
     def _read_records(self) -> None:
         self._written_at = fingerprint(self.lake.partitions)
-        names = dict.fromkeys([*self._tables, *self.lake.partitioned_names()])
-        for name in names:
+        for name in self.lake.partitioned_names():
             known = read_partitions(self.lake, name)
             before = self._watched.get(name)
             if known is not None and (before is None or before.known != known):

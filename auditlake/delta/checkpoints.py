@@ -104,7 +104,7 @@ def set_aside_unreadable(table: Place) -> bool:
         for file in broken:
             with suppress(FileNotFoundError):  # another process was faster
                 file.rename(file.with_name(f".{file.name}.unreadable"))
-        dangling = _hinted(log) and len(broken) == len(versions)
+        dangling = (log / _HINT).exists() and len(broken) == len(versions)
         if broken or dangling:
             (log / _HINT).unlink(missing_ok=True)
             sync(log)
@@ -114,7 +114,3 @@ def set_aside_unreadable(table: Place) -> bool:
             "Run auditlake status as the user that writes the lake, then try again.",
         ) from exc
     return bool(broken or dangling)
-
-
-def _hinted(log: Place) -> bool:
-    return (log / _HINT).exists()

@@ -28,7 +28,6 @@ from typing import Any
 from auditlake.audit.changes import in_changes
 from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
-from auditlake.audit.row_history import RowEffect
 from auditlake.audit.transaction_contents import find_transaction
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
@@ -86,7 +85,7 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     if not life.events:
         raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")
     keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
-    copied = {Lsn(event.mark.lsn) for event in life.events if _is_copied(event)}
+    copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", "resync"}}
     for lsn in sorted(copied):
         table = _as_read(reader, life.table)
         yield _copy(reader.lake, table, lsn)
@@ -108,10 +107,6 @@ def _copy(lake: Lake, table: HistoryTable, lsn: Lsn) -> Entry:
     found = read_entries(lake, f"kind in {kinds} and lsn = {lsn:d}", ("number", "kind", "name")).to_pylist()
     counts = Counter(row["kind"] for row in found if row["name"] == str(table.name))
     return copy_entry(table, lsn, counts[Kind.ROW], counts[Kind.ENDED])
-
-
-def _is_copied(event: RowEffect) -> bool:
-    return event.mark.op in {"snapshot", "resync"}
 
 
 def _as_read(reader: Reader, table: HistoryTable) -> HistoryTable:
