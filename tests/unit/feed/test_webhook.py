@@ -118,6 +118,15 @@ def test_a_request_is_repeated_until_it_is_received(lake: Lake) -> None:
     assert json.loads(Path("state.json").read_text()) == {"cursor": "1:0/200"}
 
 
+def test_a_service_is_started_again_with_the_same_options(lake: Lake) -> None:
+    """The beginning is that of the first run: nothing is sent twice, and the command does not fail."""
+    with _receiving() as receiver:
+        _send(lake, receiver.url, "--since", "beginning")
+        again = _send(lake, receiver.url, "--since", "beginning")
+        assert len(receiver.got) == 1
+    assert (again.code, "--since, which is for the first run, does not apply" in again.stderr) == (0, True)
+
+
 def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part has a flag for the last one; parts are the same whenever they are sent."""
     monkeypatch.setattr(webhook, "_PART_CHANGES", 1)
