@@ -274,9 +274,8 @@ def main() -> None:
     kind.add_argument("--django", metavar="SETTINGS", help="the settings module of a Django project")
     kind.add_argument("--alembic", metavar="SCRIPTS", help="a folder of scripts, or package:folder")
     parser.add_argument("--prepare", default="", help="Python to run first, in the application's environment")
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable; {url} is replaced"
-    )
+    help_of_env = "a variable; {address} is replaced"
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help=help_of_env)
     parser.add_argument("--seed", type=int, default=0, help="of the rows")
     parser.add_argument("--no-trigger", action="store_true", help="without the DDL trigger")
     parser.add_argument("--no-spark", action="store_true", help="capture and bootstrap only, without a JVM; no verify")
