@@ -7,6 +7,7 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
     attached                it is new. CREATE TABLE … PARTITION OF creates it and its columns in one command; ATTACH
                             updates the entries of the columns. An empty one adds no rows, unless it was a partition
                             before, or was truncated since: then it does not have its first file, of the table's OID.
+                            Nor may it have been vacuumed, which sets `reltuples`: it had rows, if they were deleted.
     truncated               it has a new file. So it has after VACUUM FULL, CLUSTER and SET TABLESPACE, which keep the
                             rows, and after TRUNCATE of the whole table, which is in the stream.
     unlogged, foreign       its changes are not in the stream
@@ -17,7 +18,7 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
                             and do not show which row was changed.
 
 TRUNCATE resets the estimated number of rows (`reltuples`), and a truncated partition has at most the rows that were
-inserted since. More rows prove that it was not truncated. If the transaction that gave it the new file is that of a
+inserted since. Many more prove that it was not truncated. If the transaction that gave it the new file is that of a
 TRUNCATE in the stream, it was truncated with the whole table. Nothing shows what happened to the partition before that
 since the last comparison, so these moments become a gap. Nor does anything show a second TRUNCATE, of the partition
 alone, in that transaction: if it inserted rows later, they may be gone.
@@ -62,6 +63,8 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
+_OVERESTIMATED = 2
+"""More rows than so many times those that were inserted since show that some were kept: ANALYZE looks at a sample."""
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
@@ -277,8 +280,7 @@ def lost_rows(before: Partition, now: PartNow, since: Since, *, reports: bool) -
     whole = since.truncates.get(now.changed_by)
     if may_have_been_unlogged(before, now, reports=reports) and (whole is None or before.toast):
         return "has a new file, and may have been unlogged for some time"
-    # More rows than were inserted since show that it kept some.
-    kept_rows = not whole.filled if whole is not None else now.pages > 0 and now.rows > since.inserts
+    kept_rows = not whole.filled if whole is not None else now.pages > 0 and now.rows > _OVERESTIMATED * since.inserts
     return None if kept_rows else "was truncated"
 
 
@@ -494,6 +496,7 @@ def _lost_or_gained(
     if differences.gone:
         return f"its partition {watched.known.parts[differences.gone[0]].name} was dropped or detached"
     for oid in differences.attached:
-        if oid in watched.known.parts or now[oid].part.file != oid or is_empty(control, oid) is not True:
+        is_new = oid not in watched.known.parts and now[oid].part.file == oid and now[oid].rows < 0
+        if not is_new or is_empty(control, oid) is not True:
             return f"its partition {now[oid].part.name} was attached, perhaps with rows"
     return None

@@ -65,6 +65,16 @@ SILENT = {
         ],
         "its partition t_n was attached, perhaps with rows",
     ),
+    "attached, emptied and vacuumed": (
+        [
+            "create table t_n (id int not null, k text not null)",
+            "insert into t_n values (1, 'n')",
+            "alter table t attach partition t_n for values in ('n')",
+            "delete from t where k = 'n'",
+            "vacuum t_n",
+        ],
+        "its partition t_n was attached, perhaps with rows",
+    ),
     "attached with partitions": (
         [
             "create table t_n (id int not null, k text not null) partition by list (k)",
