@@ -58,7 +58,8 @@ def running(
     arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None
 ) -> Iterator[Stage]:
     """Run a stage with metrics on a free port, and kill it at the end."""
-    with command.start([*arguments, "--metrics-port", "0", "--log-format", "json"], environment, code) as process:
+    often = f"from auditlake.metrics import server; server._READ_EVERY_S = 0.2\n{code or ''}"
+    with command.start([*arguments, "--metrics-port", "0", "--log-format", "json"], environment, often) as process:
         assert process.stderr is not None
         served = json.loads(process.stderr.readline())
         assert served["event"] == "metrics_served"

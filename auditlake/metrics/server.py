@@ -31,6 +31,8 @@ from auditlake.store.place import by_requests
 _READ_EVERY_S, _READ_EVERY_S_IN_STORE = 5.0, 60.0
 _REQUEST_S = 5.0
 _AT_A_TIME = 8
+_END_LOOK_S = 0.1
+"""How often the server looks whether it ends, which holds up the end of the process."""
 _ENDED_S = 0.05
 """So long a new connection waits for a place before the oldest one is ended."""
 _TEXT = "text/plain; charset=utf-8"
@@ -68,7 +70,7 @@ def exporting(address: str, port: int, watched: Watched) -> Iterator[str]:
             server = held.enter_context(_bound(address, port, _pages(sources)))
             held.enter_context(slot)
         held.enter_context(lake)
-        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(_END_LOOK_S,), name="metrics", daemon=True).start()
         held.callback(server.shutdown)
         shown = f"[{address}]" if ":" in address else address
         yield f"http://{shown}:{server.server_address[1]}/metrics"
