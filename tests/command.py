@@ -57,7 +57,7 @@ def start(
     arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None
 ) -> Process:
     """Start `auditlake` in a process group of its own; `code` is Python that runs before it."""
-    line = ["-m", "auditlake"] if code is None else ["-c", f"{code}\nfrom auditlake.cli.main import main\nmain()"]
+    line = ["-m", "auditlake"] if code is None else ["-c", f"{code}\nfrom auditlake.cli.start import start\nstart()"]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AUDITLAKE_")}
     if jars := os.environ.get("AUDITLAKE_JARS"):
         inherited["AUDITLAKE_JARS"] = jars

@@ -24,6 +24,7 @@ from tests.server import execute
 pytestmark = pytest.mark.pg
 
 _SPARK = {"spark.master": "local[1]"}
+_COPIES = new_tables._CHILD  # noqa: SLF001 - some tests do something before it
 
 
 @dataclass
@@ -154,8 +155,8 @@ def test_a_table_that_cannot_be_followed_leaves_the_others_together(
 ) -> None:
     """It is found by halves: eight tables take seven copies, not nine, and a hundred fifteen."""
     assert site.bootstrap().code == 0
-    counts, copies = tmp_path / "copies", "from auditlake.snapshot.new_tables import main; main()"
-    monkeypatch.setattr(new_tables, "_CHILD", f"open({str(counts)!r}, 'a').write('.'); {copies}")
+    counts = tmp_path / "copies"
+    monkeypatch.setattr(new_tables, "_CHILD", f"open({str(counts)!r}, 'a').write('.'); {_COPIES}")
     with site.followed():
         tables = "; ".join(f"create table t{n} (id int primary key)" for n in range(1, 8))
         site.execute(f"begin; create table t0 (n int); {tables}; commit")
@@ -168,8 +169,7 @@ def test_a_table_that_is_dropped_before_its_copy_is_not_reported(site: Site, mon
     """It is nothing that could be followed, or mended."""
     assert site.bootstrap().code == 0
     drops = f"import psycopg; psycopg.connect({site.dsn!r}, autocommit=True).execute('drop table if exists a')"
-    copies = "from auditlake.snapshot.new_tables import main; main()"
-    monkeypatch.setattr(new_tables, "_CHILD", f"{drops}; {copies}")
+    monkeypatch.setattr(new_tables, "_CHILD", f"{drops}; {_COPIES}")
     with site.followed(), psycopg.connect(site.dsn, autocommit=True) as conn:
         conn.execute("create table a (id int primary key)")
         await_true(lambda: conn.execute("select to_regclass('public.a')").fetchone() == (None,))
