@@ -31,9 +31,9 @@ def test_capture_and_follow_seal_what_they_wrote_and_keep_digests(database: str,
         lake = make_lake(database, tmp_path / "lake")
         conn.execute("insert into t values (1, 'Ann', now()), (2, null, 'infinity'), (3, '', '0044-03-15 BC')")
         given: list[str | Path] = ["--until-current", "--source", database, "--lake", lake.root]
-        done = command.run(["capture", *given], _NO_JAVA)
+        done = command.run_here(["capture", *given])
         assert (done.code, has_ledger(lake)) == (0, False), done.stderr
-        public = command.run(["digest", "--new-key", tmp_path / "key"]).stdout.strip()
+        public = command.run_here(["digest", "--new-key", tmp_path / "key"]).stdout.strip()
         settings = json.dumps({"to": str(tmp_path / "digests"), "key": str(tmp_path / "key")})
         conn.execute("update t set name = 'Anne' where id = 1; delete from t where id = 2")
         done = command.run(["capture", *given], {**_NO_JAVA, "AUDITLAKE_DIGEST": settings})
@@ -51,7 +51,7 @@ def test_capture_and_follow_seal_what_they_wrote_and_keep_digests(database: str,
     )
     proof = json.loads(done.stdout.splitlines()[-1])
     assert (done.code, proof["mismatches"], proof["digest"]) == (0, 0, str(digests[-1]))
-    proved = command.run(["prove", "t", "1", "--digest", digests[-1], "--lake", lake.root], _NO_JAVA)
+    proved = command.run_here(["prove", "t", "1", "--digest", digests[-1], "--lake", lake.root])
     kinds = [record[1] for record in verify(json.loads(proved.stdout), public)]
     assert kinds == ["relation", "transaction", "transaction", "change", "change"]
 
@@ -65,7 +65,7 @@ def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database:
         conn.execute("create table t (id int primary key)")
         lake = make_lake(database, tmp_path / "lake")
         conn.execute("insert into t values (1)")
-        public = command.run(["digest", "--new-key", tmp_path / "key"]).stdout.strip()
+        public = command.run_here(["digest", "--new-key", tmp_path / "key"]).stdout.strip()
         to = f"postgresql://{role}:not-to-be-shown@{parts['host']}:{parts['port']}/{parts['dbname']}"
         if str(parts["host"]).startswith("/"):
             to = f"postgresql://{role}:not-to-be-shown@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"

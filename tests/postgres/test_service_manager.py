@@ -27,7 +27,7 @@ class Manager:
 
     def __init__(self, address: str) -> None:
         self.datagrams: list[list[str]] = []
-        self.environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
+        self.environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "400000"}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(address.replace("@", "\0"))
         threading.Thread(target=self._receive, daemon=True).start()
@@ -43,14 +43,6 @@ class Manager:
     def await_line(self, line: str, since: int = 0) -> None:
         """Wait for a line."""
         await_true(lambda: self.has(line, since))
-
-
-@pytest.fixture(params=["a path", "an abstract name"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Manager:
-    """Return a manager at an address of each kind."""
-    return Manager(
-        str(tmp_path / "notify") if request.param == "a path" else f"@auditlake-test-{os.getpid()}-{time.time_ns()}"
-    )
 
 
 def unit_command(stage: str) -> list[str]:
@@ -70,9 +62,13 @@ def started(arguments: Sequence[str | Path], manager: Manager) -> Iterator[comma
             process.kill()
 
 
-@pytest.mark.parametrize("stage", ["capture", "follow", "serve"])
-def test_a_stage_is_ready_alive_and_stopping(database: str, tmp_path: Path, manager: Manager, stage: str) -> None:
-    """READY once, when the slot has a reader or the page answers; WATCHDOG then and later; STOPPING at SIGTERM; 0."""
+@pytest.mark.parametrize(("stage", "is_path"), [("capture", True), ("follow", False), ("serve", True)])
+def test_a_stage_is_ready_alive_and_stopping(database: str, tmp_path: Path, stage: str, *, is_path: bool) -> None:
+    """READY once, when the slot has a reader or the page answers; WATCHDOG then and later; STOPPING at SIGTERM; 0.
+
+    The manager's address is a path, or an abstract name.
+    """
+    manager = Manager(str(tmp_path / "notify") if is_path else f"@auditlake-test-{os.getpid()}-{time.time_ns()}")
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key)")
         lake = make_lake(database, tmp_path / "lake")
