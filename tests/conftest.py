@@ -50,11 +50,22 @@ def pytest_report_header() -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put tests that share a JVM on one worker, those that apply apart, and those that start their own on one, too."""
-    if item.get_closest_marker("spark"):
-        shares = "spark" in getattr(item, "fixturenames", ())
-        group = "jvm-of-apply" if {"apply", "crash"} & {*item.path.parts} else "jvm-of-questions"
-        item.add_marker(pytest.mark.xdist_group(group if shares else "own-jvm"))
+    """Put tests on one worker that share what is slow to make, unless they name their group themselves."""
+    if isinstance(item, pytest.Function) and not item.get_closest_marker("xdist_group") and (group := _group(item)):
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group(test: pytest.Function) -> str | None:
+    """Name the group of a test: its JVM, a server that few tests need, or its module if that shares a fixture."""
+    fixtures = test._fixtureinfo.name2fixturedefs  # noqa: SLF001 - the only way to their scopes
+    if test.get_closest_marker("spark"):
+        return "jvm" if "spark" in fixtures else "own-jvm"
+    if "bucket" in fixtures and CHOSEN == "disk":
+        return "bucket"
+    if "complete_server" in fixtures:
+        return "complete-server"
+    shares = any(found[-1].scope == "module" for found in fixtures.values())
+    return test.nodeid.partition("::")[0] if shares else None
 
 
 def pytest_collection_finish() -> None:

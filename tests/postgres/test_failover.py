@@ -23,7 +23,7 @@ from tests.s3_server import copy_folder
 from tests.server import Server, execute
 from tests.standby import Standby
 
-pytestmark = [pytest.mark.pg, pytest.mark.xdist_group("failover")]  # one server is promoted, once
+pytestmark = pytest.mark.pg
 
 VERSION = 18
 WRONG_SOURCE = 5

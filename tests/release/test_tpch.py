@@ -154,7 +154,7 @@ def _assert_answers_of_duckdb(asked: _Asked) -> None:
         assert (rows.columns, list(rows.texts())) == answer.texts, f"{label} in PostgreSQL's dialect"
 
 
-@pytest.mark.xdist_group("jvm-of-questions")  # the worker of the test below, which needs the same database
+@pytest.mark.xdist_group("jvm")  # the worker of the test below, which needs the same database
 def test_duckdb_answers_every_query_as_postgresql(asked: _Asked) -> None:
     """None is left to Spark, in neither dialect; also after the changes are applied."""
     _assert_answers_of_duckdb(asked)
