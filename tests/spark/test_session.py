@@ -72,21 +72,18 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.range(3).count())
 """
 
 
-def test_starts_quietly_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """No message at start, none of the JVM on stdout, no file in the working folder; the caller's setting applies."""
-    run = subprocess.run([sys.executable, "-c", START], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (run.stdout, run.stderr) == ("Asia/Tokyo 3\n", "something else\n")
-    assert list(tmp_path.iterdir()) == []
+def test_starts_quietly_from_the_archive_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No message at start, none of the JVM on stdout, no file in the working folder; the caller's setting applies.
 
-
-def test_the_class_data_archive_fits_the_jvm_that_spark_starts(tmp_path: Path) -> None:
-    """`-Xshare:on` ends a JVM that cannot map its archive; setting up this checkout has written one."""
+    `-Xshare:on` ends a JVM that cannot map its class-data archive; setting up this checkout has written one.
+    """
     jars = delta_jars({})
     assert archive_path(jars).is_file(), "run `python -m auditlake.apply.warmup`"
     assert driver_options(jars)
     start = START.replace('"local[1]"', '"local[1]", "spark.driver.extraJavaOptions": "-Xshare:on"')
-    run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("Asia/Tokyo 3\n", "something else\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reports_a_jvm_that_refuses_its_settings(tmp_path: Path) -> None:
