@@ -103,8 +103,10 @@ def _states(lake: Lake) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Return every state that the lake knows."""
     known = [("orders", lsn) for lsn in (0x100, 0x150, 0x180, 0x200, 0x250, 0x300)]
     known += [("customers", lsn) for lsn in (0x180, 0x250, 0x300)]
+    opened = auditlake.Lake(lake.root)
+    moments = {lsn: opened.as_of(str(Lsn(lsn))) for _, lsn in known}
     return {
-        (name, lsn): sorted(pa.table(_as_of(lake, lsn).table(name).to_arrow()).to_pylist(), key=lambda row: row["id"])
+        (name, lsn): sorted(pa.table(moments[lsn].table(name).to_arrow()).to_pylist(), key=lambda row: row["id"])
         for name, lsn in known
     }
 
