@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 from uuid import uuid4
 
 import pytest
@@ -47,6 +48,14 @@ def pytest_report_header() -> str:
     """Name the versions this run speaks about."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "delta-spark", "deltalake", "psycopg"))
     return f"PostgreSQL {chosen_version()}, {packages}"
+
+
+def pytest_configure() -> None:
+    """Wait for no disk: what a test has written may end with the machine, as the data of the servers."""
+
+    def at_once(_: object) -> None: ...
+
+    mock.patch.object(os, "fsync", at_once).start()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
