@@ -112,10 +112,10 @@ class Site:
             return measure(command, {**self.environment, **settings})
 
     @contextmanager
-    def capturing(self, *arguments: str) -> Iterator[int]:
-        """Run a capture for the block, which starts once it reads the slot; yield its process id."""
-        command = [sys.executable, "-m", "auditlake", "capture", *arguments]
-        process = subprocess.Popen(command, env={**self.environment, "AUDITLAKE_LAKE": str(self.lake)})
+    def capturing(self, *arguments: str, command: str = "capture") -> Iterator[int]:
+        """Run a capture, or `follow`, for the block, which starts once it reads the slot; yield its process id."""
+        line = [sys.executable, "-m", "auditlake", command, *arguments]
+        process = subprocess.Popen(line, env={**self.environment, "AUDITLAKE_LAKE": str(self.lake)})
         try:
             while self.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":
                 time.sleep(_POLL_S)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.lake.history import OPEN_PART, create_history, history_schema, open_history, write_rows
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
@@ -46,7 +47,7 @@ class Versions:
         return Lsn(BEGIN + changes * _STEP)
 
     def write(self, lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int = 1) -> None:
-        """Create the history; all columns are bigint, and the first one is the key."""
+        """Create the history, and a log that reaches its end; all columns are bigint, and the first one is the key."""
         create_history(lake, name, columns, oid)
         path = lake.history(name)
         put_commit(path, 1, "WRITE", moved({HISTORY_APP: self.end, SNAPSHOT_APP: BEGIN, SNAPSHOT_TIME_APP: 0}))
@@ -54,6 +55,7 @@ class Versions:
         assert table is not None  # noqa: S101 - it has a position now
         added = [write_rows(table, part, self._rows(numbers, columns)) for part, numbers in self._files()]
         put_commit(path, 2, "WRITE", added)
+        CaptureLog(lake).start_at(Lsn(self.end + 1))
 
     def _files(self) -> Iterator[tuple[str, range]]:
         """Yield the partition of each file and the numbers of its versions."""

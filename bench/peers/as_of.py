@@ -21,10 +21,8 @@ import psycopg
 from deltalake import write_deltalake
 from harness.versions import Versions, factor
 
-from auditlake.capture.change_log import CaptureLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
-from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from peers import measured
 from peers.arena import Arena, our_client
@@ -99,7 +97,6 @@ def of_versions(arena: Arena, versions: Versions) -> Past:
     lake.root.mkdir()
     write_manifest(lake, Manifest("1", 1, "source", "peer", "peer"))
     versions.write(lake, TableName("public", _TABLE), _COLUMNS)
-    CaptureLog(lake).start_at(Lsn(versions.end + 1))
     half = versions.closed // 2
     values = ", ".join(f"n * {factor(place)} % 1000 as {each.name}" for place, each in enumerate(_COLUMNS[1:]))
     rows = (

@@ -6,12 +6,10 @@ import pytest
 from harness.versions import Versions, factor
 
 import auditlake
-from auditlake.capture.change_log import CaptureLog
 from auditlake.lake.history import open_history
 from auditlake.lake.history_files import find_files, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
-from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 
 _NAME = TableName("public", "t")
@@ -22,7 +20,6 @@ def _write(root: Path, versions: Versions) -> Lake:
     lake = Lake(root)
     write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
     versions.write(lake, _NAME, _COLUMNS)
-    CaptureLog(lake).start_at(Lsn(versions.end + 1))
     return lake
 
 
