@@ -17,12 +17,9 @@ A lake that was copied or restored is another *incarnation*. Its first block get
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
@@ -33,7 +30,6 @@ from auditlake.ledger.merkle import HASH_BYTES, Frontier, leaf_hash
 from auditlake.lsn import Lsn
 
 PAGE_ENTRIES = 128
-_PAGES_AT_ONCE = 1 << 13
 LAST_ORDINAL = (1 << 31) - 1
 """After every ordinal of a transaction."""
 _TIME = pa.timestamp("us", tz="UTC")
@@ -236,18 +232,15 @@ def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.
     return select(sql, entries=table).cast(schema)
 
 
-def page_leaves(hashes: pa.ChunkedArray) -> list[bytes]:
-    """Return the leaf hashes of a block, given the hashes of its entries; one that is NULL counts as empty."""
-    leaves: list[bytes] = []
-    for first in range(0, len(hashes), _PAGES_AT_ONCE * PAGE_ENTRIES):
-        filled = pc.fill_null(hashes.slice(first, _PAGES_AT_ONCE * PAGE_ENTRIES), b"")
-        part = pa.concat_arrays(filled.chunks)
-        _, offsets, content = part.buffers()
-        edges = np.frombuffer(offsets, np.int32)[part.offset : part.offset + len(part) + 1].tolist()
-        joined = memoryview(content or b"")  # the hashes of a page are one after the other
-        pages = pairwise([*edges[:-1:PAGE_ENTRIES], edges[-1]])
-        leaves += [leaf_hash(page_of([joined[begin:end]])) for begin, end in pages]
-    return leaves
+def hashes_in(entries: pa.Table) -> list[bytes]:
+    """Return the hashes of entries; empty bytes for one that has none."""
+    return [each or b"" for each in entries["hash"].to_pylist()]
+
+
+def page_leaves(hashes: Sequence[bytes]) -> list[bytes]:
+    """Return the leaf hashes of a block, given the hashes of its entries."""
+    starts = range(0, len(hashes), PAGE_ENTRIES)
+    return [leaf_hash(page_of(hashes[start : start + PAGE_ENTRIES])) for start in starts]
 
 
 def leaves_of(blocks: Iterable[Block]) -> list[bytes]:

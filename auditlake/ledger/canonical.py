@@ -140,7 +140,7 @@ def hash_of(record: str) -> bytes:
     return sha256(record.encode()).digest()
 
 
-def page_of(hashes: Sequence[bytes | memoryview]) -> bytes:
+def page_of(hashes: Sequence[bytes]) -> bytes:
     """Return the content of a leaf of the tree: the hashes of consecutive entries."""
     return PAGE + b"".join(hashes)
 

@@ -215,7 +215,7 @@ class _Writer:
         parts += [_copied(table, lsn, key) for table, lsn in copies]
         parts += [*_streamed(begun)]
         entries = pa.concat_tables(parts)
-        hashes = entries["hash"]
+        hashes = entries["hash"].to_pylist()
         block = begun.block(len(hashes), page_leaves(hashes))
         numbers = pa.array(np.arange(block.first_entry, block.first_entry + len(hashes)))
         nothing = pa.nulls(len(hashes), pa.binary())

@@ -39,6 +39,7 @@ from auditlake.ledger.blocks import (
     Block,
     Bound,
     block_entry,
+    hashes_in,
     origins_of,
     page_leaves,
     read_blocks,
@@ -194,7 +195,7 @@ def _check_tree(lake: Lake, blocks: Sequence[Block]) -> _Tree:
     found: list[Mismatch] = []
     before, entries, upto = Frontier(), 0, Bound(0, blocks[0].after.ordinal)
     for number, (block, rows) in enumerate(_with_entries(lake, blocks)):
-        own = page_leaves(rows["hash"])
+        own = page_leaves(hashes_in(rows))
         after = before.with_leaves(own)
         leaves += own
         problem = _problem(block, number, before, after)
