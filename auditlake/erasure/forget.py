@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.delta.erasing import ErasureTask, erase, forget_log
@@ -188,17 +189,33 @@ class _Run:
         return found
 
     def _with_contexts(self) -> tuple[InChanges, InTransactions]:
-        contexts = self._contexts()
-        return InChanges(self.changes.relations, self.changes.matcher, contexts), InTransactions(contexts)
+        changes = replace(self.changes, present=self._present())
+        contexts = self._contexts(changes)
+        return replace(changes, contexts=contexts), InTransactions(contexts)
 
-    def _contexts(self) -> Contexts:
+    def _present(self) -> dict[int, frozenset[str]]:
+        """Return the texts that PostgreSQL has in erased columns, by the LSN of the commit that they came with."""
+        keys, lsns = {column.stored for column in self.history.key}, [lsn for lsn, _ in self.erasure.kept]
+        columns = [
+            each for each in self.table.columns if each.stored in self.erasure.stored and each.stored not in keys
+        ]
+        found = dict[int, frozenset[str]]()
+        for rows in _batches(self.table.path) if columns and lsns else ():
+            stays = pa.array(self.history.mask(rows) & ~self.history.erased(rows))
+            here = rows.filter(pc.and_(stays, pc.is_in(rows["_from_lsn"], pa.array(lsns, pa.int64()))))
+            for column in (each for each in columns if each.stored in rows.column_names):
+                for lsn, text in zip(here["_from_lsn"].to_pylist(), text_column(here, column).to_pylist(), strict=True):
+                    found[lsn] = found.get(lsn, frozenset()) | {text}
+        return found
+
+    def _contexts(self, changes: InChanges) -> Contexts:
         """Collect the values that are still there, and the commits that had them."""
         lsns, values = set[int](), set[str]()
         for rows in _batches(self.lake.changes):
-            mask = pa.array(self.changes.of_row(rows))
+            mask = pa.array(changes.of_row(rows))
             for row in rows.filter(mask).select(_OF_ROW).to_pylist():
                 lsns.add(row["lsn"])
-                values |= self.changes.erased_texts(row)
+                values |= changes.erased_texts(row)
         for rows in _batches(self.table.path):
             found = rows.filter(pa.array(self.history.mask(rows)))
             lsns |= {each for name in ("_from_lsn", "_to_lsn") for each in found[name].to_pylist() if each is not None}

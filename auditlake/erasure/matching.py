@@ -195,11 +195,16 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class InChanges:
-    """The rows of `changes` that are concerned: of these relation versions, with a key of the row on either side."""
+    """The rows of `changes` that are concerned: of these relation versions, with a key of the row on either side.
+
+    `present` has texts that PostgreSQL has in erased columns, by the LSN of the commit that they came with. They stay
+    in all changes of it: a later change of the transaction leaves out a value that is toasted and unchanged.
+    """
 
     relations: Mapping[int, Places]
     matcher: Matcher
     contexts: Contexts
+    present: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows are concerned, messages with a value included."""
@@ -262,8 +267,9 @@ class InChanges:
             return {}
         if not erasure.columns:
             return dict.fromkeys(range(len(texts)))
-        replacement = self.matcher.replacement(_key_of(places, row, side))
-        found = {place: replacement if place in places.key else None for place in places.erased}
+        replacement, present = self.matcher.replacement(_key_of(places, row, side)), self.present.get(row["lsn"], ())
+        erased = (place for place in places.erased if place in places.key or texts[place] not in present)
+        found = {place: replacement if place in places.key else None for place in erased}
         return {place: text for place, text in found.items() if text is not None or place not in places.key}
 
 

@@ -12,6 +12,7 @@ import auditlake
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from tests import oracle
 from tests.capture_once import capture
 from tests.command import Done, run_here
 from tests.erasure_lake import apply, found_in, require_sound
@@ -106,6 +107,7 @@ def test_arrays_json_and_toasted_values_are_gone(source: _Source) -> None:
     assert found_in(source.lake, ("Eve-tag", "eve@example.org", old)) == {}
     assert source.states("doc") == before
     assert before[last][0]["long"] == new
+    assert [each["ordinal"] for each in oracle.changes(source.lake) if new in (each["new"] or ())] == [0]
     assert _found(source, other) == {other}
 
 
