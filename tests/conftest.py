@@ -83,9 +83,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """Let no thread keep this process from its end: show what all of them do, and exit."""
-    faulthandler.dump_traceback_later(_EXIT_TIMEOUT_S, exit=True, file=2)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let no thread keep this process from its end: show what all of them do, and exit.
+
+    A worker waits for the others, and xdist ends it.
+    """
+    if not hasattr(config, "workerinput"):
+        faulthandler.dump_traceback_later(_EXIT_TIMEOUT_S, exit=True, file=2)
 
 
 @pytest.fixture(scope="session")
