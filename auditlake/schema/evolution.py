@@ -38,7 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.input_syntax import type_name
-from auditlake.values.types import is_widened
+from auditlake.values.types import is_built_in, is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
 ANEW = f"{_KEPT} {RENEWED_BY_FOLLOW}"
@@ -392,10 +392,23 @@ def _described(column: Column) -> str:
     return f"{column.name} {type_name(*column.type)}"
 
 
+def _is_same_type(was: Column, now: Column, *, same_server: bool) -> bool:
+    """Return whether values of both columns are stored and compared in the same way.
+
+    Own types have other OIDs on another server.
+    """
+    if type_of(was) != type_of(now):
+        return False
+    if not same_server and not is_built_in(was.type_oid) and not is_built_in(now.type_oid):
+        return True
+    return was.type_oid == now.type_oid or is_widened(was.type, now.type) or is_widened(now.type, was.type)
+
+
 def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column, ...]:
     """Return all physical columns of a history that continues with a new snapshot of this relation, taken at `lsn`.
 
-    A column continues if its number is the same (its name, if one is not known) and its type is stored in the same way.
+    A column continues if its number is the same (its name, if one is not known), and its values are stored and compared
+    in the same way: a `numeric` that became `text` is another column, because its past is still one of numbers.
     Every other column of the relation gets a new physical column, and those that do not continue end. Columns have the
     key flags of `relation`.
     """
@@ -410,7 +423,7 @@ def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column,
         now = now_of.get(identity)
         if was is None:
             physical.append(column)
-        elif now is not None and type_of(now) == type_of(was):
+        elif now is not None and _is_same_type(was, now, same_server=numbered):
             taken.add(identity)
             kept = _continued(was, now, lsn, key=now.key)
             physical.append(replace(kept, type_oid=now.type_oid, typmod=now.typmod))
