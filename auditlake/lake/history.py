@@ -49,7 +49,7 @@ from auditlake.delta.log_writer import (
     with_schema,
 )
 from auditlake.delta.table import open_table, open_version
-from auditlake.errors import LakeConflict
+from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import (
     ERASED_APP,
     EXPIRED_APP,
@@ -406,10 +406,8 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     if position is None or horizon is None:
         return None
     columns = tuple(_column(field) for field in found.schema["fields"] if field["name"] not in RESERVED)
-    made, properties = has_own_features(found), found.configuration
-    oid = int(properties[_OID])
-    names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
-    former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
+    made = has_own_features(found)
+    oid, names, former = _identity(path, found.configuration)
     moved, version = found.transactions, found.version
     at, first = Lsn(position), Lsn(horizon)
     expired, resynced = (Lsn(moved.get(app, 0)) for app in (EXPIRED_APP, RESYNC_APP))
@@ -417,6 +415,18 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     taken_us, erased = moved.get(SNAPSHOT_TIME_APP), moved.get(ERASED_APP)
     read = (columns, version, at, since, made, oid, names, resynced, former, taken_us, copied, erased, found.etag)
     return HistoryTable(name, path, *read)
+
+
+def _identity(
+    path: Path, properties: Mapping[str, str]
+) -> tuple[int, tuple[tuple[Lsn, TableName], ...], tuple[tuple[Lsn, int], ...]]:
+    """Return the OID of a table, its names and its former OIDs; raises LakeUnusable if auditlake did not write them."""
+    try:
+        names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
+        former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
+        return int(properties[_OID]), names, former
+    except (KeyError, ValueError, TypeError) as exc:
+        raise LakeUnusable(f"{path} does not tell which table it is the history of", "Restore the folder.") from exc
 
 
 def has_own_retention(table: HistoryTable) -> bool:

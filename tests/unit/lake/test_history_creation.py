@@ -9,6 +9,8 @@ from deltalake import DeltaTable
 from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column, TableName
+from tests.command import run_here
+from tests.small_lake import ORDERS, write_lake_with_manifest
 
 
 @pytest.mark.parametrize(("type_oid", "extra"), [(23, set()), (1114, {"timestampNtz"}), (1115, {"timestampNtz"})])
@@ -39,3 +41,12 @@ def test_a_history_deleted_before_its_positions_were_read_is_missing(
 
     monkeypatch.setattr("auditlake.delta.append_table.open_table", open_before)
     assert open_history(lake, name) is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("oid", "one"), ("names", "[7]"), ("former_oids", "[")])
+def test_a_history_of_an_unknown_table_is_no_bug(tmp_path: Path, name: str, value: str) -> None:
+    """Another program may have changed what tells it."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    DeltaTable(lake.history(ORDERS)).alter.set_table_properties({f"auditlake.{name}": value}, raise_if_not_exists=False)
+    done = run_here(["status", "--lake", lake.root])
+    assert (done.code, "does not tell which table it is the history of" in done.stderr) == (6, True), done.stderr
