@@ -456,6 +456,8 @@ def _read_file(config_file: Path | None) -> dict[str, Any]:
         raise ConfigError(f"settings file {path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigError(f"settings file {path} is not TOML: {exc}") from exc
+    except RecursionError as exc:
+        raise ConfigError(f"settings file {path} is nested too deeply") from exc
 
 
 def _read_environment() -> dict[str, str]:

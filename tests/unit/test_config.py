@@ -92,6 +92,7 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
         ('tables = ["orders"]', "tables (from auditlake.toml) has 'orders'"),
         ('spark = "local"', "spark (from auditlake.toml) is not JSON"),
         ("slot = ", "settings file auditlake.toml is not TOML"),
+        (f"slot = {'[' * 5_000}", "settings file auditlake.toml is nested too deeply"),
         ('[retention]\nchange = "1 year"', "retention.change (from auditlake.toml) is not a setting"),
         ("[digest]\nevery_s = 60", "digest.to (from auditlake.toml) is not set"),
         ('[spark]\nmaster = "local[2]"\ntz = "UTC"', "spark (from auditlake.toml) has tz, a setting of auditlake"),

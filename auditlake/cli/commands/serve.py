@@ -104,7 +104,7 @@ def _users(file: Path) -> dict[str, PageUser]:
 
     try:
         content = tomllib.loads(file.read_text())
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise ConfigError(f"{file} cannot be read, or is not TOML", "docs/serve.md has an example.") from exc
     return parse_users(content, file)
 

@@ -71,7 +71,8 @@ def _chosen(asked: list[dict[str, Any]], chosen: random.Random) -> list[tuple[st
     given: list[tuple[str, str]] = []
     for each in asked:
         if chosen.random() < (0.95 if each["required"] else 0.4):
-            given += [(each["name"], chosen.choice(_TEXTS)) for _ in range(chosen.choice((1, 1, 1, 2, 60)))]
+            count = chosen.choice((1, 1, 1, 2, 60))
+            given += [(each["name"], chosen.choice(_TEXTS)[: 20_000 // count]) for _ in range(count)]
     return given
 
 
