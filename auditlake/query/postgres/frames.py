@@ -15,6 +15,7 @@ from auditlake.query.postgres.conversions import coerced
 from auditlake.query.postgres.types import INTEGERS, INTERVAL, TIMES, UNKNOWN
 
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
+_BEYOND_EVERY_ROW = 2**62
 
 
 def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
@@ -67,7 +68,9 @@ def _offset(spec: exp.Expr, value: exp.Expr, cell: Callable[[exp.Expr], Cell], k
     if _kind(spec) != "range" or keys[0].type.name in INTEGERS:
         if found.type.name not in INTEGERS:
             raise Refused(spec, f"a window's bound of {found.type.shown}")
-        return f"cast({found.sql} as {'hugeint' if _kind(spec) == 'range' else 'bigint'})"
+        if _kind(spec) == "range":
+            return f"cast({found.sql} as hugeint)"
+        return f"least({found.sql}, {_BEYOND_EVERY_ROW})"  # DuckDB adds it to the number of the row, and wraps around
     if found.type not in {INTERVAL, UNKNOWN}:
         raise Refused(spec, f"a window's bound of {found.type.shown} over {keys[0].type.shown}", wrong=True)
     return coerced(found, INTERVAL, spec).sql

@@ -304,6 +304,7 @@ select id, sum(total) over (partition by (select count(*) filter (where c.id > 2
 select id, rank() over (order by customer_id rows between 1 preceding and current row exclude current row), row_number() over (order by customer_id, id groups between 1 preceding and current row) from orders order by id
 select id, bool_and(qty > 0) over (order by customer_id range between current row and unbounded following exclude group) from orders order by id
 select id, avg(qty) over (order by customer_id groups between 1 following and 2 following), min(price) over (order by customer_id groups between 2 preceding and 1 preceding) from orders order by id
+select id, sum(qty) over (order by id rows between 9223372036854775807 following and 1 following), count(*) over (order by id rows between 9223372036854775807 preceding and 9223372036854775807 following) from orders order by id
 select sum(qty) over (groups between 1 preceding and current row) from orders
 select upper('Straße'), upper('ẞß'), upper(name || 'ß') from customers
 select 'ſ' ~* 's', 'ſ' ~* '[^s]', 'sſ' ~* '^ss$', 'S' ~* 's', 'Kelvin' ~* '^k'
