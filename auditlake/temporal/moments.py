@@ -436,8 +436,10 @@ def first_transaction_us(known: Known) -> int | None:
 def _check_clock(known: Known, when: AtTime) -> None:
     """Check that the source's clock had not jumped at a moment.
 
-    After a jump, the clock is behind the time of the commit that saw it ahead. `time_mono` stays at that time until the
-    clock has caught up, so no moment between the commit before the jump and that time has an exact LSN.
+    After a jump, the clock is behind the time of the last commit that saw it ahead. `time_mono` stays at that time
+    until the clock has caught up, so no moment between the commit before the jump and that time has an exact LSN. The
+    commit before the jump is the last one at or before the time to which the clock went back. If none that is known is
+    so early, the clock was reset, and the times of all but the last commit were right.
 
     Raises NotAnswerable.
     """
@@ -447,22 +449,26 @@ def _check_clock(known: Known, when: AtTime) -> None:
     asked = f"make_timestamptz({when.time_us:d})"
     known_up_to = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
     steps = f"""select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
-                       epoch_us(min(time_mono) filter (where time_mono > {asked})) as after
+                       epoch_us(min(time_mono) filter (where time_mono > {asked})) as after,
+                       min(lsn) filter (where time_mono > {asked}) as first, epoch_us(min(time_mono)) as earliest
                   from transactions where {known_up_to}"""
-    step = select(steps, transactions=transactions)
-    before_us, after_us = (step[name][0].as_py() for name in ("before", "after"))
+    (step,) = select(steps, transactions=transactions).to_pylist()
+    before_us, after_us = step["before"], step["after"]
     if after_us is None or before_us == when.time_us:
         return
-    frozen = f"""select min(lsn) as first, max(lsn) as last, epoch_us(min(time)) as time_us
-                   from transactions where time_mono = make_timestamptz({after_us:d}) and {known_up_to}"""
-    row = select(frozen, transactions=transactions)
-    time_us = row["time_us"][0].as_py()
-    if after_us - time_us <= CLOCK_TOLERANCE_US:
+    after = f"make_timestamptz({after_us:d})"
+    behind = f"""select max(lsn) as last, epoch_us(max(time_mono)) as ahead_us, epoch_us(min(time)) as time_us
+                   from transactions
+                  where time_mono >= {after} and time < {after} and {known_up_to}
+                    and epoch_us(time_mono) - epoch_us(time) > {CLOCK_TOLERANCE_US:d}
+                    and (time_mono = {after} or time >= make_timestamptz({step["earliest"]:d}))"""
+    (row,) = select(behind, transactions=transactions).to_pylist()
+    if row["last"] is None:
         return
-    first, last = Lsn(row["first"][0].as_py()), Lsn(row["last"][0].as_py())
+    first, last = Lsn(step["first"]), Lsn(row["last"])
+    went = f"from {format_us(row['ahead_us'])} back to {format_us(row['time_us'])}"
     raise NotAnswerable(
-        f"asked for {when}, the source's clock went from {format_us(after_us)} back to {format_us(time_us)}: commits "
-        f"{first} to {last} have no exact time",
+        f"asked for {when}, the source's clock went {went}: commits {first} to {last} have no exact time",
         f"Ask by LSN: {Lsn(first - 1)} is before the jump, {last} after it.",
     )
 
