@@ -65,14 +65,14 @@ CHARACTERS = 2**20
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
 To learn why a value is what it is, call blame with table and key; row lists all changes of a row; deleted finds rows
 that are gone; diff compares two moments; rows reads a table as of a moment; sql joins and counts across tables and
-moments; log lists transactions. A key is a value, 7, or an object from column to value, {"id": 7}. Moments are ISO
-times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact answer is an error
-that says why."""
+moments; log lists transactions. A key is a value, 7, several in the order of the key, [7, 2], or an object from column
+to value, {"id": 7}. Moments are ISO times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact; a question
+without an exact answer is an error that says why."""
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
-Key = dict[str, Any] | int | str
-"""A key by column; of a key with one column, its value alone."""
+Key = dict[str, Any] | list[Any] | int | str
+"""A key by column, or its values in the order of the key; of a key with one column, its value alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,10 @@ def _ahead(timeline: Timeline, segment: Segment, _: Point, end: Point) -> NotAns
 
 def _parked(timeline: Timeline, segment: Segment, _: Point, end: Point) -> NotAnswerable:
     seen = f" (seen by {segment.seen_by})" if segment.silent else ""
+    is_after = segment.meets(end[0], end[0])  # else the last commit is known, and now is not
+    asked = _asked(end) if is_after or end[1] is not None else f"now ({end[0]})"
     return NotAnswerable(
-        f"asked for {timeline.table.label} as of {_asked(end)}, it is known up to {segment.after}: "
-        f"{segment.reason}{seen}",
+        f"asked for {timeline.table.label} as of {asked}, it is known up to {segment.after}: {segment.reason}{seen}",
         f"Ask for a moment up to {segment.after}. {segment.remedy}",
     )
 

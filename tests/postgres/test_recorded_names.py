@@ -54,6 +54,15 @@ def test_another_name_is_refused(database: str, lake: Lake, line: list[str], opt
     assert _slots(database) == [_NAME]
 
 
+def test_check_warns_of_a_slot_that_is_gone(database: str, lake: Lake) -> None:
+    """The database is ready, and the lake cannot go on."""
+    line: list[str | Path] = ["check", "--source", database, "--lake", lake.root]
+    assert "is gone" not in command.run_here(line).stderr
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("select pg_drop_replication_slot(%s)", [_NAME])
+    assert f"warning: slot {_NAME} of this lake is gone" in command.run_here(line).stderr
+
+
 def test_drop_asks_about_the_names_that_the_lake_records(database: str, lake: Lake) -> None:
     """It would drop those."""
     line: list[str | Path] = ["drop", "--source", database, "--lake", lake.root]

@@ -228,6 +228,14 @@ def test_statements_are_in_the_dialect_of_the_server(lake: Lake) -> None:
     _session(lake, script)
 
 
+def test_a_key_is_a_value_a_list_or_an_object(lake: Lake) -> None:
+    """All three mean the same row."""
+    tools = Tools(LakeApi(lake.root), AnswerLimits(10))
+    one, two, three = (tools.blame("orders", key) for key in (1, [1], {"id": 1}))
+    assert one["found"]
+    assert one == two == three
+
+
 def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt one would mask nothing; so is a mask without three parts."""
     for mask, message in (("public.orders.nose", "matches no column"), ("orders.note", "need patterns of schema")):

@@ -139,6 +139,7 @@ def _check(conn: psycopg.Connection[Row], settings: Settings) -> None:
     for finding in warnings:
         say(f"warning: {finding}. {finding.fix}")
     _report_returned(settings)
+    _report_lost_slot(conn, settings)
     _show_findings(found)
     if not found:
         click.echo(f"ready: {len(plan.chosen)} tables can be followed{', see the warnings' if warnings else ''}")
@@ -157,6 +158,15 @@ def _report_returned(settings: Settings) -> None:
     lake = lake_of(settings)
     if read_manifest(lake) is not None:
         report_returned(lake, datetime.now(settings.zone), say)
+
+
+def _report_lost_slot(conn: psycopg.Connection[Row], settings: Settings) -> None:
+    """Warn if the lake, if there is one, cannot go on: this database does not have the slot that it records."""
+    from auditlake.lake.manifest import read_manifest
+    from auditlake.source.slot import read_slot
+
+    if read_manifest(lake_of(settings)) is not None and read_slot(conn, settings.slot) is None:
+        say(f"warning: slot {settings.slot} of this lake is gone. auditlake status has the remedy.")
 
 
 def _report_installed(installed: Installed) -> None:

@@ -75,7 +75,9 @@ def test_only_a_reason_outside_of_the_stream_affects_moments_between_commits(tmp
         if not parked.silent:
             timeline.require((Lsn(60), when))
             continue
-        with pytest.raises(NotAnswerable, match=rf"known up to {Lsn(60)}: it left \(seen by {Lsn(70)}\)"):
+        asked = AtNow() if when is None else when
+        known = rf"as of {asked} \({Lsn(60)}\), it is known up to {Lsn(60)}: it left \(seen by {Lsn(70)}\)"
+        with pytest.raises(NotAnswerable, match=known):
             timeline.require((Lsn(60), when))
 
 
