@@ -38,6 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.input_syntax import type_name
+from auditlake.values.padding import has_padded_elements, is_padded
 from auditlake.values.types import is_built_in, is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
@@ -393,11 +394,13 @@ def _described(column: Column) -> str:
 
 
 def _is_same_type(was: Column, now: Column, *, same_server: bool) -> bool:
-    """Return whether values of both columns are stored and compared in the same way.
+    """Return whether values of both columns are stored, shown and compared in the same way.
 
-    Own types have other OIDs on another server.
+    A `char(n)` is padded by its length, which is not stored. Own types have other OIDs on another server.
     """
-    if type_of(was) != type_of(now):
+    if was.type == now.type:
+        return True
+    if type_of(was) != type_of(now) or is_padded(was.type_oid) or has_padded_elements(was.type_oid):
         return False
     if not same_server and not is_built_in(was.type_oid) and not is_built_in(now.type_oid):
         return True

@@ -30,8 +30,8 @@ create table keyed (id int primary key, v int)
 insert into keyed select n, n from generate_series(1, 40) n
 create table bag (x int, y text); alter table bag replica identity full
 insert into bag select n % 3, 'y' from generate_series(1, 12) n
-create table prices (id int primary key, price numeric, stay interval)
-insert into prices select n, n, n * interval '1 hour' from generate_series(1, 12) n
+create table prices (id int primary key, price numeric, code char(3), stay interval)
+insert into prices select n, n, n, n * interval '1 hour' from generate_series(1, 12) n
 """.strip().splitlines()
 _APPLIED = """
 update items set a = a + 1 where id % 10 = 0
@@ -44,7 +44,7 @@ alter table keyed alter id type bigint
 update keyed set v = -v where id <= 5
 delete from keyed where id = 39
 alter table bag alter x type bigint
-alter table prices alter price type text, alter stay type text
+alter table prices alter price type text, alter stay type text, alter code type char(6)
 delete from bag where x = 2
 """.strip().splitlines()
 _PENDING = """
@@ -134,6 +134,14 @@ def test_the_past_of_a_column_that_became_text_is_of_its_former_type(site: Site)
     for moment, code in ((site.before, 7), (site.after, 0)):
         texts = "select count(*) from prices where stay = '01:00:00'"
         assert site.run("sql", "--dialect", "postgres", "--as-of", str(moment.lsn), texts).code == code
+
+
+def test_a_char_of_another_length_was_padded_to_the_former(site: Site) -> None:
+    """The blanks are not stored: they come from the type of the moment."""
+    for moment, expected in ((site.before, "7  "), (site.after, "7     ")):
+        line = ["sql", "--dialect", "postgres", "--as-of", str(moment.lsn), "--format", "csv"]
+        done = site.run(*line, "select code from prices where id = 7")
+        assert (done.code, done.stdout) == (0, f"code\n{expected}\n"), done.stderr
 
 
 def test_types_of_a_rewritten_column_are_named(site: Site) -> None:
