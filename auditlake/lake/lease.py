@@ -4,7 +4,7 @@
    changed. So of any number of processes that want it at once, one gets it.
 2. The holder replaces it every `RENEW_S`. It is free once its holder has released it, or when its holder is known to
    have died, or when it has not changed for `EXPIRY_S`, measured by the clock of the process that watches it: no clock
-   is compared with another one.
+   is compared with another one. A process whose release did not reach the store takes the lease again at once.
 3. A holder is known to have died if it ran on this machine (same boot, same PID namespace) and its PID is gone or has
    another start time. So a restart after a kill does not wait; on another machine it waits `EXPIRY_S`.
 4. A process that was paused for longer than that still believes that it holds the lease. It can do no harm, because no
@@ -43,6 +43,8 @@ RENEW_S = 15.0
 EXPIRY_S = 60.0
 _WATCH_S = 1.0
 _RELEASED = "released"
+_left: set[str] = set()
+"""The ids of leases that this process has given up, but could not release."""
 _BOOT, _NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
@@ -66,7 +68,8 @@ class Lease:
         self._content = {**holder, **this_process(), "id": str(uuid.uuid4()), "renewed": 0}
         self._etag = self._take()
         self._ended = threading.Event()
-        threading.Thread(target=self._renew, name=f"lease {place.name}", daemon=True).start()
+        self._renewing = threading.Thread(target=self._renew, name=f"lease {place.name}", daemon=True)
+        self._renewing.start()
 
     @property
     def id(self) -> str:
@@ -133,10 +136,13 @@ class Lease:
             renewals += 1
 
     def release(self) -> None:
-        """Let another process take the lease at once."""
+        """Let another process take the lease at once; a renewal that is under way ends first, else it would stay."""
         self._ended.set()
-        with suppress(OSError):  # it expires
+        self._renewing.join()
+        try:
             replace_version(self._place, self._freed, self._etag)
+        except OSError:  # it expires elsewhere, but this process is seen to live
+            _left.add(self.id)
 
 
 def _unchecked(place: Place, condition: str) -> LakeUnusable:
@@ -175,7 +181,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_free(holder: Mapping[str, Any]) -> bool:
-    return _RELEASED in holder or lives(holder) is False
+    return _RELEASED in holder or holder.get("id") in _left or lives(holder) is False
 
 
 def _parsed(content: bytes) -> Mapping[str, Any]:

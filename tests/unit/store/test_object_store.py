@@ -374,6 +374,48 @@ def test_a_lease_of_another_machine_expires_when_it_is_not_renewed(
     assert lease.read_holder(place) is None
 
 
+def test_a_lease_is_released_after_a_renewal_that_is_under_way(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the renewal would stay, as that of a process that lives."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.01)
+    put, begun, releasing = objects.put_if_match, threading.Event(), threading.Event()
+
+    def put_slowly(bucket: str, key: str, content: bytes, etag: str) -> str:
+        etag = put(bucket, key, content, etag)
+        if b'"renewed"' in content:
+            begun.set()
+            releasing.wait()
+        return etag
+
+    monkeypatch.setattr(objects, "put_if_match", put_slowly)
+    held = lease.Lease(remote_folder / "apply.lock", {"command": "apply"})
+    assert begun.wait(30)
+    with ThreadPoolExecutor(1) as pool:
+        released = pool.submit(held.release)
+        assert held._ended.wait(30)  # noqa: SLF001 - the release has begun
+        releasing.set()
+        released.result()
+    assert lease.read_holder(remote_folder / "apply.lock") is None
+
+
+def test_a_process_takes_a_lease_again_that_it_could_not_release(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own life does not keep it out."""
+    held = lease.Lease(remote_folder / "apply.lock", {"command": "apply"})
+    with monkeypatch.context() as lost:
+        lost.setattr(lease, "replace_version", _lose)
+        held.release()
+    again = lease.Lease(remote_folder / "apply.lock", {"command": "apply"})
+    again.release()
+    assert lease.read_holder(remote_folder / "apply.lock") is None
+
+
+def _lose(*_: object) -> None:
+    raise OSError
+
+
 @pytest.mark.parametrize("failure", [OSError, MemoryError, KeyError])
 def test_a_lease_is_renewed_after_a_renewal_whose_reply_was_lost(
     remote_folder: Remote, monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
