@@ -29,7 +29,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
 from auditlake.store.copies import copy_file, existing_files
-from auditlake.store.files import absolute, make_folder, put_if_absent, remove_folder, write_new
+from auditlake.store.files import absolute, make_folder, put_if_absent, remove_folder
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5
@@ -86,12 +86,15 @@ def _copy(lake: Lake, folder: Folder, pinned: PinnedLake, last: Backup | None, r
     reach(After.LOGS_BACKED_UP)
     backup = _described(folder, number, tables, pinned)
     copied = [_copy_files(lake, folder, backup, pin.name) for pin in changed]
-    for name, content in pinned.records.items():
-        place = folder.record(number, name)
-        make_folder(place.parent)
-        write_new(place, content)
-    reach(After.RECORDS_BACKED_UP)
-    put_if_absent(folder.manifest(number), backup.encoded())
+    try:
+        for name, content in pinned.records.items():
+            place = folder.record(number, name)
+            make_folder(place.parent)
+            put_if_absent(place, content)
+        reach(After.RECORDS_BACKED_UP)
+        put_if_absent(folder.manifest(number), backup.encoded())
+    except FileExistsError:  # this process was suspended for longer than a lease lasts
+        raise LakeConflict(f"another process has written backup {number} to {folder.root}", "Run this again.") from None
     reach(After.BACKED_UP)
     files, size_bytes = (sum(each) for each in zip((0, 0), *copied, strict=True))
     report(f"backup {number} has everything up to {backup.watermark}: copied {files:,} files, {size_bytes:,} bytes")

@@ -12,13 +12,14 @@ import pytest
 
 import auditlake
 from auditlake.apply.apply import apply_pending
+from auditlake.backup import backup as backup_module
 from auditlake.backup import pinned
 from auditlake.backup.backup import back_up
 from auditlake.backup.pinned import Pin
 from auditlake.backup.restore import restore
 from auditlake.backup.stored import Backup, Folder
 from auditlake.delta.table import open_table
-from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.errors import BadUsage, LakeConflict, LakeUnusable
 from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
@@ -161,6 +162,26 @@ def test_a_record_that_changes_meanwhile_is_of_the_same_state(
     monkeypatch.setattr(pinned, "_pin", pinned_late)
     backup = back_up(lake, Folder(tmp_path / "backups"), _say)
     assert "parked/a.json" in backup.records
+
+
+def test_a_backup_that_was_overtaken_changes_no_record_of_the_other(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was suspended while it copied, another process took its lock, and a table was parked meanwhile."""
+    describe, folder, record = backup_module._described, Folder(tmp_path / "backups"), lake.root / "parked" / "a.json"  # noqa: SLF001
+    record.parent.mkdir()
+    record.write_text("{}")
+
+    def described_late(*given: object) -> Backup:
+        monkeypatch.setattr(backup_module, "_described", describe)
+        record.write_text('{"later": true}')
+        back_up(lake, folder, _say)
+        return describe(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backup_module, "_described", described_late)
+    with pytest.raises(LakeConflict, match="another process has written backup 1"):
+        back_up(lake, folder, _say)
+    assert json.loads(folder.record(1, "parked/a.json").read_bytes()) == {"later": True}
 
 
 def _written_since(folder: Folder) -> Callable[[], set[str]]:
