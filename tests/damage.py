@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.delta.data_files import file_statistics, statistics_json
 from auditlake.delta.log_entry import ENGINE, entry_bytes
 from auditlake.delta.log_writer import CHECKSUM_TAG
 from auditlake.lake.history import HistoryTable
@@ -38,17 +39,18 @@ def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
 
 
 def rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Replace the rows of a file, and its size and number of rows in the log."""
-    rows = change(pq.ParquetFile(parquet(path)).read())
+    """Replace the rows of a file, and its size and statistics in the log."""
     content = BytesIO()
-    pq.write_table(rows, content)
+    pq.write_table(change(pq.ParquetFile(parquet(path)).read()), content)
     overwrite(path, content.getvalue())
+    footer = pq.read_metadata(content)
 
     def corrected(add: dict[str, Any]) -> dict[str, Any]:
         if Path(add["path"]).name != path.name:
             return add
-        statistics = json.loads(add["stats"]) | {"numRecords": rows.num_rows}
-        return with_file(add, content.getvalue(), json.dumps(statistics))
+        before = json.loads(add["stats"])
+        statistics = before | file_statistics(footer, before.get("minValues", ()))
+        return with_file(add, content.getvalue(), statistics_json(statistics))
 
     edit_log(table, corrected)
 
