@@ -32,8 +32,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     Every seventh note is NULL: those of 42,858 rows.
     """
     lake = write_lake(tmp_path_factory.mktemp("held") / "lake")
-    for name in ("items", "others"):
-        table = create_history(lake, TableName("public", name), _ITEMS, 1)
+    for oid, name in ((101, "items"), (102, "others")):
+        table = create_history(lake, TableName("public", name), _ITEMS, oid)
         schema = pa.schema(table.schema().to_arrow())
         ids = np.random.default_rng(5).permutation(_ROWS)
         given = {
