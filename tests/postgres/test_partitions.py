@@ -290,7 +290,7 @@ def test_moments_before_the_whole_table_was_truncated_are_not_known(
 ) -> None:
     """Its TRUNCATE hides one of a partition before; from then on the table is known again."""
     lake = _lake(database, tmp_path / "lake")
-    before = Lsn(wal_end(database) - 1)
+    before = read_known(lake).positions.watermark
     execute(database, *([] if alone else ["truncate t_a"]), "insert into u values (1)")
     between = Lsn(wal_end(database) - 1)
     execute(database, "truncate t", "insert into t values (7, 'a')", "insert into u values (2)")

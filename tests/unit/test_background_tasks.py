@@ -239,11 +239,11 @@ threading.Thread(target=lambda: int("secret")).start()
 _HOOK = "it is reported as a bug, and what waits for the thread goes on"
 _FAILS_ALONE = "it has no effect, and the same is tried again when it is needed, which reports it"
 _BESIDE = {
+    ("cancellation", "self._interrupt"): _HOOK,
     ("demo/shop", "self._trade"): "raised by `close`",
     ("exchange", "self._run"): "raised by `head`; after that, the rest of an answer is taken as lost",
     ("follow", "watch"): "reported, and tried again",
     ("lake/lease", "self._renew"): "reported, and tried again",
-    ("mcp_server", "connection.interrupt"): _HOOK,
     ("metrics/readings", "self._run"): "reported, and tried again",
     ("metrics/server", "_end"): _HOOK,
     ("metrics/server", "server.serve_forever"): "a failure of a request is reported",
