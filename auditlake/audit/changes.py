@@ -107,11 +107,14 @@ def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: 
 
 
 def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:
-    """Return the condition that a row of `changes` has one of these keys, before or after the change."""
+    """Return the condition that a row of `changes` has one of these keys, before or after the change.
+
+    `relations` are those of the table.
+    """
     wanted = list(keys)
     names = [column.name for column in table.key]
     conditions = []
-    for number, places in key_places(table, relations, names).items():
+    for number, places in key_places(relations, names).items():
         for side in ("new", "old"):
             any_key = " or ".join(
                 "("
@@ -123,12 +126,12 @@ def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Ite
     return f"({' or '.join(conditions)})" if conditions else "false"
 
 
-def key_places(table: HistoryTable, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
-    """Return the positions of the key's columns in each relation version of a table, from 0."""
+def key_places(relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
+    """Return the positions of the key's columns in each relation version of a table that has them, from 0."""
     places = {}
     for number, relation in relations.items():
         names = [column.name for column in relation.columns]
-        if relation.oid == table.oid and all(column in names for column in key):
+        if all(column in names for column in key):
             places[number] = tuple(names.index(column) for column in key)
     return places
 

@@ -118,7 +118,7 @@ def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
     names = [c.name for c in table.key]
     moved = " or ".join(
         f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
-        for number, places in key_places(table, reader.relations_of(table), names).items()
+        for number, places in key_places(reader.relations_of(table), names).items()
     )
     return set(
         lsns_of_changes(reader, [table], span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})")

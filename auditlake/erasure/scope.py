@@ -157,7 +157,7 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
     names = [column.name for column in table.key]
     own = {reader.own_names(table)[name] for name in erasure.stored}
     found = {}
-    for number, places in key_places(table, relations, names).items():
+    for number, places in key_places(relations, names).items():
         columns = relations[number].columns
         gone = tuple(place for place, column in enumerate(columns) if column.name in own)
         found[number] = Places(places, gone)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
+from auditlake.temporal.moments import read_known
 from tests.s3_server import on_disk
-from tests.small_lake import write_small_lake
+from tests.small_lake import ORDERS, write_small_lake
 
 _Names = Sequence[str]
 _NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -242,6 +244,15 @@ def test_transactions_are_filtered_by_key_and_column(
     found = lsns_of_table(reader, table, reader.span(None, None), (key,) if key else None, column)
     assert found is not None
     assert lsns == set(found)
+
+
+def test_transactions_of_a_key_in_an_earlier_source_are_found(reader: Reader) -> None:
+    """There the table had another OID."""
+    known = read_known(reader.lake)
+    table = known.tables[ORDERS]
+    moved = replace(table, oid=9, former_oids=((Lsn(0x250), table.oid),))
+    now = Reader(reader.lake, _NOW, replace(known, tables={**known.tables, ORDERS: moved}))
+    assert lsns_of_table(now, now.table("orders"), now.span(None, None), ("1",), None) == frozenset({0x150, 0x250})
 
 
 @pytest.mark.parametrize(

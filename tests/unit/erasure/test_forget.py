@@ -1,6 +1,7 @@
 """Erasure on a disk: no byte of the values stays, other answers are the same, kills are finished."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from auditlake.erasure.matching import Contexts
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.feed import feed
+from auditlake.lake.history import set_columns
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.settings.retention_rules import RetentionPeriods
 from tests import oracle
 from tests.command import Done, run, run_here
@@ -68,6 +71,15 @@ def test_the_search_finds_every_value_before(lake: Lake) -> None:
     assert {"changes", "transactions", "history/public/people/_delta_log"} <= places
     assert any(name.startswith("history/public/people/_part=") for name in found)
     assert list((lake.root / "history/public/people").rglob("deletion_vector_*"))
+
+
+def test_changes_of_an_earlier_source_are_erased(lake: Lake) -> None:
+    """There the table had another OID."""
+    table = history_of(lake, PEOPLE)
+    moved = replace(table, oid=table.oid + 1, former_oids=((Lsn(1 << 40), table.oid),))
+    set_columns(moved, table.columns, table.names)
+    assert _forget(lake, *OF_ONE).code == 0
+    assert found_in(lake, ONE) == {}
 
 
 def test_columns_of_a_row_are_gone_from_every_byte(lake: Lake) -> None:
