@@ -82,6 +82,11 @@ class _ShapesOfTables(Mapping[TableName, TableShapes]):
     def _candidates(self, oid: int) -> Iterator[TableShapes]:
         return (self[name] for name in self._by_oid.get(oid, ()))
 
+    def table_with(self, oid: int, lsn: Lsn) -> HistoryTable | None:
+        """Return the table that had an OID at `lsn`, as it is stored; None if it has no history."""
+        tables = (self._known.tables[name] for name in self._by_oid.get(oid, ()))
+        return next((table for table in tables if table.oid_at(lsn) == oid), None)
+
     def relation(self, number: int) -> Relation:
         """Return a relation version by its number; of a table with a history, with the own names of its columns."""
         relation = self.versions.relation(number)
@@ -379,6 +384,10 @@ class Reader:
         """Return the table of a relation version; None if it has no history."""
         found = self._shapes.of_relation(relation.oid, relation.name)
         return None if found is None else found.inner
+
+    def table_with(self, oid: int, lsn: Lsn) -> HistoryTable | None:
+        """Return the table that had an OID at `lsn`, as it is stored; None if it has no history."""
+        return self._shapes.table_with(oid, lsn)
 
     def about(self, name: TableName) -> str:
         """Return the condition that a row of `changes` belongs to the table of a history, under whatever name then.

@@ -15,11 +15,12 @@ from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
+from auditlake.values.types import is_built_in
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A change of one table's definition in words, by the table's OID, or by its history if it was dropped.
+    """A change of one table's definition in words; `history` is the name of the table's history, None without one.
 
     It is of the commit at `lsn` or, if it is not `exact`, was seen by then, at `time_us`. `names` are those of the
     table before and after it.
@@ -28,51 +29,62 @@ class SchemaChange:
     lsn: Lsn
     what: str
     names: frozenset[TableName]
-    oid: int | None = None
-    history: TableName | None = None
-    exact: bool = True
-    time_us: int | None = None
+    history: TableName | None
+    exact: bool
+    time_us: int | None
 
     def is_of(self, table: HistoryTable) -> bool:
         """Return whether it is a change of this table."""
-        return self.history == table.name if self.oid is None else self.oid == table.oid
+        return self.history == table.name
 
 
 def read_schema_changes(reader: Reader) -> list[SchemaChange]:
     """Read the schema changes of all tables, in order."""
-    tables = {table.oid: table for table in reader.known.tables.values()}
     seen_us = {(gap.table, gap.lsn_to): gap.to_us for gap in reader.known.gaps}
     changes: list[SchemaChange] = []
-    before: dict[int, Relation] = {}
+    before: dict[TableName | int, Relation] = {}
     for version in reader.known.versions:
-        now, table = version.relation, tables.get(version.relation.oid)
-        was = before.get(now.oid) or (_first(reader, table, now) if table is not None else None)
-        before[now.oid] = now
-        words = list(definition_differences(was, now)) if was is not None else []
-        if version.source is ShapeSource.STREAM and not words:
+        now = version.relation
+        table = reader.table_with(now.oid, version.lsn)
+        history = None if table is None else table.name
+        was = before.get(history or now.oid) or (None if table is None else _first(reader, table, now))
+        before[history or now.oid] = now
+        words = [] if was is None else list(_differences(was, now))
+        is_moved = was is not None and was.oid != now.oid  # to another source of the lake
+        if not words and (is_moved or version.source is ShapeSource.STREAM):
             continue
         is_seen = version.source is ShapeSource.CATALOG
         what = ", ".join(words) or version.command or (IDENTITY if is_seen else "changed")
         if is_seen:
             what += f", between {Lsn(version.after_lsn or 0)} and {version.lsn}"
-        name = was.name if was is not None else now.name
-        time_us = None if table is None else seen_us.get((table.name, version.lsn))
-        changes.append(
-            SchemaChange(
-                version.lsn, f"{name}: {what}", frozenset({name, now.name}), now.oid, None, not is_seen, time_us
-            )
-        )
+        name = now.name if was is None else was.name
+        time_us = None if history is None else seen_us.get((history, version.lsn))
+        names = frozenset({name, now.name})
+        changes.append(SchemaChange(version.lsn, f"{name}: {what}", names, history, not is_seen, time_us))
     return sorted([*changes, *_drops(reader)], key=lambda each: each.lsn)
+
+
+def _differences(was: Relation, now: Relation) -> Iterator[str]:
+    if was.oid != now.oid:
+        was, now = _in_any_source(was), _in_any_source(now)
+    return definition_differences(was, now)
+
+
+def _in_any_source(relation: Relation) -> Relation:
+    """Return a relation without what is different in another source: numbers of columns, and OIDs of own types."""
+    oids = (column.type_oid if is_built_in(column.type_oid) else 0 for column in relation.columns)
+    columns = (replace(column, attnum=None, type_oid=oid) for column, oid in zip(relation.columns, oids, strict=True))
+    return replace(relation, columns=tuple(columns))
 
 
 def _first(reader: Reader, table: HistoryTable, now: Relation) -> Relation:
     """Return the relation of a table at its snapshot, as far as it can be compared with its first version."""
-    columns = reader.columns_at(table, table.first_snapshot_lsn)
+    lsn = table.first_snapshot_lsn
+    columns, was = reader.columns_at(table, lsn), replace(now, oid=table.oid_at(lsn), name=table.name_at(lsn))
     if attnums_of(now) is None or any(column.attnum is None for column in columns):
-        return replace(now, name=table.name_at(table.first_snapshot_lsn))
+        return was
     keys = {column.attnum for column in now.columns if column.key}
-    had = tuple(replace(column, key=column.attnum in keys) for column in columns)
-    return replace(now, name=table.name_at(table.first_snapshot_lsn), columns=had)
+    return replace(was, columns=tuple(replace(column, key=column.attnum in keys) for column in columns))
 
 
 def _drops(reader: Reader) -> Iterator[SchemaChange]:
@@ -82,4 +94,4 @@ def _drops(reader: Reader) -> Iterator[SchemaChange]:
             continue
         exact, name = parked.cause is Cause.DDL, table.last_name
         what = f"{name}: it was dropped" + ("" if exact else f", between {parked.lsn} and {parked.until}")
-        yield SchemaChange(parked.until, what, frozenset({name}), None, table.name, exact, parked.time_us)
+        yield SchemaChange(parked.until, what, frozenset({name}), table.name, exact, parked.time_us)

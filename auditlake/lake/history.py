@@ -160,6 +160,10 @@ class HistoryTable:
     def __hash__(self) -> int:
         return hash((self.name, self.delta_version, self.position))
 
+    def oid_at(self, lsn: Lsn) -> int:
+        """Return the OID that the table had at `lsn`, in the source that the lake had then."""
+        return next((oid for upto, oid in self.former_oids if lsn <= upto), self.oid)
+
     @property
     def snapshot_lsn(self) -> Lsn:
         """Return the LSN of the table's last snapshot."""

@@ -1,0 +1,41 @@
+"""Schema changes in words."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.schema_changes import read_schema_changes
+from auditlake.lake.relations import RelationsLog, ShapeSource
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation, ReplicaIdentity
+from auditlake.temporal.moments import read_known
+from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDER_COLUMNS, ORDERS, write_small_lake
+
+
+def _numbered(*columns: Column, first: int = 1) -> tuple[Column, ...]:
+    return tuple(replace(column, attnum=number) for number, column in enumerate(columns, start=first))
+
+
+def test_another_source_is_no_schema_change(tmp_path: Path) -> None:
+    """There each table has the OID of the other one here, columns have other numbers, and an own type another OID."""
+    lake = write_small_lake(tmp_path / "lake")
+    log, default = RelationsLog(lake), ReplicaIdentity.DEFAULT
+    kinds = [Column("kind", oid, -1, key=False) for oid in (20_000, 30_000)]
+    here, there = ((*ORDER_COLUMNS, kind) for kind in kinds)
+    log.record(Relation(1, ORDERS, default, _numbered(*here, first=3)), Lsn(0x200))
+    log.record(Relation(2, ORDERS, default, _numbered(*there)), Lsn(0x280))
+    seen = Relation(1, CUSTOMERS, default, _numbered(*CUSTOMER_COLUMNS))
+    log.record(seen, Lsn(0x280), after_lsn=Lsn(0x270), source=ShapeSource.CATALOG)
+    renamed = [replace(column, name="sort") if column.name == "kind" else column for column in there]
+    log.record(Relation(2, ORDERS, default, _numbered(*renamed)), Lsn(0x300))
+    log.flush()
+    known = read_known(lake)
+    swapped = {
+        t.name: replace(t, oid=3 - t.oid, names=(), former_oids=((Lsn(0x260), t.oid),)) for t in known.tables.values()
+    }
+    reader = Reader(lake, datetime.now(UTC), replace(known, tables=swapped))
+    assert [(each.lsn, each.what, each.history) for each in read_schema_changes(reader)] == [
+        (0x200, "public.orders: its columns were changed", ORDERS),
+        (0x300, "public.orders: column kind was renamed to sort", ORDERS),
+    ]
