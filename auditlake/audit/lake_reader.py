@@ -27,13 +27,7 @@ from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.knowledge import not_followed, require_kept
-from auditlake.temporal.moments import (
-    Known,
-    begins_at,
-    just_before,
-    read_known,
-    resolve,
-)
+from auditlake.temporal.moments import Known, begins_at, has_commits, just_before, read_known, resolve
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtTime, When, format_us, parse_when
 
@@ -244,7 +238,7 @@ class Reader:
     def span(self, since: str | None, until: str | None) -> Span:
         """Resolve `--since` and `--until`, both inclusive; None leaves that end open.
 
-        Raises BadUsage, also for a period that ends before it begins; NotAnswerable.
+        Raises BadUsage, also for a period that begins with a commit after its end; NotAnswerable.
         """
         upto = self.moment(until)
         if since is None:
@@ -253,8 +247,8 @@ class Reader:
         if (begins := self._begins_after(when)) is not None:
             say(f"--since {since} is before this lake begins: the answer starts at {begins}")
             return Span(Lsn(0), upto)
-        resolve(self.known, when)
-        if (after := just_before(self.known, when)) > upto:
+        first, after = resolve(self.known, when), just_before(self.known, when)
+        if after > upto and has_commits(self.known, upto, first):
             raise BadUsage(f"the period begins at {since}, after its end at {until}", "Exchange the two moments.")
         return Span(after, upto)
 

@@ -490,6 +490,11 @@ def last_transaction_up_to(known: Known, time_us: int) -> Lsn | None:
     return _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d})")
 
 
+def has_commits(known: Known, after: Lsn, upto: Lsn) -> bool:
+    """Return whether a transaction is known that was committed after one LSN and up to another."""
+    return _last_transaction(known, f"lsn > {after:d} and lsn <= {upto:d}") is not None
+
+
 def _at_xid(known: Known, when: AtXid) -> Lsn:
     lsn = _last_transaction(known, f"xid = {when.xid}")
     if lsn is None:

@@ -262,10 +262,16 @@ def test_transactions_of_a_key_in_an_earlier_source_are_found(reader: Reader) ->
         ("0/200", "0/250", (0x1FF, 0x250)),
         ("2026-11-21T09:00:10Z", None, (0x180, 0x300)),
         ("xid:11", "2026-11-21T09:00:10Z", (0x1FF, 0x250)),
+        ("0/280", "2026-11-21T09:00:10Z", (0x27F, 0x250)),
+        ("0/380", None, (0x37F, 0x300)),
+        ("0/381", "now", (0x37F, 0x300)),
     ],
 )
 def test_a_span_includes_both_ends(reader: Reader, since: str | None, until: str | None, span: tuple[int, int]) -> None:
-    """It begins before the first commit of its first moment and ends with the last commit of its last moment."""
+    """It begins before the first commit of its first moment and ends with the last commit of its last moment.
+
+    One without a commit is empty: the source may have been idle between the two.
+    """
     found = reader.span(since, until)
     assert span == (found.after, found.upto)
 
