@@ -433,13 +433,28 @@ def first_transaction_us(known: Known) -> int | None:
     return first_us
 
 
+_AROUND = """
+select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
+       epoch_us(min(time_mono) filter (where time_mono > {asked})) as after,
+       min(lsn) filter (where time_mono > {asked}) as first, epoch_us(min(time_mono)) as earliest
+  from transactions where {known}
+"""
+_BEHIND = """
+select max(lsn) as last, epoch_us(max(time_mono)) as ahead_us, epoch_us(min(time)) as time_us
+  from transactions
+ where time_mono >= {after} and time < {after} and {known} and {went_back}
+   and epoch_us(time_mono) - epoch_us(time) > {tolerance:d}
+"""
+
+
 def _check_clock(known: Known, when: AtTime) -> None:
     """Check that the source's clock had not jumped at a moment.
 
     After a jump, the clock is behind the time of the last commit that saw it ahead. `time_mono` stays at that time
     until the clock has caught up, so no moment between the commit before the jump and that time has an exact LSN. The
     commit before the jump is the last one at or before the time to which the clock went back. If none that is known is
-    so early, the clock was reset, and the times of all but the last commit were right.
+    so early, the clock was reset, and the times of all but the last commit were right. The time of a commit is exact
+    unless the clock went back to it or before it.
 
     Raises NotAnswerable.
     """
@@ -447,21 +462,14 @@ def _check_clock(known: Known, when: AtTime) -> None:
     if transactions is None:
         return
     asked = f"make_timestamptz({when.time_us:d})"
-    known_up_to = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
-    steps = f"""select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
-                       epoch_us(min(time_mono) filter (where time_mono > {asked})) as after,
-                       min(lsn) filter (where time_mono > {asked}) as first, epoch_us(min(time_mono)) as earliest
-                  from transactions where {known_up_to}"""
-    (step,) = select(steps, transactions=transactions).to_pylist()
-    before_us, after_us = step["before"], step["after"]
-    if after_us is None or before_us == when.time_us:
+    known_sql = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
+    (step,) = select(_AROUND.format(asked=asked, known=known_sql), transactions=transactions).to_pylist()
+    if step["after"] is None:
         return
-    after = f"make_timestamptz({after_us:d})"
-    behind = f"""select max(lsn) as last, epoch_us(max(time_mono)) as ahead_us, epoch_us(min(time)) as time_us
-                   from transactions
-                  where time_mono >= {after} and time < {after} and {known_up_to}
-                    and epoch_us(time_mono) - epoch_us(time) > {CLOCK_TOLERANCE_US:d}
-                    and (time_mono = {after} or time >= make_timestamptz({step["earliest"]:d}))"""
+    after, earliest = f"make_timestamptz({step['after']:d})", f"time >= make_timestamptz({step['earliest']:d})"
+    is_of_commit = step["before"] == when.time_us
+    went_back = f"time <= {asked} and {earliest}" if is_of_commit else f"(time_mono = {after} or {earliest})"
+    behind = _BEHIND.format(after=after, known=known_sql, went_back=went_back, tolerance=CLOCK_TOLERANCE_US)
     (row,) = select(behind, transactions=transactions).to_pylist()
     if row["last"] is None:
         return

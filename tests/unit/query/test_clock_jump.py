@@ -102,7 +102,7 @@ def test_a_moment_inside_the_jump_is_refused(jumped: tuple[Lake, CaptureLog], se
 
 
 def test_moments_of_a_jump_that_several_commits_saw_are_refused(tmp_path: Path, clock: Clock) -> None:
-    """Those of the hour that the clock showed twice, too; not those before, though it was reset for a moment later."""
+    """Those of the hour that the clock showed twice and of its commits, too; not those before, nor of a later reset."""
     lake = chosen_lake(tmp_path / "lake")
     commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
     log = CaptureLog(lake)
@@ -112,12 +112,14 @@ def test_moments_of_a_jump_that_several_commits_saw_are_refused(tmp_path: Path, 
     for number, (happened_s, said_s) in enumerate([(1, 1), *ahead, (40, 40), (50, 50), *reset], start=2):
         clock.now_s = T0.timestamp() + happened_s
         commit(log, 0x100 * number, said_s)
-    for seconds in (1.5, 15, 45, 60, HOUR_S + 5, HOUR_S + 15, HOUR_S + 25):
+    for seconds in (1.5, 15, 45, 60, HOUR_S + 5, HOUR_S + 10, HOUR_S + 15, HOUR_S + 20, HOUR_S + 25):
         with pytest.raises(NotAnswerable, match=r"from \S*T10:00:30\S* back to \S*T09:00:40"):
             resolve(read_known(lake), AtTime(at(seconds)))
     assert resolve(read_known(lake), AtTime(at(0.5))) == 0x100
     assert resolve(read_known(lake), AtTime(at(1))) == 0x200
+    assert resolve(read_known(lake), AtTime(at(HOUR_S + 30))) == 0x700
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 50))) == 0x700
+    assert resolve(read_known(lake), AtTime(at(HOUR_S + 60))) == 0x800
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 80))) == 0xA00
 
 
