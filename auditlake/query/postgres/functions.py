@@ -94,10 +94,10 @@ _REPEATED = (
     f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {_MOST_BYTES} then {_TOO_LONG}"
     " else repeat({0}, {1}) end"
 )
-_REPLACED = (
-    f"case when strlen({{0}}) // greatest(strlen({{1}}), 1) * (strlen({{2}}) - strlen({{1}})) > {_MOST_BYTES}"
-    f" then {_TOO_LONG}"
-    " else replace({0}, {1}, {2}) end"
+_REPLACED = (  # a struct, because an argument whose text is in it twice would double with each call in another
+    "list_transform([struct_pack(t := {0}, f := {1}, r := {2})], lambda s: case"
+    " when (strlen(s.t) - strlen(replace(s.t, s.f, ''))) // greatest(strlen(s.f), 1) * (strlen(s.r) - strlen(s.f))"
+    f" > {_MOST_BYTES} then {_TOO_LONG} else replace(s.t, s.f, s.r) end)[1]"
 )
 
 
@@ -105,7 +105,7 @@ def _padded(function: str, fill: str) -> str:
     """Return a text filled up or cut; an empty filling fills nothing."""
     return (
         f"case when {{1}} is null then null when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
-        f" when {{1}} - length({{0}}) > {_MOST_BYTES} then {_TOO_LONG}"
+        f" when ({{1}} - length({{0}})) * strlen({fill}) > {_MOST_BYTES} * length({fill}) then {_TOO_LONG}"
         f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
     )
 

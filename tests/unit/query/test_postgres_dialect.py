@@ -183,6 +183,7 @@ def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> 
         "repeat(repeat('a', 1000), 500)",
         "lpad('a', 2000000000)",
         "rpad('a', 2000000000, 'xy')",
+        "rpad('a', 100000, '€')",
         "replace(repeat('a', 1000000), 'a', repeat('b', 10000))",
     ],
 )
@@ -200,6 +201,9 @@ def test_a_function_takes_a_text_of_any_length(state: LakeState) -> None:
     calls = ("repeat(t, 1)", "lpad(t, 400010)", "replace(t, 'a', 'c')", "replace(t, 'a', '')")
     lengths = [_rows(state, f"select length({call}) from {texts} limit 1") for call in calls]
     assert lengths == [[(400_000,)], [(400_010,)], [(400_000,)], [(200_000,)]]
+    assert _rows(state, f"select replace(t, 'z', 'long') as z, replace(t, '', 'long') as e from {texts} limit 1") == [
+        ("ab" * 200_000,) * 2
+    ]
 
 
 def test_a_statement_that_needs_too_much_memory_is_refused_so(state: LakeState) -> None:
