@@ -248,8 +248,11 @@ def exit_on_errors() -> Iterator[None]:
 
 
 def require_printable(text: str) -> None:
-    """Require that a text for a terminal has no control characters, which a terminal would execute; raises BadUsage."""
-    if any(line != visible(line) for line in text.split("\n")):
+    """Require that a text for a terminal has no control characters, which a terminal would execute; raises BadUsage.
+
+    Tabs and line ends are not among them.
+    """
+    if any(part != visible(part) for part in text.replace("\t", "\n").split("\n")):
         raise BadUsage(
             "the output has control characters, which a terminal would execute", "Write it to a file or a pipe."
         )

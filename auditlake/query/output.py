@@ -264,7 +264,7 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
         return
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        unfinished.unlink(missing_ok=True)  # of a killed process, or a link of somebody else
+        unfinished.unlink(missing_ok=True)  # of a killed process, or another user's link
         out = unfinished.open("xb")
     except OSError as exc:
         raise BadUsage(f"{path} cannot be written: {exc.strerror}", "Choose another --output.") from exc

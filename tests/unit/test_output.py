@@ -38,8 +38,8 @@ def test_escape_sequences_and_letters_beyond_ascii_are_kept() -> None:
 
 
 def test_a_terminal_gets_no_control_characters() -> None:
-    """Line ends are allowed; an escape sequence is refused."""
-    assert _written("a\nb", terminal=True) == b"a\nb\n"
+    """Line ends and tabs are allowed; an escape sequence is refused."""
+    assert _written("a\n\tb", terminal=True) == b"a\n\tb\n"
     with pytest.raises(BadUsage, match="control characters"):
         _written("a\nb\x1b[2J", terminal=True)
 

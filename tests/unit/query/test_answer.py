@@ -64,7 +64,7 @@ def _row(name: str, value: str) -> RowsOfDuckDb:
 def test_a_terminal_gets_no_control_characters(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a value nor of a name, which it would execute; a file gets them."""
     monkeypatch.setattr(sys, "stdout", _Terminal(io.BytesIO(), "utf-8"))
-    assert answer([_row("a", "b")], OutputForm(form, None)) == 1
+    assert answer([_row("a", "b\tc\nd")], OutputForm(form, None)) == 1
     for name, value in (("a", "\x9b2J"), ("a\x7f", "b")):
         with pytest.raises(BadUsage, match="control characters"):
             answer([_row(name, value)], OutputForm(form, None))
