@@ -56,11 +56,11 @@ def is_complete(text: str, dialect: Language = SPARK_SQL) -> bool:
     return dialect.is_complete(text) or _before_command(text, dialect) is not None
 
 
-def _before_command(text: str, dialect: Language) -> str | None:
-    """Return the SQL before a command on the last line; None if that line is none, or is in a quote or a comment."""
+def _before_command(text: str, dialect: Language) -> tuple[str, str] | None:
+    """Return SQL and the command after it, on the last line; None if that is none, or is in a quote or a comment."""
     sql, _, last = text.strip().rpartition("\n")
     is_command = last.startswith("\\") and sql.strip() and dialect.is_complete(f"{sql}\n;")
-    return sql if is_command else None
+    return (sql, last) if is_command else None
 
 
 def _word(text: str) -> str:
@@ -137,8 +137,8 @@ class Shell:
         elif text.startswith("\\"):
             command, _, argument = text.partition(" ")
             self._command(command, argument.strip())
-        elif (sql := _before_command(text, self._dialect)) is not None:
-            command = text.rpartition("\n")[2]
+        elif (parts := _before_command(text, self._dialect)) is not None:
+            sql, command = parts
             if not self._dialect.is_complete(sql):
                 raise BadUsage(f"the statement before {command} does not end", "End it with a semicolon.")
             self._one(sql)

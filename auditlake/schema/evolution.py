@@ -131,13 +131,12 @@ def find_shapes(tables: Iterable[HistoryTable], versions: RelationVersions, upto
 
 
 def _shapes_of(table: HistoryTable, versions: RelationVersions, upto: Lsn) -> Shapes:
-    own = [version for version in _own(table, versions) if version.lsn <= upto]
-    following = sorted((v for v in own if v.lsn > table.position), key=lambda version: version.lsn)
-    return Shapes(tuple(own), tuple(following))
+    own = tuple(version for version in _own(table, versions) if version.lsn <= upto)
+    return Shapes(own, tuple(version for version in own if version.lsn > table.position))
 
 
 def _own(table: HistoryTable, versions: RelationVersions) -> list[RelationVersion]:
-    """Return the versions of a table, each with the OID that it had then."""
+    """Return the versions of a table in order, each with the OID that it had then."""
     own, since = [], -1
     for upto, former in table.former_oids:
         own += [version for version in versions.of_oid(former) if since < version.lsn <= upto]

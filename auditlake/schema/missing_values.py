@@ -237,7 +237,7 @@ class AddedLog:
             found = {oid: listed.get(name) for oid, name in names.items()}
         else:
             found = {oid: open_history(self._lake, name) for oid, name in names.items()}
-        return {oid: table for oid, table in found.items() if table is not None and table.oid in {None, oid}}
+        return {oid: table for oid, table in found.items() if table is not None and table.oid == oid}
 
     def _open(self, history: HistoryTable, versions: Iterable[tuple[Lsn, Relation]]) -> Iterator[Question]:
         """Yield a question for each added column of a table that is neither in the history nor decided."""

@@ -395,7 +395,7 @@ def rows_of(  # noqa: PLR0913, PLR0917 - what identifies the rows
 ) -> str:
     """Return a query of the rows of a selection, under their stored names; with `_raw` if `raw`."""
     last = query.tails.upto(table, selection)
-    if isinstance(selection, State):  # up to its position, a table has no changes to be sought
+    if isinstance(selection, State):  # without a tail at its position, so that no changes are sought
         return state_query(connection, reader, StateRequest(table, min(selection.lsn, last), columns, raw)).sql
     condition = "false" if selection.bounds is None else within(selection.bounds)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"

@@ -174,19 +174,19 @@ def absolute(text: str) -> str:
 
 
 def total(texts: str) -> str:
-    """Return the sum of the values of a group, separated by blanks."""
+    """Return the sum of numbers, which one text has, separated by blanks."""
     with localcontext(_CONTEXT):
         return decimal_text(sum(map(read, texts.split()), Decimal(0)))
 
 
 def variance(texts: str, is_sample: int) -> str | None:
-    """Return the variance of the values of a group, separated by blanks; None if there are too few."""
+    """Return the variance of such numbers; None if there are too few."""
     found = _variance([*map(read, texts.split())], is_sample)
     return None if found is None else decimal_text(found[0])
 
 
 def deviation(texts: str, is_sample: int) -> str | None:
-    """Return the standard deviation of the same values, at the scale of their variance."""
+    """Return the standard deviation of such numbers, at the scale of their variance; None if there are too few."""
     found = _variance([*map(read, texts.split())], is_sample)
     if found is None:
         return None
