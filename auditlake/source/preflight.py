@@ -7,7 +7,7 @@ cannot follow exactly is a finding, not a warning.
 Authority: postgresql.org/docs/current/logical-replication-restrictions.html; logicaldecoding-explanation.html
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -69,7 +69,7 @@ _UNUSABLE_IDENTITY = {
 }
 _IDENTITIES = {ReplicaIdentity.FULL: "FULL", ReplicaIdentity.DEFAULT: "DEFAULT"}
 _Problem = tuple[str, str, tuple[str, ...]]
-"""What is wrong, how to fix it, and the statements for that."""
+"""A problem, its remedy in words, and the statements of the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,10 @@ def _access_problems(part: CatalogTable, role: str) -> list[_Problem]:
 
 
 def _identity_problems(table: FollowedTable) -> list[_Problem]:
+    """Return why old rows lack a key: the table has none, or a partition has another replica identity."""
     identity = table.relation.replica_identity
     if identity == ReplicaIdentity.FULL or any(column.key for column in table.table.relation.columns):
-        return []
+        return [*_differing_identities(table)]
     what = _UNUSABLE_IDENTITY[identity]
     too = ", also of its partitions," if table.members else ","
     fix = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL{too} or {_LEAVE_OUT}."
@@ -243,23 +244,27 @@ def _identity_problems(table: FollowedTable) -> list[_Problem]:
     return [(problem, fix, tuple(map(_full_identity, [table.name, *parts])))]
 
 
-def _partition_problems(table: FollowedTable) -> list[_Problem]:
-    """Return differences between partitions and their published root that change what is sent."""
-    problems: list[_Problem] = []
+def _differing_identities(table: FollowedTable) -> Iterator[_Problem]:
     whole = table.table.relation
     for part in table.members:
         here = part.relation
-        if not part.publishable:
-            what = "foreign" if part.kind == "f" else "unlogged"
-            problem = f"partition {part.name} is {what}, so its changes are not in the log"
-            problems.append((problem, f"Detach it, or {_LEAVE_OUT}.", ()))
-        elif part.kind != "p" and _identity(here) != _identity(whole):
+        if part.publishable and part.kind != "p" and _identity(here) != _identity(whole):
             problem = (
                 f"replica identity of partition {part.name} is '{here.replica_identity}', "
                 f"of the table '{whole.replica_identity}', need the same key for both"
             )
-            problems.append((problem, *_same_identity(part.name, whole.replica_identity)))
-    return problems
+            yield problem, *_same_identity(part.name, whole.replica_identity)
+
+
+def _partition_problems(table: FollowedTable) -> list[_Problem]:
+    """Return which partitions have no changes in the log."""
+    silent = [
+        (part.name, "foreign" if part.kind == "f" else "unlogged") for part in table.members if not part.publishable
+    ]
+    return [
+        (f"partition {name} is {what}, so its changes are not in the log", f"Detach it, or {_LEAVE_OUT}.", ())
+        for name, what in silent
+    ]
 
 
 def _same_identity(part: TableName, identity: ReplicaIdentity) -> tuple[str, tuple[str, ...]]:
