@@ -110,7 +110,8 @@ class _Looks:
 
     def _copy_all(self, new: Sequence[FollowedTable]) -> None:
         """Copy tables together or, if that fails, by halves, and remember which failed in which shape."""
-        missing = [table for table in new if not self._is_copied(table)]
+        copied = _copied(self._job.target.lake)
+        missing = [table for table in new if table.relation.oid not in copied]
         if not missing or self._stop.is_set() or self._copy(missing, report=len(missing) == 1):
             return
         if len(missing) == 1:
@@ -119,9 +120,6 @@ class _Looks:
         half = len(missing) // 2
         self._copy_all(missing[:half])
         self._copy_all(missing[half:])
-
-    def _is_copied(self, table: FollowedTable) -> bool:
-        return table.relation.oid in _copied(self._job.target.lake)
 
     def _exists(self, table: FollowedTable) -> bool:
         with connect(self._job.target.conninfo) as conn:
