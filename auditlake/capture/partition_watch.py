@@ -431,6 +431,8 @@ class PartitionWatch:
             problem = self._truncated(name, watched, rewritten, held)
             if problem is None or held.lsn >= watched.pending[1]:
                 watched.pending = None
+            else:  # the others are known: without a record, one that is removed meanwhile would leave no trace
+                self._record(name, watched, {oid: each.part for oid, each in now.items()} | {**differences.rewritten})
         if problem is None:
             self._accept(name, watched, digest, now)
             return
@@ -477,11 +479,15 @@ class PartitionWatch:
         return None
 
     def _accept(self, name: TableName, watched: _Watched, digest: str, now: Mapping[int, PartNow]) -> None:
-        known = KnownPartitions(watched.known.relation, {oid: each.part for oid, each in now.items()})
+        self._record(name, watched, {oid: each.part for oid, each in now.items()})
+        unpark(self.lake, name, Cause.PARTITIONS)
+        watched.digest, watched.settled, watched.reported = digest, None, False
+
+    def _record(self, name: TableName, watched: _Watched, parts: Mapping[int, Partition]) -> None:
+        known = replace(watched.known, parts=parts)
         if known != watched.known:
             write_partitions(self.lake, name, known)
-        unpark(self.lake, name, Cause.PARTITIONS)
-        watched.known, watched.digest, watched.settled, watched.reported = known, digest, None, False
+            watched.known, watched.digest = known, None
 
     def _park(self, name: TableName, problem: str, read_at: Lsn, held: HeldPartition) -> None:
         remedy = f"The stream does not show it. {RENEWED_BY_FOLLOW}"

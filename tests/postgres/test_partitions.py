@@ -382,6 +382,27 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
 
 
+@pytest.mark.parametrize("rewritten", ["t_a", "t_c"])
+def test_a_partition_that_is_created_and_removed_while_another_file_is_undecided(
+    database: str, tmp_path: Path, rewritten: str
+) -> None:
+    """Its rows have become durable in between; it was in the catalog, in its first file or in another one."""
+    lake, low, said = _lake(database, tmp_path / "lake"), wal_end(database), list[str]()
+    watch = PartitionWatch(lake, said.append)
+    with connect(database) as conn:
+        watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
+        watch.check(conn, HeldPartition(low, 0))
+        made = "create table t_c partition of t for values in ('c')", "insert into t values (1, 'c')"
+        execute(database, *made, f"vacuum full {rewritten}")
+        watch.check(conn, HeldPartition(low, 0))
+        assert watch.pending
+        execute(database, "drop table t_c")
+        watch.check(conn, HeldPartition(wal_end(database), 0))
+    assert not watch.pending
+    assert [*read_known(lake).parked] == [_T]
+    assert "public.t: its partition t_c was dropped or detached" in str(said)
+
+
 @pytest.mark.parametrize("later", ["default", "full"])
 def test_the_root_changes_its_replica_identity_between_rows(database: str, tmp_path: Path, later: str) -> None:
     """The server then sends no Relation message: a partition's rows still name the key, as if it were the whole row."""
