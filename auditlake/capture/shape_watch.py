@@ -368,8 +368,9 @@ class ShapeWatch:
     def trigger_reports(self) -> bool:
         """Whether the DDL trigger has reported every change since the last comparison."""
         trigger = self._trigger
-        is_same = trigger is not None and self._recorded in {None, trigger.entries}
-        return trigger is not None and trigger.records and is_same and not self.recorder.failed
+        if trigger is None or self.recorder.failed:
+            return False
+        return trigger.records and self._recorded in {None, trigger.entries}
 
     def _read_trigger(self, control: psycopg.Connection[Row]) -> None:
         self._trigger, self._recorded = read_ddl_trigger(control), read_trigger_record(self.lake).trigger

@@ -20,8 +20,9 @@ a row filter, and unpublished generated columns are not in the stream, so they a
 changed: one statement over the catalog entries of all tables. Every update of an entry changes its place (ctid) and
 transaction (xmin), so the digest changes with every DDL command on one of the tables. It takes 0.7 ms for 50 tables of
 20 columns, 10 ms for 1,000 (PostgreSQL 18, two cores). It also changes with GRANT and other commands that change no
-shape. VACUUM and ANALYZE update entries in place and leave it unchanged. These two call no function that opens a table,
-so they wait for no lock on one.
+shape, and when an event trigger is created, altered or dropped: without the DDL trigger, other changes are suspected.
+VACUUM and ANALYZE update entries in place and leave it unchanged. These two call no function that opens a table, so
+they wait for no lock on one.
 
 Authority: postgresql.org/docs/current/catalogs.html; logicalreplication-publication.html, "Replica Identity";
 sql-createpublication.html; logical-replication-gencols.html; catalog-pg-attribute.html; ddl-system-columns.html
@@ -134,7 +135,8 @@ select concat_ws(' ',
   (select row({_OF_ENTRIES.format("i")})::text from pg_index i where i.indrelid = any (%s::oid[])),
   (select row({_OF_ENTRIES.format("d")})::text from pg_attribute d where d.attrelid = any (%s::oid[])),
   (select sum(hashtext(n.nspname::text)::bigint # n.oid::bigint) from pg_namespace n),
-  (select row({_OF_ENTRIES.format("e")})::text from pg_enum e))
+  (select row({_OF_ENTRIES.format("e")})::text from pg_enum e),
+  (select row({_OF_ENTRIES.format("t")})::text from pg_event_trigger t))
 """
 _TABLES_DIGEST = """
 select concat_ws(' ', count(*), sum(hashtid(c.ctid)::bigint), sum(c.oid::bigint),
@@ -470,7 +472,7 @@ def read_composites(conn: psycopg.Connection[Row], oids: Iterable[int]) -> list[
 
 
 def read_digest(conn: psycopg.Connection[Row], oids: Iterable[int], composites: Iterable[int]) -> str:
-    """Read a digest of the catalog entries of these tables and of their composite types."""
+    """Read a digest of the catalog entries of these tables and of their composite types, and of all event triggers."""
     tables = list(oids)
     (digest,) = fetch_one(conn, _DIGEST, tables, tables, tables, list(composites))
     return str(digest)

@@ -252,8 +252,7 @@ _GRANT_SCHEMA = "grant usage on schema auditlake to public;"
 class DdlTrigger:
     """State of the event triggers: those that fire always and report, the others, and whether the server fires any.
 
-    `entries` changes with each of their catalog entries: whoever finds the same one twice knows that they were not
-    changed in between.
+    `entries` changes with each of their catalog entries: if it is the same at two times, none was changed in between.
     """
 
     active: frozenset[str]

@@ -527,6 +527,22 @@ def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str,
     assert "the key of public.k changes" in done.stderr
 
 
+def test_a_trigger_that_is_disabled_is_noticed_by_the_next_comparison(site: Site) -> None:
+    """Without a change of a table: what it does not report may leave no trace in the catalog."""
+    install_trigger(site.dsn)
+    with connect(site.dsn) as conn:
+        log = CaptureLog(site.lake)
+        watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
+        watch.refresh(conn, {_T: oid_of(conn, "t")})
+        held = HeldPartition(log.acknowledged, 1)
+        watch.check(conn, held)
+        watch.record_trigger()
+        assert watch.trigger_reports
+        site.execute("alter event trigger auditlake_sql_drop disable")
+        watch.check(conn, held)
+        assert not watch.trigger_reports
+
+
 def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of a new table records its shape beside capture; its first change must not be overlooked."""
     site.execute("create table x (id int primary key)")
