@@ -252,7 +252,7 @@ class CaptureLog:
     def _register(self, entry: Entry, record_ddl: RecordDdl) -> int | None:
         """Return the number of the version of a described table; None for a message of the DDL trigger."""
         match entry:
-            case Described(relation, lsn, _):
+            case Described(relation, lsn):
                 self._version_of[relation.oid] = self.relations.register(relation, lsn)
                 return self._version_of[relation.oid]
             case DdlReport():

@@ -8,9 +8,8 @@ for each message in the order of the stream, before the changes after it are wri
 2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
    changed without row messages. So it is if a partition was dropped or detached that only messages have shown: its rows
    are in the stream, and `PartitionWatch` has never seen it. If the table was dropped, its history ends here.
-
-3. A partition whose rows are in the stream and which the catalog never showed is noticed without the trigger, too: the
-   server describes it with its first row, directly after its root. The table is then parked just before that commit.
+3. A partition whose rows are in the stream, and which neither the catalog nor a message has shown, is noticed, too: the
+   server describes it before its first row (`Described.root`). The table is then parked just before that commit.
 
 A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
@@ -19,7 +18,6 @@ trigger has sent (`DdlProof`): any role may send others, which have no effect.
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.trigger_record import FAILED, read_trigger_record, record_reported, record_trigger
@@ -48,6 +46,15 @@ _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 class _Commit:
     lsn: Lsn
     time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NewPartition:
+    """A partition in the stream: its root, the first commit that describes it, and whether a message has shown it."""
+
+    root: int
+    commit: _Commit
+    is_reported: bool
 
 
 @dataclass(slots=True)
@@ -98,8 +105,8 @@ class DdlRecorder:
     _relabelled: set[int] = field(default_factory=set)
     _partitions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """As `trigger_record` has them."""
-    _described: dict[int, tuple[int, _Commit]] = field(default_factory=dict)
-    """The root of each partition that the stream has described since the last comparison, and the first commit."""
+    _described: dict[int, _NewPartition] = field(default_factory=dict)
+    """Each partition that the stream has described since the last comparison, by OID."""
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -163,7 +170,7 @@ class DdlRecorder:
         dropped = {each.oid for each in message.dropped if not each.attnum}
         members = {shape.relation.oid: shape.files.keys() for shape in message.shapes}
         before = dict(self._partitions)
-        for oid, (parent, root) in list(self._partitions.items()):
+        for oid, (parent, root) in before.items():
             if oid in dropped or oid not in members.get(parent, {oid}):
                 del self._partitions[oid]
                 if root in self.tables and root not in dropped:
@@ -173,33 +180,28 @@ class DdlRecorder:
             if (followed := self._root_of(parent, message.parents)) is not None:
                 self._partitions[oid] = parent, followed
         if self._partitions != before:
-            record_reported(self.lake, self._partitions, before.keys() - self._partitions.keys())
+            record_reported(self.lake, self._partitions)
 
     def note_partitions(self, entries: Sequence[Entry]) -> None:
-        """Note the partitions that are described: each directly after its root, under whose name its rows are sent."""
-        for root, leaf in pairwise(entries):
-            if isinstance(root, Described) and isinstance(leaf, Described) and self._is_partition(leaf, root):
-                commit = _Commit(leaf.lsn, leaf.time_us)
-                self._described.setdefault(leaf.relation.oid, (root.relation.oid, commit))
+        """Note the partitions of followed tables that are described in a buffer, before its messages are recorded."""
+        messages = [each.message for each in entries if isinstance(each, DdlReport) and each.message is not None]
+        reported = self._partitions.keys() | {oid for message in messages for oid in message.parents}
+        for entry in entries:
+            match entry:
+                case Described(relation, lsn, time_us, int(root)) if root in self.tables and lsn > self.log.watermark:
+                    new = _NewPartition(root, _Commit(lsn, time_us), relation.oid in reported)
+                    self._described.setdefault(relation.oid, new)
 
-    def _is_partition(self, leaf: Described, root: Described) -> bool:
-        columns = ({(c.name, c.type_oid) for c in each.relation.columns} for each in (leaf, root))
-        return (
-            leaf.lsn > self.log.watermark
-            and root.relation.oid in self.tables
-            and leaf.relation.oid not in self.tables
-            and next(columns) == next(columns)
-        )
-
-    def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
+    def park_lost_partitions(self, present: Mapping[int, Collection[int]], *, reports: bool) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more.
 
-        `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
+        `present` are the partitions by their root as the catalog has them after the last transaction that was noted. If
+        the DDL trigger `reports` every change, a message shows exactly when a partition is removed that one has shown.
         """
-        for leaf, (root, commit) in self._described.items():
-            if leaf not in present.get(root, {leaf}):
+        for oid, found in self._described.items():
+            if oid not in present.get(found.root, {oid}) and not (reports and found.is_reported):
                 reason = "a partition that was created since was dropped or detached, with rows"
-                self._park(commit, self.tables[root], reason, RENEWED_BY_FOLLOW)
+                self._park(found.commit, self.tables[found.root], reason, RENEWED_BY_FOLLOW)
         self._described.clear()
 
     def _root_of(self, oid: int, parents: Mapping[int, int]) -> int | None:

@@ -7,10 +7,10 @@
    filled and removed between two comparisons was never in the catalog for capture; then only the message of its removal
    shows that its rows are gone. It may come after a restart.
 
-Only capture writes the file, before the watermark passes what it shows; bootstrap creates it.
+Bootstrap creates the file. From then on only capture writes it, before the watermark passes what is recorded.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from auditlake.source.connection import Row
 from auditlake.source.ddl_trigger import read_ddl_trigger
 
 FAILED = "failed"
-"""What is recorded in the place of a trigger that failed."""
+"""Recorded instead of the installed trigger after it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,9 @@ def record_first_trigger(control: psycopg.Connection[Row], lake: Lake) -> None:
         record_trigger(lake, read_ddl_trigger(control).entries)
 
 
-def record_reported(lake: Lake, made: Mapping[int, tuple[int, int]], removed: Collection[int]) -> None:
-    """Record partitions that messages have shown, and forget those that one has shown removed; raises LakeUnusable."""
-    record = read_trigger_record(lake)
-    partitions = {oid: place for oid, place in {**record.partitions, **made}.items() if oid not in removed}
-    if partitions != record.partitions:
-        _write(lake, replace(record, partitions=partitions))
+def record_reported(lake: Lake, partitions: Mapping[int, tuple[int, int]]) -> None:
+    """Record the partitions that messages have shown, without those that were removed since; raises LakeUnusable."""
+    _write(lake, replace(read_trigger_record(lake), partitions=partitions))
 
 
 def _write(lake: Lake, record: TriggerRecord) -> None:

@@ -321,11 +321,16 @@ _NUMBER_BITS = 31
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A Relation message, with base types in the place of domains; LSN and time of its commit as in `DdlReport`."""
+    """A Relation message, with base types in the place of domains; LSN and time of its commit as in `DdlReport`.
+
+    The server describes a table directly before a change of it. If that is sent under the name of another table, the
+    table is a partition of that one, its `root`.
+    """
 
     relation: Relation
     lsn: Lsn
     time_us: int
+    root: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +383,7 @@ class Descriptions:
         self._entries = list(range(len(latest)))
         self._slot_of = {oid: slot for slot, oid in enumerate(latest)}
 
-    def follow(self, rare: Rare, spans: Spans) -> None:
+    def follow(self, frames: Frames, spans: Spans, rare: Rare, rows: BufferRows) -> None:
         """Take in the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
 
         An unchanged relation gets a new entry: another column may have the name of a dropped one. If the root of
@@ -393,7 +398,8 @@ class Descriptions:
                 for relation in self._renamed(message.message.shapes if message.message is not None else ()):
                     self._describe(number, Described(relation, lsn, time_us))
             else:
-                self._describe(number, Described(self._resolved(message), lsn, time_us))
+                root = _find_root(number, message.oid, frames, rows)
+                self._describe(number, Described(self._resolved(message), lsn, time_us, root))
 
     def _reports(self, rare: Rare, spans: Spans) -> list[tuple[int, DdlReport]]:
         """Return the messages that the DDL trigger has sent; any role may send others with its prefix."""
@@ -461,6 +467,14 @@ class Descriptions:
         return order[place]
 
 
+def _find_root(number: int, oid: int, frames: Frames, rows: BufferRows) -> int | None:
+    """Return the table under whose name the change after a Relation message is sent, if that is not the table's."""
+    row, after = rows.first[number], number + 1
+    if row == rows.count or rows.message[row] != after or not _CHANGE[frames.tags[after]] or rows.oid[row] == oid:
+        return None
+    return int(rows.oid[row])
+
+
 def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descriptions) -> BufferLayout:
     """Find transactions, rows and relations of a buffer; `descriptions` takes in its Relation messages.
 
@@ -469,7 +483,7 @@ def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descr
     spans = Spans(frames, carried)
     rare = _read_rare(frames, spans)
     rows = _assign_rows(frames, spans, rare)
-    descriptions.follow(rare, spans)
+    descriptions.follow(frames, spans, rare, rows)
     return BufferLayout(
         frames, spans, rare, rows, *descriptions.places(rows), descriptions.relations, descriptions.entries
     )

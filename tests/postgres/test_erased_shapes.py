@@ -112,7 +112,7 @@ def test_arrays_json_and_toasted_values_are_gone(source: _Source) -> None:
 
 
 def test_a_column_that_was_dropped_is_erased_by_the_name_that_it_has_now(source: _Source) -> None:
-    """Who erases the column that has the name now is told that there was another one."""
+    """The erasure of the column that has the name now reports that there was another one."""
     source.execute(_PERSON, "insert into person values (1, 'eve@example.org')")
     source.bootstrap()
     source.execute(

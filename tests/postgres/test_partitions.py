@@ -161,6 +161,11 @@ HARMLESS = {
 }
 
 
+DISABLE = tuple(
+    f"alter event trigger auditlake_{event} disable" for event in ("table_rewrite", "sql_drop", "ddl_command_end")
+)
+
+
 def _capture(dsn: str, lake: Lake) -> str:
     done = command.capture_here(dsn, lake)
     assert done.code == 0, done.stderr
@@ -282,6 +287,48 @@ def test_a_partition_with_rows_that_the_catalog_never_showed(
     assert parked.reason == "a partition that was created since was dropped or detached, with rows"
     assert low <= parked.lsn + 1 < wal_end(database)
     _await(lake, 2)
+
+
+def test_a_followed_table_that_was_a_partition_for_some_time(database: str, tmp_path: Path) -> None:
+    """The rows that it got meanwhile are in the stream under the name of its root, and are not there any more."""
+    execute(database, "create table t_n (id int, k text, primary key (id, k))")
+    lake = _lake(database, tmp_path / "lake")
+    execute(
+        database,
+        "alter table t attach partition t_n for values in ('n')",
+        "insert into t values (1, 'n')",
+        "alter table t detach partition t_n",
+    )
+    _capture(database, lake)
+    reason = "a partition that was created since was dropped or detached, with rows"
+    assert read_known(lake).parked[_T].reason == reason
+
+
+def test_truncated_tables_of_the_same_columns_are_no_partitions(database: str, tmp_path: Path) -> None:
+    """The server describes them one after the other."""
+    lake = _lake(database, tmp_path / "lake")
+    execute(database, "create table like_t (like t)", "alter publication auditlake add table like_t")
+    execute(database, "truncate t, like_t", "truncate t", "insert into like_t values (1, 'a')")
+    _capture(database, lake)
+    assert _T not in read_known(lake).parked
+
+
+@pytest.mark.parametrize("gone", ["drop table t_n", "alter table t detach partition t_n"])
+@pytest.mark.parametrize("before", [(), DISABLE])
+def test_a_trigger_that_was_not_there_has_not_reported_a_partition(
+    database: str, tmp_path: Path, before: tuple[str, ...], gone: str
+) -> None:
+    """It is there when capture looks."""
+    lake = _lake(database, tmp_path / "lake")
+    if before:
+        install_trigger(database)
+        _capture(database, lake)
+    execute(database, *before, "create table t_n partition of t for values in ('n')", "insert into t values (1, 'n')")
+    execute(database, gone, "insert into u values (1)")
+    install_trigger(database)
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.reason == "a partition that was created since was dropped or detached, with rows"
 
 
 @pytest.mark.parametrize("alone", [True, False])
