@@ -91,6 +91,7 @@ class _Running:
     """A request that runs: how long it may still take, and its cancellation."""
 
     def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
         self._until = time.monotonic() + limit_s
         self._stopped: float | None = None
         self._most_s = 0.0
@@ -101,6 +102,15 @@ class _Running:
     def left_s(self) -> float:
         now, stopped = time.monotonic(), self._stopped
         return self._until - (now if stopped is None else max(stopped, now - self._most_s))
+
+    def require_time(self) -> None:
+        """Require that it has not taken too long; raises Busy."""
+        if self.left_s <= 0:
+            count(Counter.REFUSED_QUESTIONS)
+            raise Busy(
+                f"the answer took longer than {self._limit_s:g} s{self.waits_for}",
+                "Try again: it goes on." if self.waits_for else "Ask for less, or raise --timeout.",
+            )
 
     @contextmanager
     def stopped(self, waits_for: str, most_s: float) -> Iterator[None]:
@@ -324,35 +334,30 @@ class Resources:
             raise Busy("too many requests wait", "Try again in a few seconds.")
         self._latest.waiting, client.waiting = self._latest.waiting + 1, client.waiting + 1
         request = _Running(self.limits.timeout_s)
-
-        def called() -> T:
-            self._running[threading.get_ident()] = request
-            try:
-                with request.cancellation.work():
-                    return work()
-            except Exception as exc:  # noqa: BLE001 - raised
-                raise self.disclosed(exc) from None
-            finally:
-                self._running.pop(threading.get_ident())
-
-        future = asyncio.ensure_future(client.run(self._pool, called))
+        future = asyncio.ensure_future(client.run(self._pool, partial(self._called, request, work)))
         future.add_done_callback(partial(self._done, client))
-        while not future.done():
-            if request.left_s <= 0:
-                future.cancel()
-                request.cancellation.cancel()
-                count(Counter.REFUSED_QUESTIONS)
-                raise Busy(
-                    f"the answer took longer than {self.limits.timeout_s:g} s{request.waits_for}",
-                    "Try again: it goes on." if request.waits_for else "Ask for less, or raise --timeout.",
-                )
-            if has_gone is not None and await has_gone():
-                future.cancel()
-                request.cancellation.cancel()
-                raise ClientDisconnect
-            wait_s = request.left_s if has_gone is None else min(request.left_s, _GONE_S)
-            await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
-        return future.result()
+        try:
+            while not future.done():
+                request.require_time()
+                if has_gone is not None and await has_gone():
+                    raise ClientDisconnect
+                wait_s = request.left_s if has_gone is None else min(request.left_s, _GONE_S)
+                await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
+            return future.result()
+        finally:  # also if the task is cancelled, as that of a stream is whose client has gone
+            future.cancel()
+            request.cancellation.cancel()
+
+    def _called(self, request: _Running, work: Callable[[], T]) -> T:
+        """Do the work of a request in this thread."""
+        self._running[threading.get_ident()] = request
+        try:
+            with request.cancellation.work():
+                return work()
+        except Exception as exc:  # noqa: BLE001 - raised
+            raise self.disclosed(exc) from None
+        finally:
+            self._running.pop(threading.get_ident())
 
     def finish(self, work: Callable[[], None]) -> None:
         """Run what ends a request, however many others wait; at once if the server ends. Its failure is reported."""

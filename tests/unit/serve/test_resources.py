@@ -214,6 +214,31 @@ def test_two_clients_that_ask_for_much_keep_no_third_from_an_answer(tmp_path: Pa
     assert asyncio.run(ask()) == "found"
 
 
+def test_a_question_ends_with_its_task(tmp_path: Path) -> None:
+    """As that of a stream does whose client has gone."""
+    resources = Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=600))
+    ended: list[str] = []
+
+    def work() -> None:
+        try:
+            with resources.cursor() as cursor:
+                cursor.execute(_ENDLESS)
+        except Exception as exc:  # noqa: BLE001 - compared below
+            ended.append(type(exc).__name__)
+
+    async def ask() -> None:
+        asked = asyncio.create_task(resources.run(work))
+        await asyncio.to_thread(await_true, lambda: bool(resources._running), 60)  # noqa: SLF001 - no other sign
+        asked.cancel()
+        await asyncio.to_thread(await_true, lambda: bool(ended), 60)
+
+    try:
+        asyncio.run(ask())
+    finally:
+        resources.close()
+    assert ended[0] in {"InterruptException", "Cancelled"}  # the latter if it had no cursor yet
+
+
 def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
     """Also if both have the same versions and LSNs, and their sources went on differently from a backup on."""
     lake = write_lake(tmp_path / "lake")
