@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import ClientDisconnect
 
@@ -159,7 +160,8 @@ class _Latest:
     """What requests replace: the last state of the lake, for each grant what is seen of it, and who asks."""
 
     waiting: int = 0
-    clients: dict[Hashable, _Client] = field(default_factory=dict)
+    clients: WeakValueDictionary[Hashable, _Client] = field(default_factory=WeakValueDictionary)
+    """Those with a request that waits or runs."""
     reader: Reader | None = None
     lake: Lake | None = None
     read_at: float = 0.0

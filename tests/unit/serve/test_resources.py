@@ -1,6 +1,7 @@
 """Time that a request may take, and what does not count."""
 
 import asyncio
+import gc
 import shutil
 import threading
 import time
@@ -212,6 +213,13 @@ def test_two_clients_that_ask_for_much_keep_no_third_from_an_answer(tmp_path: Pa
         return found
 
     assert asyncio.run(ask()) == "found"
+
+
+def test_a_client_that_asks_nothing_more_is_forgotten(resources: Resources) -> None:
+    """Else every address that ever asked would stay in memory."""
+    assert _run(resources.for_client("ann", WHOLE), lambda: _after(0)) == "found"
+    gc.collect()
+    assert not resources._latest.clients  # noqa: SLF001 - no other sign
 
 
 def test_a_question_ends_with_its_task(tmp_path: Path) -> None:
