@@ -36,12 +36,15 @@ class Cancellation:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Do the work in the block; raises Cancelled if it was cancelled before."""
+        """Do the work in the block; raises Cancelled if it was cancelled before, and for what fails afterwards."""
         token = _current.set(self)
         self._is_running = True  # before `cancel` is looked for, which looks for this
         try:
-            self._require()
+            self.require()
             yield
+        except Exception:
+            self.require()  # an interruption may look like damage
+            raise
         finally:
             self._ended.set()
             _current.reset(token)
@@ -50,12 +53,13 @@ class Cancellation:
         """Interrupt the queries of a cursor, too; raises Cancelled, and closes it, if the work was cancelled before."""
         self._cursors.append(weakref.ref(cursor))
         try:
-            self._require()
+            self.require()
         except Cancelled:
             cursor.close()
             raise
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise Cancelled if the work was cancelled."""
         if self._is_cancelled:
             raise Cancelled("the answer was interrupted", "Ask for less.")
 
@@ -84,3 +88,9 @@ def cancellable(cursor: "DuckDBPyConnection") -> "DuckDBPyConnection":
     if (current := _current.get()) is not None:
         current.use(cursor)
     return cursor
+
+
+def require_uncancelled() -> None:
+    """Raise Cancelled if the work of this thread is cancelled: before work that nothing interrupts."""
+    if (current := _current.get()) is not None:
+        current.require()

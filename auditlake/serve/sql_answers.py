@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pydantic import Field
 
+from auditlake.cancellation import require_uncancelled
 from auditlake.counters import Counter, count
 from auditlake.errors import BadUsage
 from auditlake.jvm_trace import ended_jvm
@@ -114,17 +115,15 @@ class Statements:
         )
 
     def _answered(self, resources: Resources, state: LakeState, query: Query, sql: str) -> "_Found":
-        begun = time.monotonic()
         try:
             key = cache_key(query, sql)
             if key is None:
                 return self._run(resources, state, query)
             return resources.cache.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
-            if time.monotonic() - begun > resources.limits.timeout_s:
-                raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
             if isinstance(query, PostgresQuery):  # which no other engine answers
                 raise
+            require_uncancelled()  # Spark does not hear it
             return self._run_in_spark(resources, query)
 
     def _run(self, resources: Resources, state: LakeState, query: Query) -> "_Found":

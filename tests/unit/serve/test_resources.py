@@ -18,9 +18,12 @@ from starlette.types import Message
 
 from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import select
+from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.serve.grants import WHOLE
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.resources import Busy, Limits, Resources
+from auditlake.serve.sql_answers import OfSql, Statements
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
@@ -245,6 +248,42 @@ def test_a_question_ends_with_its_task(tmp_path: Path) -> None:
     finally:
         resources.close()
     assert ended[0] in {"InterruptException", "Cancelled"}  # the latter if it had no cursor yet
+
+
+def test_an_interruption_is_no_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To a user who may not see all tables, and to whoever reads the server's log."""
+    resources = Resources(write_lake(tmp_path / "lake"), UTC).for_client("ann", Grant(("public.orders",)))
+    interrupted = threading.Event()
+
+    def work() -> None:
+        interrupted.wait()
+        raise LakeUnusable("the rows cannot be read: InterruptException")
+
+    async def ask() -> None:
+        asked = asyncio.create_task(resources.run(work))
+        await asyncio.to_thread(await_true, lambda: bool(resources._running), 60)  # noqa: SLF001 - no other sign
+        resources.close()
+        interrupted.set()
+        with pytest.raises(Cancelled):
+            await asked
+
+    asyncio.run(ask())
+    assert capsys.readouterr().err == ""
+
+
+def test_spark_does_not_answer_a_client_that_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB gives up what is interrupted, as what it does not answer."""
+    resources, cancellation = Resources(write_lake(tmp_path / "lake"), UTC), Cancellation()
+
+    def interrupted(*_: object) -> None:
+        cancellation.cancel()
+        raise NotEmbedded("InterruptException of DuckDB")
+
+    monkeypatch.setattr(Statements, "_run", interrupted)
+    monkeypatch.setattr(Statements, "_run_in_spark", lambda *_: pytest.fail("Spark was asked"))
+    asked = OfSql(sql="select id from orders", dialect="spark")
+    with pytest.raises(Cancelled), cancellation.work():
+        Statements({}).answer(resources, asked)
 
 
 def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
