@@ -36,7 +36,6 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.access import client_of, user_of
 from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import cut_short, parse, problem
 from auditlake.serve.resources import Resources
@@ -78,7 +77,7 @@ class Live:
         give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
-            seen = self._resources.for_client(client_of(request), user_of(request).grant)
+            seen = self._resources.seen_by(request)
             give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))

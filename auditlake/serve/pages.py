@@ -32,7 +32,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
 from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
-from auditlake.serve.access import client_of, user_of
+from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log, named_key
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, problem, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
@@ -102,7 +102,7 @@ class Pages:
     def _seen_by(self, request: Request) -> "Pages":
         """Return the pages as the user sees them who asks."""
         found = copy(self)
-        found._resources = self._resources.for_client(client_of(request), user_of(request).grant)  # noqa: SLF001 - of this class
+        found._resources = self._resources.seen_by(request)  # noqa: SLF001 - of this class
         return found
 
     def _page(self, path: str, context: "Shown") -> Handler:

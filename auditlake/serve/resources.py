@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.cancellation import Cancellation, cancellable
@@ -40,6 +40,7 @@ from auditlake.lake.replaced import is_replaced, remember
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say_once
 from auditlake.query.languages import DEFAULT, Dialect
+from auditlake.serve.access import client_of, user_of
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
@@ -227,6 +228,10 @@ class Resources:
         found = copy(self)
         found.client, found.grant = client, grant
         return found
+
+    def seen_by(self, request: Request) -> "Resources":
+        """Return the same resources for the client of a request, with the tables that its user may see."""
+        return self.for_client(client_of(request), user_of(request).grant)
 
     def prepare(self) -> None:
         """Import DuckDB and read the lake in the background, before a request has to; requests report errors."""

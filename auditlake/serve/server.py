@@ -29,7 +29,7 @@ from starlette.routing import Route
 from auditlake.counters import Beat, Counter, beat, begin, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
-from auditlake.serve.access import COOKIE, Access, Guard, client_of, hosts_of, networks, require_safe, user_of
+from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, require_safe
 from auditlake.serve.access_log import TABLES, AccessLog
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
@@ -114,15 +114,10 @@ def _document() -> str:
     return json.dumps(openapi(endpoints(StatusAnswers().status), _POSTED, version("auditlake")))
 
 
-def _seen(resources: Resources, request: Request) -> Resources:
-    """Return the resources as the user sees them who asks."""
-    return resources.for_client(client_of(request), user_of(request).grant)
-
-
 def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
         try:
-            asked, seen = parse(endpoint.asked, request.query_params), _seen(resources, request)
+            asked, seen = parse(endpoint.asked, request.query_params), resources.seen_by(request)
             with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
                 body = await seen.run(
                     lambda: endpoint.answer(seen, asked).model_dump_json().encode(), request.is_disconnected
@@ -144,7 +139,7 @@ def _posted(
 
     async def respond(request: Request) -> Response:
         try:
-            asked, seen = parse_body(model, await _body(request)), _seen(resources, request)
+            asked, seen = parse_body(model, await _body(request)), resources.seen_by(request)
             found = await seen.run(lambda: answer(seen, asked), request.is_disconnected)
             request.scope[TABLES] = getattr(found, "tables", [])
             body = await seen.run(lambda: shown(found), request.is_disconnected)
@@ -169,7 +164,7 @@ def _exporting(resources: Resources) -> Handler:
 
     async def answer(request: Request) -> Response:
         try:
-            asked, seen = parse(OfExport, request.query_params), _seen(resources, request)
+            asked, seen = parse(OfExport, request.query_params), resources.seen_by(request)
             give_back = places.take()
         except AuditlakeError as exc:
             return problem(exc)
@@ -224,7 +219,7 @@ class _Pieces:
 def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
-            asked, seen = parse(OfComparison, request.query_params), _seen(resources, request)
+            asked, seen = parse(OfComparison, request.query_params), resources.seen_by(request)
             text = await seen.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
