@@ -27,7 +27,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, cached_property, partial, wraps
+from functools import cache, partial, wraps
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import BrokenResourceError, ClosedResourceError
@@ -54,7 +55,7 @@ from auditlake.status import judge
 from auditlake.temporal.when import format_us
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
-    pass
+    from duckdb import DuckDBPyConnection
 
 MASKED = "(masked)"
 CALL_S = 30.0
@@ -120,6 +121,9 @@ class Tools:
         self._lake = lake
         self._limits = limits
         self._dialect = dialect
+        self._engine = InDuckDb({}, self._open_cursor, limits.masked)
+        self._database: DuckDBPyConnection | None = None
+        self._opening = Lock()
 
     def tables(self) -> Fields:
         """List the tables with their columns, key and the LSN from which on they are known."""
@@ -281,11 +285,11 @@ class Tools:
             "tables": len(status.tables),
         }
 
-    @cached_property
-    def _engine(self) -> InDuckDb:
-        """DuckDB, whose limit of memory all statements share."""
-        database = connect_for_statements(opened(self._lake))
-        return InDuckDb({}, lambda: cancellable(database.cursor()), self._limits.masked)
+    def _open_cursor(self) -> "DuckDBPyConnection":
+        """Open a cursor of the one database, whose limit of memory all statements share."""
+        with self._opening:
+            self._database = self._database or connect_for_statements(opened(self._lake))
+            return cancellable(self._database.cursor())
 
     def _key_columns(self, table: str, key: Key | None) -> list[str]:
         """Return the columns on which a question about a key depends."""
