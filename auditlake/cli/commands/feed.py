@@ -154,7 +154,8 @@ def webhook(  # noqa: PLR0913 - the options of a command
         cursor = read_cursor(state)
         if cursor is not None and since is not None:  # a service is started again with the same options
             say(f"{state} has a cursor, so --since, which is for the first run, does not apply")
-        asked = FeedRequest(None if cursor else since, cursor, names, (), ops, None, not until_current, allow_gaps)
+            since = None
+        asked = FeedRequest(since, cursor, names, (), ops, None, not until_current, allow_gaps)
         feed = asked.open(lake_of(settings), datetime.now(settings.zone), stop)
         with closing(Sender(target, stop)) as sender:
             count = run(feed, sender, state, stop, follow=not until_current)
