@@ -10,7 +10,7 @@
   Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
 - `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Resources.held` has the rows of large tables that are asked for again in the database's memory.
-- `cache` keeps answers by session, table and LSN, up to a number of bytes.
+- `answers_of` has the answers that the session of a lake keeps by table and LSN, up to a number of bytes.
 """
 
 import asyncio
@@ -191,6 +191,18 @@ class _Seen:
         return cls(whole, reader, known.refreshed(reader))
 
 
+class _Answers(Kept):
+    """The answers that were given last."""
+
+    def __init__(self) -> None:
+        super().__init__(_CACHE_BYTES, _CACHE_BYTES // 4)
+
+
+def answers_of(lake: Lake) -> Kept:
+    """Return the answers that a lake's session keeps: a lake that takes its place has another session, and none."""
+    return lake.session.part(_Answers)
+
+
 def _limited(known: Known, grant: Grant) -> Known:
     tables = grant.seen(known)
     if not tables:
@@ -214,7 +226,6 @@ class Resources:
     client: Hashable = None
 
     def __post_init__(self) -> None:
-        self.cache = Kept(_CACHE_BYTES, _CACHE_BYTES // 4)
         self._pool = ThreadPoolExecutor(self.limits.workers, thread_name_prefix="serve")
         self._latest = _Latest()
         self._lock = threading.Lock()

@@ -38,7 +38,7 @@ from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
 from auditlake.serve.bounds import First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
-from auditlake.serve.resources import Busy, Hidden, Resources
+from auditlake.serve.resources import Busy, Hidden, Resources, answers_of
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
@@ -119,7 +119,8 @@ class Statements:
             key = cache_key(query, sql)
             if key is None:
                 return self._run(resources, state, query)
-            return resources.cache.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
+            answers = answers_of(state.known.lake)
+            return answers.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
             if isinstance(query, PostgresQuery):  # which no other engine answers
                 raise
@@ -196,7 +197,7 @@ def cache_key(query: Query, sql: str) -> Hashable | None:
     if any(isinstance(selection, Log) for _, selection in query.views.values()):
         return None
     read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
-    return (query.known.lake.session.identity, query.lsn, sql, *read)
+    return ("sql", query.lsn, sql, *read)
 
 
 _Found = tuple[list[models.SqlColumnJson], list[list[str | None]], bool, str]

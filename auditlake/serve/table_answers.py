@@ -23,7 +23,7 @@ from auditlake.relation import Column
 from auditlake.serve import models
 from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
-from auditlake.serve.resources import Resources, failure
+from auditlake.serve.resources import Resources, answers_of, failure
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
 from auditlake.sql_names import duckdb_literal
 from auditlake.temporal.when import format_us
@@ -127,7 +127,7 @@ def _summary(
         reader.check(table, lsn, at)
         state = TableState(reader, table, lsn)
         with _opened(resources, state, request=False) as opened:
-            count = _count(resources, state, opened)
+            count = _count(state, opened)
     except Exception as exc:
         problem = exc if isinstance(exc, AuditlakeError) else failure(exc)
         if problem is None:
@@ -156,14 +156,12 @@ def _opened(resources: Resources, state: TableState, *, request: bool = True) ->
 
 def _identity(state: TableState) -> tuple[Hashable, ...]:
     """Return what the rows of a state depend on: a new snapshot of a table may correct them at a past LSN, too."""
-    return state.reader.lake.session.identity, state.table.path, state.table.delta_version, state.lsn
+    return state.table.path, state.table.delta_version, state.lsn
 
 
-def _count(
-    resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Filter, ...] = ()
-) -> int:
+def _count(state: TableState, opened: Callable[[], OpenState], where: tuple[Filter, ...] = ()) -> int:
     key = ("count", *_identity(state), where)
-    return resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
+    return answers_of(state.reader.lake).get(key, lambda: opened().count(where), lambda _: 200)
 
 
 def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
@@ -179,8 +177,8 @@ def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
 
     key = ("rows", *_identity(state), selection)
     with _opened(resources, state) as opened:
-        found = resources.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
-        count = _count(resources, state, opened, where)
+        found = answers_of(state.reader.lake).get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
+        count = _count(state, opened, where)
     room = Room()
     shown = room.fitting(_row_models(state, found))
     room.require(shown, "the first row", f"Ask for the rows after it (offset {asked.offset + 1}), or export the table.")
@@ -227,7 +225,7 @@ def facets(resources: Resources, asked: OfFacets) -> models.FacetsJson:
             return opened().values_of(column, where)
 
     key = ("facets", *_identity(state), where, column.name)
-    found = resources.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
+    found = answers_of(state.reader.lake).get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
     values = None
     if found is not None:
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
