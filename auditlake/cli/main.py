@@ -19,7 +19,7 @@ from auditlake.cli.commands import ledger as ledgers
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
-from auditlake.cli.options import FILE
+from auditlake.cli.options import CONFIG
 from auditlake.errors import BadUsage
 from auditlake.messages import report, report_bug, report_error
 
@@ -89,7 +89,7 @@ def _misused(refusal: click.ClickException) -> BadUsage:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
+@CONFIG
 @click.version_option(package_name="auditlake")
 @click.pass_context
 def auditlake(context: click.Context, config: Path | None) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # follow imports Spark
 
 R = TypeVar("R")
 FILE = click.Path(path_type=Path, dir_okay=False)
+CONFIG = click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
 
 
 class DashedCommand(click.Command):
@@ -68,7 +69,7 @@ _ENGINE = "engine_of_pipeline"
 def with_settings(command: Callable[..., R]) -> Callable[..., R]:
     """Add the options of settings to a command and pass it one `settings`."""
 
-    @click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
+    @CONFIG
     @click.option("--source", help="libpq URI or conninfo of the database.")
     @click.option("--lake", help="Folder of the lake [./lake].")
     @click.option("--slot", help="Replication slot [that of the lake; auditlake for a new one].")

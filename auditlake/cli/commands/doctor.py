@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import FILE
+from auditlake.cli.options import CONFIG
 from auditlake.errors import AuditlakeError
 from auditlake.messages import report_error, say
 from auditlake.values.escapes import visible
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 
 
 @click.command()
-@click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
+@CONFIG
 @click.option("--source", help="libpq URI or conninfo of the database.")
 @click.option("--lake", help="Folder of the lake [./lake].")
 @click.option("--fetch", is_flag=True, help="Fetch the jars, and write the class-data archive, if they are not there.")
