@@ -255,13 +255,9 @@ def _close(*descriptors: int) -> None:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """Yield an event that SIGINT, SIGTERM and SIGHUP set, so that a command ends after its current batch.
-
-    SIGHUP is sent when the terminal is closed; a process started with nohup ignores it.
-    """
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set, so that a command ends after its current batch."""
     stop = Stop()
-    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    with handled(heard, lambda number, _: stop.by(number)):
+    with handled(ENDING, lambda number, _: stop.by(number)):
         yield stop
 
 

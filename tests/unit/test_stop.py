@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from auditlake.cli.options import Stop, stopped_by_signals
+from auditlake.signals import ENDING, handled
 
 
 def _wait_with_a_signal_at(line: int) -> bool:
@@ -48,6 +49,18 @@ def test_a_wait_without_a_signal_ends_after_its_timeout() -> None:
         assert stop.wait()
         assert stop.is_set()
         assert stop.signal == "SIGTERM"
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """Under nohup, a terminal that is closed ends neither a command nor the page."""
+    before, arrived = signal.signal(signal.SIGHUP, signal.SIG_IGN), list[int]()
+    try:
+        with handled(ENDING, lambda number, _: arrived.append(number)):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert (arrived, signal.getsignal(signal.SIGHUP)) == ([signal.SIGTERM], signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 _CHILD = "import signal; print([signal.getsignal(number).name for number in (signal.SIGHUP, signal.SIGQUIT)])"
