@@ -160,11 +160,11 @@ class _Client:
 class _Latest:
     """What requests replace: the last state of the lake, for each grant what is seen of it, and who asks."""
 
+    lake: Lake
     waiting: int = 0
     clients: WeakValueDictionary[Hashable, _Client] = field(default_factory=WeakValueDictionary)
     """Those with a request that waits or runs."""
     reader: Reader | None = None
-    lake: Lake | None = None
     read_at: float = 0.0
     timeline: CommitIndex = field(default_factory=CommitIndex)
     database: "DuckDBPyConnection | None" = None
@@ -227,7 +227,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(self.limits.workers, thread_name_prefix="serve")
-        self._latest = _Latest()
+        self._latest = _Latest(self.lake)
         self._lock = threading.Lock()
         self._seen_lock = threading.Lock()
         self._running: dict[int, _Running] = {}
@@ -290,8 +290,8 @@ class Resources:
                 if kept is not None and is_replaced(kept.lake):
                     kept, latest.timeline = None, CommitIndex()
                     latest.seen.clear()
-                    latest.lake = (latest.lake or self.lake).begun_again()
-                found = self._refreshed(latest.lake or self.lake, kept)
+                    latest.lake = latest.lake.begun_again()
+                found = self._refreshed(latest.lake, kept)
                 if found is not kept:
                     latest.timeline = latest.timeline.refreshed(found)
                 latest.reader = kept = found

@@ -103,7 +103,7 @@ def _users(file: Path) -> dict[str, PageUser]:
     from auditlake.serve.grants import parse_users
 
     try:
-        content = tomllib.loads(file.read_text())
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as exc:
         raise ConfigError(f"{file} cannot be read, or is not TOML", "docs/serve.md has an example.") from exc
     return parse_users(content, file)
