@@ -181,13 +181,13 @@ class _Seen:
 
     @classmethod
     def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
-        """Limit a state; `before` is what was seen of an earlier one.
+        """Limit a state; `before` is what was seen of an earlier one, perhaps of the lake that this one replaced.
 
         Raises Hidden if nothing is seen.
         """
-        reader = Reader(whole.lake, whole.now, _limited(whole.known, grant))
-        is_same = before is not None and before.reader.known.only == reader.known.only
-        known = before.timeline if before is not None and is_same else CommitIndex()
+        reader, known = Reader(whole.lake, whole.now, _limited(whole.known, grant)), CommitIndex()
+        if before is not None and before.reader.lake.session is reader.lake.session:
+            known = before.timeline if before.reader.known.only == reader.known.only else known
         return cls(whole, reader, known.refreshed(reader))
 
 
@@ -289,7 +289,6 @@ class Resources:
             if kept is None or time.monotonic() - latest.read_at > _FRESH_S:
                 if kept is not None and is_replaced(kept.lake):
                     kept, latest.timeline = None, CommitIndex()
-                    latest.seen.clear()
                     latest.lake = latest.lake.begun_again()
                 found = self._refreshed(latest.lake, kept)
                 if found is not kept:
