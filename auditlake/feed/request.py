@@ -102,7 +102,10 @@ class FeedRequest:
 
 
 def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
-    """Return a key as on the command line: of a value, a sequence of values, or a mapping by column."""
+    """Return a key as on the command line: of a value, a sequence of values, or a mapping by column.
+
+    Raises BadUsage.
+    """
     if isinstance(key, Mapping):
         return tuple(f"{name}={_text(value)}" for name, value in key.items())
     values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)
@@ -113,6 +116,8 @@ def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
 
 
 def _text(value: object) -> str:
+    if value is None:
+        raise BadUsage("a value of the key is NULL, which no key has", "Give the values of the row's key.")
     if isinstance(value, bool):
         return "t" if value else "f"
     return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)

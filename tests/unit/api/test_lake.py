@@ -59,6 +59,13 @@ def test_a_key_of_no_table_is_refused(lake: auditlake.Lake) -> None:
         lake.log(key=3)
 
 
+@pytest.mark.parametrize("key", [None, [None], {"id": None}])
+def test_a_key_of_null_is_refused(lake: auditlake.Lake, key: object) -> None:
+    """It is not the text None."""
+    with pytest.raises(BadUsage, match="is NULL, which no key has"):
+        lake.row("orders", key)
+
+
 def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
     """Versions before and after each event, and what changed."""
     last, first, snapshot = lake.row("public.orders", {"id": 1})
