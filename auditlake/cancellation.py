@@ -1,8 +1,8 @@
-"""Cancellation of work that a thread does for a client: DuckDB ends its queries, and it gets no cursor for others.
+"""Cancellation of work that a thread does for a client: DuckDB ends its queries, and the work gets no further cursor.
 
-The server of a client that has gone, or has waited for too long, cancels the work, so that it frees its thread and its
-memory. Every cursor with which a question reads is made `cancellable`; in a command, where nothing cancels, that does
-nothing. Python's own work between two queries is not interrupted.
+A server cancels the work of a client that has gone or has waited for too long; that frees a thread and memory. Every
+cursor of a question is made `cancellable`, which has no effect in a command: it cancels nothing. Python's own work
+between two queries is not interrupted.
 """
 
 import threading

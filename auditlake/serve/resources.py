@@ -158,7 +158,7 @@ class _Client:
 
 @dataclass(slots=True)
 class _Latest:
-    """What requests replace: the last state of the lake, for each grant what is seen of it, and who asks."""
+    """What requests replace: the last state of the lake, what each grant shows of it, and the clients."""
 
     lake: Lake
     waiting: int = 0
