@@ -94,3 +94,13 @@ def require_uncancelled() -> None:
     """Raise Cancelled if the work of this thread is cancelled: before work that nothing interrupts."""
     if (current := _current.get()) is not None:
         current.require()
+
+
+@contextmanager
+def uncancelled() -> Iterator[None]:
+    """Do in the block what other work needs, too: it is not interrupted."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.cancellation import uncancelled
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_entry, raw_with_printed
 from auditlake.lake.history import type_of
@@ -180,8 +181,10 @@ class PostgresEngines:
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         with self._registering:
             if self._root is None:
-                self._root = self._open_cursor() if self._open_cursor else connect_for_statements(state.known.lake)
-                register_functions(self._root)
+                with uncancelled():  # what is missing then could not be registered later
+                    root = self._open_cursor() if self._open_cursor else connect_for_statements(state.known.lake)
+                    register_functions(root)
+                self._root = root
             return self._open_cursor() if self._open_cursor else self._root.cursor()
 
     def report(self) -> None:

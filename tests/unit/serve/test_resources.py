@@ -16,11 +16,13 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from auditlake.cancellation import Cancellation, Cancelled
+from auditlake.cancellation import Cancellation, Cancelled, require_uncancelled
 from auditlake.delta.sql import select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.postgres import engine
+from auditlake.query.postgres.engine import register_functions
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.resources import Busy, Limits, Resources
 from auditlake.serve.sql_answers import OfSql, Statements
@@ -284,6 +286,25 @@ def test_spark_does_not_answer_a_client_that_has_gone(tmp_path: Path, monkeypatc
     asked = OfSql(sql="select id from orders", dialect="spark")
     with pytest.raises(Cancelled), cancellation.work():
         Statements({}).answer(resources, asked)
+
+
+def test_a_client_that_goes_leaves_all_functions_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first statement registers them for all; DuckDB does not register one again."""
+    resources, cancellation = Resources(write_lake(tmp_path / "lake"), UTC), Cancellation()
+    statements = Statements({})
+    asked = OfSql(
+        sql="select (note like 'n%')::text as n, (interval '1 day')::text as d from orders where id = 4", dialect=None
+    )
+
+    def interrupted(connection: duckdb.DuckDBPyConnection) -> None:
+        cancellation.cancel()
+        require_uncancelled()  # as a query of the connection would be
+        register_functions(connection)
+
+    monkeypatch.setattr(engine, "register_functions", interrupted)
+    with pytest.raises(Cancelled), cancellation.work():
+        statements.answer(resources, asked)
+    assert statements.answer(resources, asked).rows == [["true", "1 day"]]
 
 
 def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
