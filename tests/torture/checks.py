@@ -1,8 +1,8 @@
 """Checks of a lake after a run, selected by name. No JVM.
 
 A parked table is compared at moments up to the LSN at which it is parked, one that got a new snapshot up to its gap:
-its versions then no longer follow from the ledger. Tables of random schema changes are compared by
-`tests.shape_oracle`.
+its versions then no longer follow from the ledger. Any other gap only hides the moments inside. Tables of random schema
+changes are compared by `tests.shape_oracle`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,17 +47,20 @@ class Evidence:
 
     @property
     def comparable(self) -> list[oracle.Moment]:
-        """Return the moments without the states of tables that were parked before."""
-        ends = {
-            name.table: each.lsn for name, each in read_parked(self.lake, oracle.fixed_histories(self.lake)).items()
-        }
-        ends |= {gap.table.table: gap.lsn_from for gap in reversed(read_gaps(self.lake)) if gap.table is not None}
+        """Return the moments without the states of tables that are not known then, or were parked before."""
+        histories = oracle.fixed_histories(self.lake)
+        ends = {name.table: each.lsn for name, each in read_parked(self.lake, histories).items()}
+        gaps = [(gap.table.table, gap) for gap in read_gaps(self.lake) if gap.table is not None]
+        resynced = {table.name.table for table in histories if table.resynced}
+        ends |= {name: gap.lsn_from for name, gap in reversed(gaps) if name in resynced}
+
+        def is_known(name: str, lsn: Lsn) -> bool:
+            inside = (gap for of, gap in gaps if of == name and gap.lsn_from < lsn < gap.lsn_to)
+            return lsn <= ends.get(name, lsn) and not any(inside)
+
         return [
-            oracle.Moment(
-                moment.lsn,
-                {name: state for name, state in moment.states.items() if moment.lsn <= ends.get(name, moment.lsn)},
-            )
-            for moment in self.moments
+            oracle.Moment(each.lsn, {name: rows for name, rows in each.states.items() if is_known(name, each.lsn)})
+            for each in self.moments
         ]
 
 
