@@ -409,7 +409,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     position, horizon = (found.transactions.get(app) for app in (HISTORY_APP, SNAPSHOT_APP))
     if position is None or horizon is None:
         return None
-    columns = tuple(_column(field) for field in found.schema["fields"] if field["name"] not in RESERVED)
+    columns = tuple(_known_column(path, field) for field in found.schema["fields"] if field["name"] not in RESERVED)
     made = has_own_features(found)
     oid, names, former = _identity(path, found.configuration)
     moved, version = found.transactions, found.version
@@ -487,6 +487,15 @@ def _column(field: Mapping[str, Any]) -> Column:
         until=_lsn(numbers.get("until")),
         former=_former(json.loads(str(metadata.get("auditlake.former", "[]")))),
     )
+
+
+def _known_column(path: Path, field: Mapping[str, Any]) -> Column:
+    """Return a column; raises LakeUnusable if auditlake did not write it."""
+    try:
+        return _column(field)
+    except (KeyError, ValueError, TypeError) as exc:
+        message = f"{path} does not tell which column of the source {field['name']} is"
+        raise LakeUnusable(message, "Restore the folder.") from exc
 
 
 def _former(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:

@@ -185,7 +185,7 @@ def _read(lake: Lake, clause: str) -> list[Block]:
     table = read_newest(lake.ledger_blocks)
     if table is None:
         return []
-    rows = select(f"from blocks {clause}", blocks=table).select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
+    rows = select(f"select {', '.join(BLOCKS_SCHEMA.names)} from blocks {clause}", blocks=table).cast(BLOCKS_SCHEMA)
     at = BLOCKS_SCHEMA.get_field_index("time")
     return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
 

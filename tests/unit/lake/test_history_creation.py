@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import Lake
@@ -41,6 +42,14 @@ def test_a_history_deleted_before_its_positions_were_read_is_missing(
 
     monkeypatch.setattr("auditlake.delta.append_table.open_table", open_before)
     assert open_history(lake, name) is None
+
+
+def test_a_history_with_a_column_of_another_program_is_no_bug(tmp_path: Path) -> None:
+    """No column of the source is known to be it."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    DeltaTable(lake.history(ORDERS)).alter.add_columns([Field("more", PrimitiveType("string"))])
+    done = run_here(["status", "--lake", lake.root])
+    assert (done.code, "does not tell which column of the source more is" in done.stderr) == (6, True), done.stderr
 
 
 @pytest.mark.parametrize(("name", "value"), [("oid", "one"), ("names", "[7]"), ("former_oids", "[")])
