@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
-_ROUNDED = timedelta(milliseconds=1)
+_ROUNDED_US = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = 1 << 16
 _FRACTIONS = (pa.types.is_floating, pa.types.is_decimal)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string)
@@ -108,8 +109,8 @@ def _in_log(recorded: Mapping[str, Any], field: pa.Field, values: _Values, rows:
     least, greatest = (
         _ordered((recorded.get(part) or {}).get(field.name), field.type) for part in ("minValues", "maxValues")
     )
-    if isinstance(greatest, datetime):
-        greatest += _ROUNDED
+    if greatest is not None and pa.types.is_timestamp(field.type):
+        greatest += _ROUNDED_US
     nulls = (recorded.get("nullCount") or {}).get(field.name)
     return values.are_within(least, greatest) and (nulls not in {0, rows} or nulls == values.nulls)
 
@@ -126,5 +127,5 @@ def _ordered(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - of any typ
         return date.fromisoformat(value) if isinstance(value, str) else value
     if pa.types.is_timestamp(kind):
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return moment.replace(tzinfo=None) - (moment.utcoffset() or timedelta())
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
     return int(value)

@@ -61,6 +61,15 @@ def test_bounds_of_every_type_admit_their_values(file: Path) -> None:
     assert list(wrong_bounds(file, None)) == []
 
 
+def test_the_last_moment_of_the_calendar_is_admitted_by_its_rounded_bound(tmp_path: Path) -> None:
+    """Many applications write it in place of no end."""
+    file = tmp_path / "file.parquet"
+    moments = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)]
+    pq.write_table(pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))}), file)
+    bounds = {"minValues": {"at": "0001-01-01T00:00:00.000Z"}, "maxValues": {"at": "9999-12-31T23:59:59.999Z"}}
+    assert list(wrong_bounds(file, json.dumps(bounds))) == []
+
+
 @pytest.mark.parametrize(
     ("part", "column", "bound"),
     [
