@@ -1,8 +1,8 @@
 """Labels of entries: kind, LSN, ordinal and name, by which a sealed row is found. The tree has only hashes and numbers.
 
-The label of an entry whose row is there is verified with the row. Of a row that is missing it says what is missing, and
-so whether it may be: a row that has expired may. So whoever removes a row could hide its entry under another label. A
-label is therefore refused unless
+The label of an entry whose row is there is verified with the row. If the row is missing, its label decides whether it
+may be: rows expire. So whoever removes a row could hide its entry under another label. A label is therefore refused
+unless
 
 L1  the first entry of a block, and no other, is that of the block;
 L2  a change or a transaction is within the bounds of its block, which are sealed, and after the one before it;
@@ -12,11 +12,12 @@ L4  the kind is one of these, or one of which every entry must have its row.
 Missing changes and transactions up to a horizon are counted by `ledger.verification`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from auditlake.delta.sql import read_newest, select
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import LAST_ORDINAL
+from auditlake.ledger.blocks import LAST_ORDINAL, Block
 from auditlake.ledger.canonical import Kind
 
 
@@ -27,10 +28,11 @@ class WrongLabel(NamedTuple):
     block: int
 
 
-def wrong_labels(lake: Lake, most: int) -> list[WrongLabel]:
-    """Return the first entries with a label that is refused, at most so many."""
+def wrong_labels(lake: Lake, blocks: Sequence[Block], most: int) -> list[WrongLabel]:
+    """Return the first entries of successive blocks with a label that is refused, at most so many."""
     tables = {place.name: read_newest(place) for place in (lake.ledger_entries, lake.ledger_blocks)}
-    rows = select(f"{_CHECKED} limit {most:d}", **tables).to_pylist()
+    of_blocks = f"between {blocks[0].number:d} and {blocks[-1].number:d}"
+    rows = select(f"{_CHECKED.format(of_blocks=of_blocks)} limit {most:d}", **tables).to_pylist()
     return [WrongLabel(row["number"], row["block"]) for row in rows]
 
 
@@ -53,8 +55,9 @@ select number, block from (
     else e.kind in ({_OTHERS})
   end as is_right
   from entries e join blocks b on e.block = b.block
-    left join (select distinct block, name, lsn from entries where kind = '{Kind.COPY}') c
+    left join (select distinct block, name, lsn from entries where kind = '{Kind.COPY}' and block {{of_blocks}}) c
       on e.kind in ('{Kind.ROW}', '{Kind.ENDED}') and c.block = e.block and c.name = e.name and c.lsn = e.lsn
+  where e.block {{of_blocks}}
   window w as (partition by e.block, e.kind order by e.number)
 ) labelled
 where not coalesce(is_right, false) order by number

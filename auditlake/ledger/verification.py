@@ -303,8 +303,8 @@ class _Rows:
         """Yield the differences from the sealed rows."""
         for part in _parts(self._blocks):
             yield from self._streamed(part)
+            yield from self._labelled(part)
         yield from self._unordered()
-        yield from self._labelled()
         yield from self._expired()
         yield from self._destroyed()
         yield from self._small()
@@ -340,9 +340,9 @@ class _Rows:
             if table is not None and select(f"select 1 from t where {condition} limit 1", t=table).num_rows:
                 yield Mismatch("inserted row", place.name, detail="it has no LSN, or no ordinal")
 
-    def _labelled(self) -> Iterator[Mismatch]:
+    def _labelled(self, part: Sequence[Block]) -> Iterator[Mismatch]:
         """Yield the entries that no row is compared with, because of their labels."""
-        for each in wrong_labels(self._lake, self._limit + 1):
+        for each in wrong_labels(self._lake, part, self._limit + 1):
             detail = f"the label of entry {each.number} is not one that an entry of block {each.block} has"
             yield Mismatch("changed ledger", LEDGER, self._by_number[each.block].after.commit, detail=detail)
 
@@ -354,7 +354,8 @@ class _Rows:
                 continue
             removed = expired_of(self._runs, name)
             sealed = len(read_entries(self._lake, f"kind = '{kind}' and lsn <= {horizon:d}", ("number",)))
-            left = select(f"select 1 from t where lsn <= {horizon:d}", t=table.within(lsn=(None, horizon))).num_rows
+            counted = f"select count(*) as rows from t where lsn <= {horizon:d}"
+            left = select(counted, t=table.within(lsn=(None, horizon)))["rows"][0].as_py()
             self.notes.append(f"{sealed - left:,} {name.table} up to {horizon} have expired")
             if horizon not in removed:
                 yield Mismatch("moved horizon", name.table, horizon, detail="no record of retention has it")
