@@ -140,7 +140,7 @@ class _Run:
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
-        history = InHistory(searched(table, erasure.where).key, matcher, erasure.name in reader.known.ends)
+        history = InHistory(searched(table, erasure.where).key, matcher)
         return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:

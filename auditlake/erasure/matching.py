@@ -64,14 +64,10 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class InHistory:
-    """The rows of a history that are concerned; `key` are the columns by which they are found.
-
-    Once the table was dropped (`is_dropped`), also open versions are past.
-    """
+    """The rows of a history that are concerned; `key` are the columns by which they are found."""
 
     key: tuple[Column, ...]
     matcher: Matcher
-    is_dropped: bool = False
 
     @property
     def needed(self) -> list[str]:
@@ -87,8 +83,9 @@ class InHistory:
 
     def erased(self, rows: pa.Table) -> np.ndarray:
         """Return which rows go, or lose values: versions that PostgreSQL has no more."""
-        ended = pc.less_equal(rows["_to_lsn"], self.matcher.erasure.upto_lsn)
-        here: np.ndarray = self.mask(rows) & pc.fill_null(ended, fill_value=self.is_dropped).to_numpy()
+        erasure = self.matcher.erasure
+        ended = pc.fill_null(pc.less_equal(rows["_to_lsn"], erasure.upto_lsn), fill_value=erasure.is_dropped)
+        here: np.ndarray = self.mask(rows) & ended.to_numpy()
         return here
 
     def change(self, rows: pa.Table) -> pa.Table:

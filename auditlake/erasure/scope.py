@@ -95,6 +95,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         time_us=int(now.timestamp() * 1_000_000),
         where=where,
         replaced_keys=_replaced_keys(secret, table, found, stored),
+        is_dropped=found.is_dropped,
     )
 
 

@@ -41,7 +41,8 @@ class Erasure:
     concerned began at `from_lsn` at the earliest, and the last of them ended at `to_lsn`. `entries` are the numbers of
     the ledger's entries whose secrets are destroyed. `done_us` is None while it is unfinished. `where` are the columns,
     by stored name, whose values the rows had, in a table without a key; else empty. `replaced_keys` are, if columns of
-    the key are erased, the tokens of the keys that PostgreSQL no longer has. Times in microseconds since 1970.
+    the key are erased, the tokens of the keys that PostgreSQL no longer has. `is_dropped`: PostgreSQL no longer had the
+    table, so open versions go, too. Times in microseconds since 1970.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Erasure:
     done_us: int | None = None
     where: tuple[str, ...] = ()
     replaced_keys: tuple[str, ...] = ()
+    is_dropped: bool = False
 
     @property
     def name(self) -> TableName:

@@ -13,6 +13,7 @@ from auditlake.failpoints import After
 from auditlake.feed import feed
 from auditlake.lake.history import set_columns
 from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.settings.retention_rules import RetentionPeriods
 from tests import oracle
@@ -240,6 +241,20 @@ def test_a_row_that_returns_before_a_killed_erasure_is_finished_stays(lake: Lake
     assert found_in(lake, TWO) == {}
     rows = auditlake.Lake(lake.root).as_of("lsn:1792").table("public.people").texts()
     assert [row["name"] for row in rows if row["id"] == "2"] == ["Zoe Neu"]
+
+
+@pytest.mark.crash
+def test_what_postgresql_had_stays_if_the_table_is_dropped_before_a_killed_erasure_is_finished(lake: Lake) -> None:
+    """Its record has what goes; the rest takes another erasure."""
+    before = states(lake)
+    killed = run(["forget", *OF_ONE, "--lake", str(lake.root)], {"AUDITLAKE_FAILPOINT": After.ERASURE_BEGUN})
+    assert killed.code == -9
+    park(lake, Parked(PEOPLE, Cause.DDL, Lsn(0x600), Lsn(0x700), "it was dropped", "", ended=True))
+    assert _forget(lake, "--resume").code == 0
+    assert states(lake) == without(before, columns_gone)
+    assert _forget(lake, *OF_ONE).code == 0
+    (erased,) = [row for row in states(lake)[0x600, "people"] if row["id"] == "11"]
+    assert (erased["name"], erased["city"]) == (None, "Jena")
 
 
 def test_a_held_row_is_not_erased(lake: Lake) -> None:
