@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -219,18 +218,10 @@ class _Run:
         for rows in _batches(self.table.path):
             found = rows.filter(pa.array(self.history.mask(rows)))
             lsns |= {each for name in ("_from_lsn", "_to_lsn") for each in found[name].to_pylist() if each is not None}
-            values |= self._texts(found)
+            values |= self.history.lost(found, self.table.columns)
         sought = {each for each in values if len(each) >= LEAST_TEXT}
         as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
         return Contexts(frozenset(lsns), frozenset(sought | as_bytes))
-
-    def _texts(self, rows: pa.Table) -> set[str]:
-        """Return the texts that versions lose; a key that PostgreSQL has stays in them, and so in contexts."""
-        before = rows.filter(pa.array(self.history.erased(rows)))
-        states = (before, self.history.change(before))
-        present = [column for column in self.table.columns if column.stored in rows.column_names]
-        texts = (zip_longest(*(text_column(state, column).to_pylist() for state in states)) for column in present)
-        return {text for column in texts for text, left in column if text is not None and text != left}
 
 
 def _batches(table: Place) -> Iterator[pa.Table]:

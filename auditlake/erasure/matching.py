@@ -13,8 +13,9 @@ What is done to a row twice is done once: an erased row has no token any more, o
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,14 @@ class InHistory:
                 rows, name, self._replaced(values, here, keys) if name in of_key else _without_values(values, here)
             )
         return _with(rows, "_raw", _marked(rows["_raw"].to_pylist(), here.to_pylist(), erasure, rows["_raw"].type))
+
+    def lost(self, rows: pa.Table, columns: Iterable[Column]) -> set[str]:
+        """Return the texts in columns that versions lose; a key that PostgreSQL has stays in them."""
+        before = rows.filter(pa.array(self.erased(rows)))
+        states = (before, self.change(before))
+        present = [column for column in columns if column.stored in rows.column_names]
+        texts = (zip_longest(*(text_column(state, column).to_pylist() for state in states)) for column in present)
+        return {text for column in texts for text, left in column if text is not None and text != left}
 
     def _replaced(self, values: pa.Array, here: pa.Array, keys: Sequence[Sequence[str | None]]) -> pa.Array:
         """Return the values of a column of the key, replaced where a row is concerned and its key is gone."""

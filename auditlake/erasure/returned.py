@@ -3,7 +3,8 @@
 An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). This looks for these keys in what came
 later: in versions that began, and changes that committed, after the position at which the row was erased. It reports
 and erases nothing, because PostgreSQL must not have the row any more before it is erased again. A history that was put
-back from before an erasure is an error: it has no later versions, and what was erased.
+back from before an erasure is an error as long as it has what was erased: it has no later versions. Only a history
+whose erasures are not those that are on record is read as a whole.
 
 Rows are recognized by erased keys alone: of whole rows, and of rows that had another key afterwards. Of other erased
 columns no value is known. Memory is bounded by the changes in one file; two microseconds a row in files that are newer
@@ -15,9 +16,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from auditlake.audit.lake_reader import Reader
+from auditlake.delta.log_reader import file_path, live_files
+from auditlake.delta.row_groups import read_batches
 from auditlake.delta.sql import TableFiles, read_newest, select
-from auditlake.erasure.matching import keys_of
+from auditlake.erasure.matching import InHistory, Matcher, keys_of
 from auditlake.erasure.scope import places_of, searched
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
 from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned
@@ -57,18 +63,19 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     Raises LakeUnusable if the secret of tokens is missing, or a history is from before its erasure; Unsupported if the
     key columns of such a table changed.
     """
-    done = [each for each in read_erasures(lake) if each.done_us is not None]
+    erasures = read_erasures(lake)
+    done = [each for each in erasures if each.done_us is not None]
     if not done:
         return []
     of_table: dict[tuple[TableName, tuple[str, ...]], list[Erasure]] = {}
     for each in done:
         if each.gone_tokens:
             of_table.setdefault((each.name, each.where), []).append(each)
-    reader = Reader(lake, now)
-    _require_newer(reader, done)
+    reader, secret = Reader(lake, now), read_secret(lake)
+    _require_newer(reader, erasures, secret)
     if not of_table:
         return []
-    if (secret := read_secret(lake)) is None:
+    if secret is None:
         raise LakeUnusable(f"{lake.token_key} is missing, so erased rows are not recognized", "Restore it.")
     return [found for key in sorted(of_table) for found in _in_table(reader, of_table[key], secret)]
 
@@ -88,16 +95,40 @@ def report_returned(lake: Lake, now: datetime, report: Say, *, record: bool = Fa
         FailureReports(report).report("erased rows are not looked for", exc)
 
 
-def _require_newer(reader: Reader, done: Sequence[Erasure]) -> None:
-    """Require that no history is older than an erasure from it; raises LakeUnusable."""
+def _require_newer(reader: Reader, erasures: Sequence[Erasure], secret: bytes | None) -> None:
+    """Require that no history has what was erased, because it is from before that; raises LakeUnusable."""
     for name, table in (reader.known.as_read or {}).items():
-        last = -1 if table.erased is None else table.erased
-        of_table = (each for each in done if each.name == name and each.upto_lsn >= table.first_snapshot_lsn)
-        if missing := [each for each in of_table if each.number > last]:
-            erased = "; ".join(f"{each.what}, at {format_us(each.time_us)} by {each.by}" for each in missing)
+        of_table = [each for each in erasures if each.name == name and each.upto_lsn >= table.first_snapshot_lsn]
+        missing = [each for each in _missing(of_table, table.erased) if each.done_us is not None]
+        if left := [each for each in missing if secret is None or _has_erased(table, each, secret)]:
+            erased = "; ".join(f"{each.what}, at {format_us(each.time_us)} by {each.by}" for each in left)
             raise LakeUnusable(
                 f"{table.path} was put back: it is from before the erasure of {erased}", "Erase all of that once more."
             )
+
+
+def _missing(erasures: Sequence[Erasure], last: int | None) -> list[Erasure]:
+    """Return the erasures that a history has not seen, given the number of the last one that it has."""
+    found = []
+    for each in reversed(erasures):
+        if each.number == last:
+            last = each.after
+        else:
+            found.append(each)
+    return found[::-1]
+
+
+def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
+    """Return whether a history has what was erased, or is from before changes whose values are gone."""
+    if table.position < erasure.upto_lsn:
+        return True
+    history = InHistory(searched(table, erasure.where).key, Matcher(erasure, secret))
+    for add in live_files(table.path, table.delta_version):
+        for rows in map(pa.table, read_batches(file_path(table.path, add))):
+            begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
+            if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
+                return True
+    return False
 
 
 def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:

@@ -96,6 +96,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         where=where,
         replaced_keys=_replaced_keys(secret, table, found, stored),
         is_dropped=found.is_dropped,
+        after=table.erased,
     )
 
 

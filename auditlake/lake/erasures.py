@@ -42,7 +42,8 @@ class Erasure:
     the ledger's entries whose secrets are destroyed. `done_us` is None while it is unfinished. `where` are the columns,
     by stored name, whose values the rows had, in a table without a key; else empty. `replaced_keys` are, if columns of
     the key are erased, the tokens of the keys that PostgreSQL no longer has. `is_dropped`: PostgreSQL no longer had the
-    table, so open versions go, too. Times in microseconds since 1970.
+    table, so open versions go, too. `after` is the number of the erasure from the history before this one, None without
+    one. Times in microseconds since 1970.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Erasure:
     where: tuple[str, ...] = ()
     replaced_keys: tuple[str, ...] = ()
     is_dropped: bool = False
+    after: int | None = None
 
     @property
     def name(self) -> TableName:

@@ -113,7 +113,11 @@ def test_a_history_that_was_put_back_is_an_error_until_all_is_erased_again(tmp_p
         done.stderr
     )
     assert done.stderr.count(" by dpo") == 2
-    assert [run_here(["forget", *each, "--lake", lake.root]).code for each in (OF_ONE, OF_TWO)] == [0, 0]
+    assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+    done = _returned(lake)
+    assert (done.code, "the erasure of one row of public.people" in done.stderr) == (6, True), done.stderr
+    assert (done.stderr.count(" by dpo"), {*found_in(lake, ONE)}) == (1, set())
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
     assert (_returned(lake).code, found_in(lake, (*ONE, *TWO))) == (0, {})
 
 
