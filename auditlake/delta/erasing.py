@@ -20,7 +20,7 @@ an object may leave older versions of it; those are the caller's concern (`store
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath
@@ -35,7 +35,7 @@ from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry, file_path, list_newest, live_files
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
-from auditlake.delta.row_groups import read_kept
+from auditlake.delta.row_groups import read_batches, read_kept
 from auditlake.delta.table import open_version
 from auditlake.failpoints import After, reach
 from auditlake.store.attempts import attempts
@@ -56,6 +56,14 @@ def is_erasure(table: Place, version: int) -> bool:
         return any(action.get("commitInfo", {}).get("operation") == ERASE for action in entry(table, version))
     except FileNotFoundError:
         return False
+
+
+def all_rows(table: Place) -> Iterator[pa.Table]:
+    """Yield all rows of the live files of a table, those that are marked as deleted included."""
+    version = list_newest(table).newest
+    for add in live_files(table, version) if version >= 0 else ():
+        for batch in read_batches(file_path(table, add)):
+            yield pa.table(batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.lake_reader import Reader, in_lsns
-from auditlake.delta.erasing import ErasureTask, erase, forget_log
-from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
+from auditlake.delta.erasing import ErasureTask, all_rows, erase, forget_log
+from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
@@ -178,7 +178,7 @@ class _Run:
             (CHANGES, self.lake.changes, changes),
             (TRANSACTIONS, self.lake.transactions, transactions),
         ):
-            for batch in _batches(place):
+            for batch in all_rows(place):
                 concerned = batch.filter(pa.array(rows.mask(batch)))
                 pairs = zip(concerned.to_pylist(), rows.change(concerned).to_pylist(), strict=True)
                 differ = pa.array([before != after for before, after in pairs], pa.bool_())
@@ -199,7 +199,7 @@ class _Run:
             each for each in self.table.columns if each.stored in self.erasure.stored and each.stored not in keys
         ]
         found = dict[int, frozenset[str]]()
-        for rows in _batches(self.table.path) if columns and lsns else ():
+        for rows in all_rows(self.table.path) if columns and lsns else ():
             stays = pa.array(self.history.mask(rows) & ~self.history.erased(rows))
             here = rows.filter(pc.and_(stays, pc.is_in(rows["_from_lsn"], pa.array(lsns, pa.int64()))))
             for column in (each for each in columns if each.stored in rows.column_names):
@@ -210,26 +210,18 @@ class _Run:
     def _contexts(self, changes: InChanges) -> Contexts:
         """Collect the values that are still there, and the commits that had them."""
         lsns, values = set[int](), set[str]()
-        for rows in _batches(self.lake.changes):
+        for rows in all_rows(self.lake.changes):
             mask = pa.array(changes.of_row(rows))
             for row in rows.filter(mask).select(_OF_ROW).to_pylist():
                 lsns.add(row["lsn"])
                 values |= changes.erased_texts(row)
-        for rows in _batches(self.table.path):
+        for rows in all_rows(self.table.path):
             found = rows.filter(pa.array(self.history.mask(rows)))
             lsns |= {each for name in ("_from_lsn", "_to_lsn") for each in found[name].to_pylist() if each is not None}
             values |= self.history.lost(found, self.table.columns)
         sought = {each for each in values if len(each) >= LEAST_TEXT}
         as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
         return Contexts(frozenset(lsns), frozenset(sought | as_bytes))
-
-
-def _batches(table: Place) -> Iterator[pa.Table]:
-    """Yield all rows of the live files of a table, those that are marked as deleted included."""
-    version = list_newest(table).newest
-    for add in live_files(table, version) if version >= 0 else ():
-        for batch in read_batches(file_path(table, add)):
-            yield pa.table(batch)
 
 
 def _any(table: Place, columns: list[str], rows: InHistory | InChanges | InTransactions) -> Callable[[Add], bool]:

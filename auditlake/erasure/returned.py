@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.lake_reader import Reader
-from auditlake.delta.log_reader import file_path, live_files
-from auditlake.delta.row_groups import read_batches
+from auditlake.delta.erasing import all_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import InHistory, Matcher, keys_of
 from auditlake.erasure.scope import places_of, searched
@@ -123,11 +121,10 @@ def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
     if table.position < erasure.upto_lsn:
         return True
     history = InHistory(searched(table, erasure.where).key, Matcher(erasure, secret))
-    for add in live_files(table.path, table.delta_version):
-        for rows in map(pa.table, read_batches(file_path(table.path, add))):
-            begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
-            if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
-                return True
+    for rows in all_rows(table.path):
+        begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
+        if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
+            return True
     return False
 
 
