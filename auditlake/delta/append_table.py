@@ -31,7 +31,7 @@ from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_as
 from auditlake.delta.data_files import joined_file, write_file
 from auditlake.delta.erasing import is_erasure
 from auditlake.delta.log_entry import entry_name
-from auditlake.delta.log_reader import Add, file_path, live_files, unreadable_log
+from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, unreadable_log
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -243,7 +243,7 @@ class AppendLog:
             raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Fix the folder and run it again.") from exc
 
     def _overtaken(self) -> LakeConflict | LakeUnusable:
-        if not (self._path / "_delta_log" / entry_name(self._version)).exists():
+        if list_newest(self._path).newest < self._version:
             return LakeUnusable(
                 f"{self._path} lacks version {self._version}, which this process has written or read: an older copy"
                 " was put in its place",

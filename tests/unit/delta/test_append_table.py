@@ -170,3 +170,18 @@ def test_nothing_is_appended_to_an_older_copy(tmp_path: Path) -> None:
         log.append(rows(3), {"app": 3})
     assert sorted((table / "_delta_log").iterdir()) == before
     AppendLog(table, SCHEMA).append(rows(2), {"app": 2})
+
+
+def test_who_was_suspended_for_longer_than_entries_are_kept_learns_of_the_other_writer(tmp_path: Path) -> None:
+    """The entries that both wrote are deleted by then, but the log goes on."""
+    suspended = AppendLog(tmp_path, SCHEMA)
+    suspended.append(rows(1), {"app": 1})
+    other = AppendLog(tmp_path, SCHEMA)
+    for number in (2, 3, 4):
+        other.append(rows(number), {"app": number})
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in range(4):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(LakeConflict, match="another process committed"):
+        suspended.append(rows(5), {"app": 5})
+    assert numbers(tmp_path) == [1, 2, 3, 4]
