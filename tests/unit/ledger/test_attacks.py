@@ -337,6 +337,7 @@ _LABELS: dict[str, tuple[str, object]] = {
     "row of no copy": ("kind", "row"),
     "LSN before all others": ("lsn", 0),
     "LSN of another block": ("lsn", 0x900),
+    "LSN of another change": ("lsn", 0x250),
     "no LSN": ("lsn", None),
 }
 
