@@ -69,14 +69,12 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _find(reader, table, given, upto, by_values=bool(where))
-    found = replace(found, is_dropped=table.name in reader.known.ends)
     secret = make_secret(lake)
     tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
     found.require_applied(table)
     found.require_ended_at_source(table, sorted({reader.own_names(table)[name] for name in stored}))
-    ends = [upto + 1 if version.end is None else version.end.lsn for version in found.past]
-    lsns = [change.lsn for change in found.changes]
+    from_lsn, to_lsn = found.span(upto)
     return Erasure(
         number=-1,
         table=table.name.table,
@@ -86,8 +84,8 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         stored=stored,
         upto_lsn=int(table.position),
         kept=found.kept(),
-        from_lsn=min([*(version.begin.lsn for version in found.past), *lsns]),
-        to_lsn=max([*ends, *lsns]),
+        from_lsn=from_lsn,
+        to_lsn=to_lsn,
         versions=len(found.past),
         changes=len(found.changes),
         reason=wanted.reason,
@@ -121,7 +119,7 @@ def _find(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn, *, by
         raise NotAnswerable(f"no row of {table.label} ever had {what}", "auditlake row shows what is known of a row.")
     if given.other_texts:
         say(f"equal values can have another text ({given.columns_in_doubt}): erase the rows under each of these, too")
-    return found
+    return replace(found, is_dropped=table.name in reader.known.ends)
 
 
 def _named(reader: Reader, name: str, upto: Lsn) -> HistoryTable:
@@ -278,6 +276,12 @@ class _Found:
     def past(self) -> list[Version]:
         """Return the other versions."""
         return [version for version in self.versions if self.is_dropped or version.end is not None]
+
+    def span(self, upto: Lsn) -> tuple[int, int]:
+        """Return the first and the last LSN of the past; versions that a dropped table had last end after `upto`."""
+        lsns = [*(change.lsn for change in self.changes), *(version.begin.lsn for version in self.past)]
+        ends = (upto + 1 if version.end is None else version.end.lsn for version in self.past)
+        return min(lsns), max([*lsns, *ends])
 
     def require_applied(self, table: HistoryTable) -> None:
         """Require that the history has all changes of the row; raises NotAnswerable."""
