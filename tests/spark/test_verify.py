@@ -139,12 +139,9 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "Spark
         site.execute(f"insert into {name} select n, 'secret' || n from generate_series(1, 20) n")
     assert command.run_here(["bootstrap", "--source", site.dsn, "--lake", site.lake.root]).code == 0
     with Running(site.dsn, site.lake):
-        for changes in (
-            "insert into {} select n, 'secret' || n from generate_series(21, 40) n; update {} set v = '' where id = 1",
-            "delete from {} where id in (2, 22); update {} set v = 'secret2' where id = 1",
-        ):
+        for changes, of_vectors in zip(_CHANGES, _CHANGES_OF_VECTORS, strict=True):
             for name in _DAMAGED:
-                site.execute(changes.format(name, name))
+                site.execute((of_vectors if name == "vectors" else changes).format(name, name))
             site.captured()
             apply_pending(lambda: spark, site.lake)
         for name, damages in _DAMAGED.items():
@@ -366,6 +363,15 @@ def _exchange_vectors(table: HistoryTable) -> None:
     edit_log(table, changed)
 
 
+_CHANGES = (
+    "insert into {} select n, 'secret' || n from generate_series(21, 40) n; update {} set v = '' where id = 1",
+    "delete from {} where id in (2, 22); update {} set v = 'secret2' where id = 1",
+)
+# Two files of 20 rows in the order of the key, one marked row in each, at different places.
+_CHANGES_OF_VECTORS = (
+    "insert into {} select n, '' from generate_series(21, 40) n",
+    "delete from {} where id in (2, 23)",
+)
 _DAMAGED: dict[str, tuple[Callable[[HistoryTable], None], ...]] = {
     "no_file": (lambda table: file_of(table, 30).unlink(),),
     "garbled": (lambda table: _garble(file_of(table, 30)),),
