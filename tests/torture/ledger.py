@@ -38,7 +38,7 @@ class Entry:
 
 def read_ledger(dsn: str, lake: Lake) -> list[Entry]:
     """Read the ledger of the tables of a lake, in its order."""
-    columns = {table.name.table: [column.name for column in table.columns] for table in oracle.fixed_histories(lake)}
+    columns = {table.name.table: [column.name for column in table.current] for table in oracle.fixed_histories(lake)}
     with psycopg.connect(dsn) as conn:
         rows = conn.execute(_QUERY).fetchall()
     return [
