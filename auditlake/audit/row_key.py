@@ -5,6 +5,7 @@ A key is a tuple of texts in the order of the table's key columns. Input is conv
 implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from auditlake.errors import BadUsage, NotAnswerable
@@ -60,6 +61,14 @@ def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
     read = [(column, read_value(column, values[column.name])) for column in table.key]
     unsure = tuple(column for column, value in read if not value.exact)
     return GivenKey(table.name, tuple(value.text for _, value in read), unsure)
+
+
+def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
+    """Name the values of a key for `parse_key`, so that a value with an equals sign is not taken for a name."""
+    names = [column.name for column in table.key]
+    if len(names) != len(values) or any("=" in name for name in names):
+        return tuple(values)
+    return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
 def read_value(column: Column, value: str) -> Spelling:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader, split_name
-from auditlake.audit.row_key import parse_key
+from auditlake.audit.row_key import named_key, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
@@ -109,10 +109,7 @@ def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
     if isinstance(key, Mapping):
         return tuple(f"{name}={_text(value)}" for name, value in key.items())
     values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)
-    names = [column.name for column in table.key]
-    if len(values) != len(names):
-        return tuple(map(_text, values))  # refused by parse_key
-    return tuple(f"{name}={_text(value)}" for name, value in zip(names, values, strict=True))
+    return named_key(table, [*map(_text, values)])
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,7 @@ from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows, count_rows
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
-from auditlake.audit.row_key import parse_key
+from auditlake.audit.row_key import named_key, parse_key
 from auditlake.audit.touched_rows import lsns_of_changes, lsns_of_table
 from auditlake.audit.transaction_contents import Message, ShownChange, contents, find_transaction
 from auditlake.audit.transactions import CHANGED_BY, MOST_LISTED, OfTable, Transaction, TransactionFilters, find
@@ -266,14 +266,6 @@ def _next_by(reader: Reader, lsn: Lsn, wanted: TransactionFilters) -> Transactio
         if chunk:
             return chunk[-1]
         after = Lsn(lsns[-1])
-
-
-def named_key(table: HistoryTable, values: list[str]) -> tuple[str, ...]:
-    """Name the values of a key, so that a value with an equals sign is not taken for a name."""
-    names = [column.name for column in table.key]
-    if len(names) != len(values) or any("=" in name for name in names):
-        return tuple(values)
-    return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
 def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:

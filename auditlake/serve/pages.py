@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from auditlake.audit.filters import OPERATIONS
+from auditlake.audit.row_key import named_key
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.prove import ProofTarget
@@ -33,7 +34,7 @@ from auditlake.query.languages import TITLES
 from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
-from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log, named_key
+from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, problem, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
