@@ -22,8 +22,10 @@ from auditlake.values.masks import ColumnMask
 _RANGE_BYTES = 64 << 20
 # A Spark task and a connection cost as much as copying a megabyte, so small ranges share one up to this size.
 _BUNDLE_BYTES = 8 << 20
-# Most ranges of tiny tables in one bundle: a quarter of a second of queries, after which their commits can begin.
-_BUNDLE_COUNT = 16
+# Most ranges of tiny tables in one bundle: a quarter of a second of queries, after which their commits can begin. Or
+# this share of all ranges: a connection costs more the more tables there are, because the driver reads all types, and
+# each table has two.
+_BUNDLE_COUNT, _BUNDLE_SHARE = 16, 1 / 32
 
 T = TypeVar("T")
 
@@ -64,9 +66,11 @@ def bundled(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
     """Order items by size, the largest first, and bundle the small ones."""
     bundles: list[list[T]] = []
     room_bytes = 0
-    for item in sorted(items, key=size_of, reverse=True):
+    ordered = sorted(items, key=size_of, reverse=True)
+    most = max(_BUNDLE_COUNT, int(len(ordered) * _BUNDLE_SHARE))
+    for item in ordered:
         size_bytes = size_of(item)
-        if not bundles or size_bytes > room_bytes or len(bundles[-1]) == _BUNDLE_COUNT:
+        if not bundles or size_bytes > room_bytes or len(bundles[-1]) == most:
             bundles.append([])
             room_bytes = _BUNDLE_BYTES
         bundles[-1].append(item)

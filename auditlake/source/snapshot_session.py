@@ -16,7 +16,7 @@ Closing the session releases locks and snapshot; if the process dies, the sessio
 
 If the session ends while workers copy, its locks are gone and a rewrite may empty a table that a worker reads under a
 snapshot it has already imported. So `verify` is called after a table's last range was read and before its commit: if
-the same backend is then still in the same transaction with the same locks, it was while every range was read.
+the same backend is then still in the same transaction, it held the locks while every range was read.
 
 Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
 """
@@ -58,6 +58,7 @@ class SnapshotHolder:
         self._source = source
         self._conn = connect(source)
         self._session: Row | None = None
+        self._locked: frozenset[int] = frozenset()
         self._giving_way = GivingWay(source, self.pid, self.readers_name)
 
     def __enter__(self) -> Self:
@@ -148,6 +149,8 @@ class SnapshotHolder:
         self._conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot_id)))
         exported = str(fetch_one(self._conn, "select pg_catalog.pg_export_snapshot()")[0])
         self._session = fetch_one(self._conn, _SESSION)
+        with self.catalog() as conn:
+            self._locked = frozenset(cast("int", oid) for (oid,) in fetch(conn, _LOCKED))
         return exported
 
     def verify(self, name: TableName, oids: Collection[int] = ()) -> None:
@@ -165,16 +168,12 @@ class SnapshotHolder:
             raise SourceAway(_lost(name, problem), _AGAIN)
 
     def _interruption(self, oids: Collection[int]) -> str | None:
-        """Return what shows that the session lost its snapshot or a lock; None if it did not."""
+        """Return what shows that the session lost its snapshot, or never locked one of `oids`; None if nothing does."""
         session = fetch_one(self._conn, _SESSION)
         if self._session is None or session != self._session:
             return f"expected session {self._session}, found {session}"
-        locked: set[int] = set()
-        if oids:
-            with self.catalog() as conn:
-                locked = {cast("int", oid) for (oid,) in fetch(conn, _LOCKED)}
-        missing = sorted({*oids} - locked)
-        return f"relations {', '.join(map(str, missing))} are no longer locked" if missing else None
+        missing = sorted({*oids} - self._locked)  # the same transaction has the same locks
+        return f"relations {', '.join(map(str, missing))} are not locked" if missing else None
 
     @property
     def connection(self) -> psycopg.Connection[Row]:

@@ -56,3 +56,8 @@ def test_bundles_keep_every_item_and_bound_size_and_count(sizes: list[int]) -> N
     bundles = bundled(sizes, lambda size: size)
     assert [size for bundle in bundles for size in bundle] == sorted(sizes, reverse=True)
     assert all(len(bundle) == 1 or (sum(bundle) <= 8 << 20 and len(bundle) <= 16) for bundle in bundles)
+
+
+def test_ten_thousand_tables_need_few_connections() -> None:
+    """A connection reads all types of the database, which each table adds to."""
+    assert len(bundled(range(10_000), lambda _: 8192)) <= 33
