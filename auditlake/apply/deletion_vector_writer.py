@@ -3,7 +3,8 @@
 Order of effects:
   1. Fold the tail, and find the open versions that it closes, by a join with those files of the open partition whose
      statistics do not rule out every key. Spark does both (`computed_by_spark`), or DuckDB (`embedded_fold`).
-  2. Write and fsync the data files: versions that begin, and closed versions with their ends, by month.
+  2. Write and fsync the data files: versions that begin, and closed versions with their ends, by month. A large tail
+     comes in parts (`parts`), and 1 and 2 are done for each.
   3. Write and fsync the deletion vectors, which mark the old rows of the closed versions.
   4. Write the log entry, which also moves the position. Without it, the files are orphans, which vacuum deletes.
 
@@ -12,15 +13,17 @@ Invariants:
       was committed in between, neither a position nor a file.
   I2. A close without an open version, or a birth with one, is an error, as in a MERGE.
 
-Limits: the tail's changes and the closed versions must fit into memory several times; no added columns.
+Limits: the changes of a part and the closed versions must fit into memory several times; no added columns.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 """
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,20 +93,34 @@ def computed_by_spark(table: HistoryTable, folded: Folded) -> Computed:
     )
 
 
-def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()) -> None:
+def mark(
+    files: Files, parts: Iterable[Computed], upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()
+) -> None:
     """Commit the fold to the history, with `upto` as its position, and the actions that change its columns.
+
+    No two parts have the same key; each is written before the next is computed.
 
     Raises:
         LakeConflict: if another process moved the position.
         Overtaken: if files were compacted meanwhile.
-        TooLarge: before anything was written.
+        TooLarge: before the commit.
     """
-    table, rows = files.table, computed.rows
-    closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, computed)
-    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
-    actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
+    table, added, places = files.table, list[Action](), defaultdict[str, BitMap64](BitMap64)
+    for actions, ended in map(partial(_write, files, inserts_only=inserts_only), parts):  # `map` keeps no part
+        added += actions
+        for name, positions in ended.items():
+            places[name] |= positions
+    actions = [*added, *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
+
+
+def _write(files: Files, part: Computed, *, inserts_only: bool) -> tuple[list[Action], Mapping[str, BitMap64]]:
+    """Write the rows of a part; return their files, and the rows that closed versions were, per file."""
+    rows = part.rows
+    closed, ended = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, part)
+    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
+    return _added(files.table, pa.concat_tables([begun, closed])), ended
 
 
 def _collect(rows: DataFrame) -> pa.Table:

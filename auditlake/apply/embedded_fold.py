@@ -1,27 +1,29 @@
 """Fold of a tail in DuckDB and Arrow, without a JVM: the rules of `fold.net`, as in Spark.
 
-Most tails fit into memory (`is_ordinary`), and to start Spark for one takes many times as long as to fold it: 400,000
-changes of TPC-B took 32.9 s and 35 CPU-s from the start of `apply` in Spark; they take 2.2 s and 3.1 CPU-s (2026-11-23,
+To start Spark for a tail takes many times as long as to fold most of them (`is_ordinary`): 400,000 changes of TPC-B
+took 32.9 s and 35 CPU-s from the start of `apply` in Spark; they take 2.2 s and 3.1 CPU-s (2026-11-23,
 bench/cold_follow.py). Spark folds every other tail, and one that fails here because a value cannot be read or memory is
 short (`NotFolded`): the reason of a parked table is always one of Spark's errors.
 
-Memory: the changes are held as text and typed, bounded by `deletion_vector_writer.HELD_BYTES`, as are the versions that
-a TRUNCATE closes; DuckDB has MEMORY_BYTES.
+Memory: of one part (`parts`), the changes are held as text and typed, bounded by `parts.HELD_BYTES`, as are the
+versions that a TRUNCATE closes; DuckDB has MEMORY_BYTES.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
+from auditlake.apply.deletion_vector_writer import Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
-from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
-from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb, parquet_files, register
+from auditlake.apply.parts import HELD_BYTES, Part, divide
+from auditlake.apply.tails import Tail
+from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
@@ -36,14 +38,10 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 MEMORY_BYTES = 512 << 20
 _RAW = "_raw"
-_CHANGES = """
-select lsn, ordinal, xid, time, op, relation, "old", "new", "unchanged" from {files}
-where lsn > {after} and lsn <= {upto} and relation in ({relations}) and op in ({ops})
-"""
 
 
 def is_ordinary(tail: Tail) -> bool:
-    """Return whether `merge_embedded` may fold this tail: it fits into memory, and fills in no older rows."""
+    """Return whether `merge_embedded` may fold this tail: it has rows of usual size, and fills in no older rows."""
     return _obstacle(tail) is None
 
 
@@ -55,8 +53,6 @@ def _obstacle(tail: Tail) -> str | None:
         return "a new column is part of the key"
     if not VIRTUAL_COLUMNS.isdisjoint(column.stored.lower() for column in tail.followed.physical):
         return "DuckDB reserves the name of a column"
-    if tail.held_bytes > HELD_BYTES:
-        return f"a transaction needs {tail.held_bytes >> 20:,} MB, the limit is {HELD_BYTES >> 20} MB"
     return "it has very large rows" if has_large_rows(tail) else None
 
 
@@ -85,13 +81,15 @@ def merge_embedded(tail: Tail) -> None:
         raise NotFolded(_obstacle(tail) or "")
     if (files := find_files(tail.table)) is None:
         raise NotFolded("another program has given the history table features")
-    with closing(open_duckdb(MEMORY_BYTES)) as connection:
-        opened = files.of_part(OPEN_PART)
+    opened = files.of_part(OPEN_PART)
+    with ExitStack() as kept:
         try:
-            computed = _computed(connection, tail, opened)
+            with _not_folded():
+                parts = divide(tail, opened, kept)
+            computed = chain.from_iterable(_computed(tail, opened, part) for part in parts)
             mark(opened, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
         except TooLarge as exc:
-            raise NotFolded(f"the versions that it ends need more than {HELD_BYTES >> 20} MB") from exc
+            raise NotFolded(f"it needs more than {HELD_BYTES >> 20} MB, and cannot be divided") from exc
     reach(After.TABLE_MERGED)
 
 
@@ -105,25 +103,17 @@ def _not_folded() -> Iterator[None]:
         raise NotFolded(f"a value cannot be read, or memory is short ({type(exc).__name__})") from exc
 
 
-def _computed(connection: "DuckDBPyConnection", tail: Tail, opened: Files) -> Computed:
-    """Fold a tail; `opened` are the files of the versions open before it.
+def _computed(tail: Tail, opened: Files, part: Part) -> Iterator[Computed]:
+    """Fold a part of a tail; `opened` are the files of the versions open before it.
 
     Raises NotFolded, and TooLarge if too many open versions end, or have values that were not sent.
     """
-    history, changes = as_table_files(opened), _changes(connection, tail)
-    with _not_folded():
-        rows = Fold(connection, ToFold(changes, tail.followed, history, most_bytes=HELD_BYTES)).rows()
-    return Computed(rows, tail.columns, lambda files, edges: _find_open(connection, tail.columns, files, edges))
-
-
-def _changes(connection: "DuckDBPyConnection", tail: Tail) -> str:
-    return _CHANGES.format(
-        files=parquet_files(connection, [file.path for file in tail.files], by_name=False),
-        after=f"{tail.table.position:d}",
-        upto=f"{tail.upto:d}",
-        relations=", ".join(map(str, sorted(tail.relations))),
-        ops=FOLDED_OPS_SQL,
-    )
+    with closing(open_duckdb(MEMORY_BYTES)) as connection:
+        history, changes = as_table_files(opened), part.changes(connection, tail)
+        to_fold = ToFold(changes, tail.followed, history, most_bytes=HELD_BYTES, row_condition=part.row_condition)
+        with _not_folded():
+            rows = Fold(connection, to_fold).rows()
+        yield Computed(rows, tail.columns, lambda files, edges: _find_open(connection, tail.columns, files, edges))
 
 
 def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], files: Files, edges: pa.Table) -> pa.Table:

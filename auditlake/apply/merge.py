@@ -135,7 +135,7 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
         with suppress(TooLarge):
             files = files.of_part(OPEN_PART)
             computed = computed_by_spark(table, folded)
-            mark(files, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
+            mark(files, [computed], tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
             return
     if tail.is_reshaped:
         set_columns(table, tail.followed.physical, tail.followed.names)

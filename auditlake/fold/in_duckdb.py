@@ -50,7 +50,7 @@ _OPEN_COPIES = (
     + _BEFORE
     + " from ({rows}) h {join} {sought} w on {same}"
 )
-_EQUAL_OTHERWISE = {TypeKind.FLOAT, TypeKind.ARRAY}
+EQUAL_OTHERWISE = {TypeKind.FLOAT, TypeKind.ARRAY}
 """Kinds with different values that are equal: of -0 and 0, DuckDB returns either as the key of both."""
 _NO_NUMBER = pa.scalar(None, pa.int64())
 
@@ -61,7 +61,8 @@ class ToFold:
 
     `condition` is one on the open versions that all of its keys fulfil. `most_bytes` limits the open versions that are
     held; None is no limit. `wanted` is a condition on the periods of versions that begin in the tail: others may be
-    left out. `only_open`: versions that end in the tail, and the ends of others, are not wanted.
+    left out. `only_open`: versions that end in the tail, and the ends of others, are not wanted. `row_condition`: of
+    the rows of a table without a key, as lists `texts`, those that fulfil it are folded.
     """
 
     changes: str | pa.Table
@@ -71,6 +72,7 @@ class ToFold:
     most_bytes: int | None = None
     wanted: str | None = None
     only_open: bool = False
+    row_condition: str = "true"
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -201,7 +203,7 @@ class Fold:
         after, before = self._numbered(rows)
         form = replace(form, key=("row_id", "copy"), numbers_copies=True)
         changed = self._registered({**given, "a_row_id": after, "b_row_id": before})
-        effects = f"({form.effects(changed, may_move=True)})"
+        effects = f"(from ({form.effects(changed, may_move=True)}) where row_id is not null)"
         sought = rows.take(pc.unique(before).drop_null())
         opened = self._open_copies(sought, pc.unique(before).drop_null(), all_rows=form.has_truncate)
         effects = f"({form.stage('numbered', f'({effects} union all by name ({opened}))')})"
@@ -210,9 +212,10 @@ class Fold:
         return self._net_rows(form, effects)
 
     def _numbered(self, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return a number for each row, the same for equal ones: the place of the first of them; NULL for no row."""
+        """Return a number for each row, the same for equal ones: the place of the first; NULL for one not to fold."""
         given = self._registered({"place": np.arange(len(rows)), "texts": rows})
-        query = f"select place, min(place) over (partition by texts) as row_id from {given} where texts is not null"
+        wanted = f"texts is not null and {self._tail.row_condition}"
+        query = f"select place, min(place) over (partition by texts) as row_id from {given} where {wanted}"
         found = self._table(query)
         numbers = np.full(len(rows), -1, np.int64)
         numbers[found["place"].to_numpy()] = found["row_id"].to_numpy()
@@ -242,13 +245,13 @@ class Fold:
         """Return the typed values of a column, and the texts of those that do not fit; NULL if they are not known."""
         held, number = type_of(column), self._key.index(column) if column.key else None
         of = net[f"f{place}" if f"f{place}" in net.column_names else "number"].combine_chunks()
-        if number is None or held.kind in _EQUAL_OTHERWISE:
+        if number is None or held.kind in EQUAL_OTHERWISE:
             texts = self._captured.text(place).take(of)
             values, raws = typed_values(texts, held), outside(texts, held)
         if number is None:
             return values, raws
         key, raw = net[f"k{number}"].combine_chunks().cast(arrow_type(held)), net[f"r{number}"].combine_chunks()
-        return (pc.if_else(pc.is_valid(of), values, key) if held.kind in _EQUAL_OTHERWISE else key), raw
+        return (pc.if_else(pc.is_valid(of), values, key) if held.kind in EQUAL_OTHERWISE else key), raw
 
     def _filled(self, rows: pa.Table, net: pa.Table, raws: dict[str, pa.Array]) -> pa.Table:
         """Return the rows with the values that no change of their row sent: those of the version open before."""

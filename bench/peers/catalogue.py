@@ -151,8 +151,8 @@ _ONE_KEY = (
     "predecessor; both the fold and the file grow with their number."
 )
 _LARGE = (
-    f"{_STREAM} A transaction of more than 96 MB is folded by Spark, because memory is bounded: its start and its "
-    "commit take most of the time."
+    f"{_STREAM} A transaction of more than 96 MB is captured, folded and written in parts, because memory is bounded, "
+    "and becomes visible in one commit."
 )
 _TABLES = (
     f"{_COPY} Each table becomes a Delta table with a log and records of its own, 10 to 15 ms of CPU in auditlake, "
@@ -179,7 +179,7 @@ JOBS = {
         "The size of one transaction",
         "race",
         "auditlake writes a large transaction in parts, and the others but dlt work row by row, so only dlt's memory "
-        "has to grow with it. Above 96 MB auditlake folds in Spark, which has to start.",
+        "has to grow with it. Above 96 MB auditlake folds in parts, too.",
         "rows in one transaction",
     ),
     "growth-tables": Job(

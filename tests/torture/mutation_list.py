@@ -259,7 +259,7 @@ MUTATIONS = (
     _apply(
         "without Spark: begin the tail at its position",
         "accounts",
-        (f"{_EMBEDDED}:_CHANGES", "lsn > {after}", "lsn >= {after}"),
+        ("apply.parts:_CHANGES", "lsn > {after}", "lsn >= {after}"),
     ),
     _apply(
         "without Spark: read unchanged TOAST values as NULL",

@@ -1,7 +1,8 @@
 """Lake with one table, written as capture and snapshot write it; its history is read back as the model's versions."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -14,6 +15,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 import auditlake.apply.apply as applying
+from auditlake.apply import parts
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
@@ -185,11 +187,22 @@ def only_spark() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_parts(part_bytes: int = 1000) -> Iterator[None]:
+    """Have tails divided into parts, of a few changes each; one that cannot be divided is left to Spark."""
+    with mock.patch.object(parts, "HELD_BYTES", 0), mock.patch.object(parts, "PART_BYTES", part_bytes):
+        yield
+
+
 def versions_without_spark(lake: Lake, folder: Path) -> list[model.Version]:
-    """Apply the tail to a copy of the lake, in a new folder, without Spark."""
-    twin = copy_lake(lake, folder)
-    apply_pending(without_spark, twin)
-    return held_versions(twin)
+    """Apply the tail to a copy of the lake, in a new folder, without Spark: in parts, and whole."""
+    divided, whole = (copy_lake(lake, folder / name) for name in ("divided", "whole"))
+    with suppress(NeedsSpark), in_parts():
+        apply_pending(without_spark, divided)
+    for twin in (divided, whole):
+        apply_pending(without_spark, twin)
+    assert Counter(held_versions(divided)) == Counter(held_versions(whole))
+    return held_versions(whole)
 
 
 def held_versions(lake: Lake) -> list[model.Version]:

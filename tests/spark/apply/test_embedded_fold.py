@@ -1,17 +1,22 @@
 """Property tests of the fold without Spark: against the model, and against the fold in Spark for keys of every kind."""
 
+import errno
+import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.apply import apply as applying
+from auditlake.apply import deletion_vector_writer as marking
 from auditlake.apply import embedded_fold
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
@@ -20,8 +25,11 @@ from auditlake.apply.merge import Plan
 from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.commit_failures import Overtaken
+from auditlake.delta.log_writer import Action
 from auditlake.errors import LakeConflict
 from auditlake.lake.compaction import fence
+from auditlake.lake.history import HistoryTable, write_rows
+from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
@@ -39,6 +47,7 @@ from tests.spark.apply.harness import (
     all_rows,
     apply_as,
     held_versions,
+    in_parts,
     only_spark,
     tail_of,
     texts,
@@ -206,21 +215,100 @@ def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tm
     )
 
 
-def test_a_tail_that_does_not_fit_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its changes, or the versions that its TRUNCATE ends."""
+def test_a_history_folded_in_parts_equals_the_model(tmp_path: Path) -> None:
+    """In two batches, each of which is one commit; under REPLICA IDENTITY FULL if the seed is odd."""
+    for seed in random_seeds():
+        features = Features(deletes=True, truncates=False, key_changes=False, unchanged=True, full=seed % 2 == 1)
+        source, expected, transactions = captured_history(tmp_path / str(seed), seed, features, 60)
+        for first, last in pairwise((0, 30, 60)):
+            for transaction in transactions[first:last]:
+                expected.commit(transaction)
+            before = the_history(source.lake)
+            with in_parts(part_bytes=8000):
+                apply_pending(without_spark, source.lake, Lsn(transactions[last - 1].lsn))
+            assert the_history(source.lake).delta_version == before.delta_version + 1
+            assert Counter(held_versions(source.lake)) == Counter(expected.versions())
+
+
+def test_a_history_of_equal_rows_folded_in_parts_equals_the_model(tmp_path: Path) -> None:
+    """An UPDATE of a row to another may be in two parts; a batch with a TRUNCATE is left to Spark."""
+    for seed in random_seeds():
+        source, expected, transactions = captured_copies(tmp_path / str(seed), seed, 60)
+        for first in range(0, 60, 15):
+            batch = transactions[first : first + 15]
+            expected.commit(batch)
+            truncates = any(isinstance(each, Truncate) for transaction in batch for each in transaction.operations)
+            with pytest.raises(NotFolded) if truncates else nullcontext(), in_parts(part_bytes=3000):
+                merge_embedded(tail_of(source.lake, batch[-1].lsn))
+            apply_pending(without_spark, source.lake, Lsn(batch[-1].lsn))
+            assert Counter(held_versions(source.lake)) == Counter(expected.versions())
+
+
+def test_inserts_are_divided_by_files(tmp_path: Path) -> None:
+    """Each file of changes becomes a file of the history, in one commit."""
     source = Source(chosen_lake(tmp_path))
-    stream(source, snapshot(A), {110: [Insert(B, row("x"))], 120: [Truncate()]})
-    for upto, limit in ((110, 0), (120, tail_of(source.lake, 120).held_bytes)):
-        with monkeypatch.context() as patched:
-            patched.setattr(embedded_fold, "HELD_BYTES", limit)
-            with pytest.raises(NeedsSpark):
-                apply_pending(without_spark, source.lake, Lsn(upto))
-        assert the_history(source.lake).position < upto
-        apply_pending(without_spark, source.lake, Lsn(upto))
+    stream(source, snapshot(A), {110: [Insert(B, row("x"))]})
+    capture(source, snapshot(A, B), {120: [Insert(C, row("y"))]})
+    before = the_history(source.lake)
+    with in_parts():
+        apply_pending(without_spark, source.lake)
+    files = find_files(the_history(source.lake))
+    assert files is not None
+    assert (files.table.position, files.table.delta_version) == (120, before.delta_version + 1)
+    assert sorted(file.rows for file in files.by_name.values()) == [1, 1, 1]
     assert Counter(held_versions(source.lake)) == Counter(
         [
-            version(A, row("old"), (100, "snapshot", None), (120, "truncate")),
-            version(B, row("x"), (110, "insert", 0), (120, "truncate")),
+            version(A, row("old"), (100, "snapshot", None)),
+            version(B, row("x"), (110, "insert", 0)),
+            version(C, row("y"), (120, "insert", 0)),
+        ]
+    )
+
+
+def test_a_failure_after_the_first_part_leaves_the_history_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that were written are no part of it."""
+    source, written = Source(chosen_lake(tmp_path)), list[str]()
+    stream(source, snapshot(A, B), {110: [Delete(A), Delete(B)]})
+
+    def full(table: HistoryTable, part: str, rows: pa.Table) -> Action:
+        if written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(part)
+        return write_rows(table, part, rows)
+
+    monkeypatch.setattr(marking, "write_rows", full)
+    with pytest.raises(OSError, match="No space left"), in_parts(part_bytes=1):
+        merge_embedded(tail_of(source.lake, 110))
+    monkeypatch.undo()
+    assert Counter(held_versions(source.lake)) == Counter(
+        version(key, row("old"), (100, "snapshot", None)) for key in (A, B)
+    )
+    apply_pending(without_spark, source.lake)
+    assert Counter(held_versions(source.lake)) == Counter(
+        version(key, row("old"), (100, "snapshot", None), (110, "delete")) for key in (A, B)
+    )
+
+
+def test_a_tail_that_cannot_be_divided_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves a row to another key, or the versions that its TRUNCATE ends do not fit into memory."""
+    source = Source(chosen_lake(tmp_path))
+    stream(source, snapshot(A), {110: [Update(A, B, row("x"))], 120: [Truncate()]})
+    with pytest.raises(NeedsSpark), in_parts(part_bytes=1):
+        apply_pending(without_spark, source.lake, Lsn(110))
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+    apply_pending(without_spark, source.lake, Lsn(110))
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded_fold, "HELD_BYTES", tail_of(source.lake, 120).held_bytes)
+        with pytest.raises(NeedsSpark):
+            apply_pending(without_spark, source.lake)
+    assert the_history(source.lake).position == 110
+    apply_pending(without_spark, source.lake)
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            version(A, row("old"), (100, "snapshot", None), (110, "update")),
+            version(B, row("x"), (110, "update", 0), (120, "truncate")),
         ]
     )
 
