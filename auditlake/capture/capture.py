@@ -112,9 +112,9 @@ class _Writer:
         """Whether a job was submitted and not collected yet."""
         return self._job is not None
 
-    def write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]], *, reports: bool) -> None:
-        """Submit frames that end with a Commit; `present` and `reports` as in `DdlRecorder.park_lost_partitions`."""
-        self._start(lambda: self._write(transactions, present, reports=reports))
+    def write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
+        """Submit frames that end with a Commit; `present` as in `DdlRecorder.park_lost_partitions`."""
+        self._start(lambda: self._write(transactions, present))
 
     def write_part(self, part: FrameBuffer) -> None:
         """Submit part of a transaction whose Commit has not been received."""
@@ -164,14 +164,14 @@ class _Writer:
         self._log.append_part(changes, self._messages(decoded))
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
 
-    def _write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]], *, reports: bool) -> None:
+    def _write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
         decoded = self._decode(transactions)
         commit = decoded.last_commit
         if commit is None:
             raise InvariantBroken("a batch that ends with a Commit has none")
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
         changes = self._missing(decoded.changes)
-        self._recorder.park_lost_partitions(present, reports=reports)
+        self._recorder.park_lost_partitions(present)
         self._log.append(changes, decoded.transactions, end, self._messages(decoded))
         count(Counter.CAPTURED_TRANSACTIONS, by=decoded.transactions.num_rows)
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
@@ -304,7 +304,7 @@ class Capture:
                 return
             self._frames, self._in_parts = rest, _NO_XIDS
             self._check_catalog()
-            self._writer.write(whole, self._partitions.present, reports=self._shapes.trigger_reports)
+            self._writer.write(whole, self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
             self._frames = FrameBuffer()
             self._in_parts = np.concatenate([self._in_parts, frames.xids()])[-1:]

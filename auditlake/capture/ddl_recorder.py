@@ -6,10 +6,11 @@ for each message in the order of the stream, before the changes after it are wri
 1. A followed table whose shape in the message differs from the version in force gets a new version at this commit. The
    message also has the value of an added column in older rows, if that is a constant.
 2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
-   changed without row messages. So it is if a partition was dropped or detached that only messages have shown: its rows
-   are in the stream, and `PartitionWatch` has never seen it. If the table was dropped, its history ends here.
-3. A partition whose rows are in the stream, and which neither the catalog nor a message has shown, is noticed, too: the
-   server describes it before its first row (`Described.root`). The table is then parked just before that commit.
+   changed without row messages. If it was dropped, its history ends here.
+3. A partition that was removed before the catalog was compared is noticed, too: the server describes it before its
+   first row (`Described.root`), and a message other than that of its CREATE TABLE lists it, because it may have been
+   attached with rows. The table is then parked just before that commit: later ones may have truncated the partition,
+   which no message shows.
 
 A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
@@ -20,7 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.trigger_record import FAILED, read_trigger_record, record_reported, record_trigger
+from auditlake.capture.trigger_record import FAILED, record_trigger
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, park, unpark
@@ -40,21 +41,14 @@ from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
+_CREATED_EMPTY = "CREATE TABLE"
+"""Tag of the only command after which a partition that it lists has no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
     lsn: Lsn
     time_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class _NewPartition:
-    """A partition in the stream: its root, the first commit that describes it, and whether a message has shown it."""
-
-    root: int
-    commit: _Commit
-    is_reported: bool
 
 
 @dataclass(slots=True)
@@ -103,10 +97,10 @@ class DdlRecorder:
     _reported: dict[int, Shape] = field(default_factory=dict)
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
-    _partitions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """As `trigger_record` has them."""
-    _described: dict[int, _NewPartition] = field(default_factory=dict)
-    """Each partition that the stream has described since the last comparison, by OID."""
+    _parents: dict[int, int] = field(default_factory=dict)
+    """The parent of each partition that a message has shown, by OID."""
+    _seen: dict[tuple[int, int], _Commit] = field(default_factory=dict)
+    """The first commit since the last comparison with rows of a partition, by the OIDs of its root and itself."""
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -114,7 +108,6 @@ class DdlRecorder:
     def __post_init__(self) -> None:
         # After a restart the server sends again everything that was not acknowledged.
         self._repeated_to = self.relations.last_lsn
-        self._partitions = dict(read_trigger_record(self.lake).partitions)
 
     @property
     def relations(self) -> RelationsLog:
@@ -133,7 +126,6 @@ class DdlRecorder:
             if shape.relation.oid in self.tables:
                 self._follow(shape, message, commit)
         self._follow_rows(message, commit)
-        self._follow_partitions(message, commit)
         for each in message.dropped:
             if not each.attnum and each.oid in self.tables:
                 self._end(self.tables[each.oid], commit)
@@ -165,51 +157,38 @@ class DdlRecorder:
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
 
-    def _follow_partitions(self, message: DdlMessage, commit: _Commit) -> None:
-        """Park the tables that lost a partition which a message has shown."""
-        dropped = {each.oid for each in message.dropped if not each.attnum}
-        members = {shape.relation.oid: shape.files.keys() for shape in message.shapes}
-        before = dict(self._partitions)
-        for oid, (parent, root) in before.items():
-            if oid in dropped or oid not in members.get(parent, {oid}):
-                del self._partitions[oid]
-                if root in self.tables and root not in dropped:
-                    name = self.tables[root]
-                    self._park(commit, name, f"a partition of {name} was removed by {message.tag}", RENEWED_BY_FOLLOW)
-        for oid, parent in message.parents.items():
-            if (followed := self._root_of(parent, message.parents)) is not None:
-                self._partitions[oid] = parent, followed
-        if self._partitions != before:
-            record_reported(self.lake, self._partitions)
-
     def note_partitions(self, entries: Sequence[Entry]) -> None:
-        """Note the partitions of followed tables that are described in a buffer, before its messages are recorded."""
-        messages = [each.message for each in entries if isinstance(each, DdlReport) and each.message is not None]
-        reported = self._partitions.keys() | {oid for message in messages for oid in message.parents}
+        """Note the partitions of followed tables in a buffer that have rows, or may have, and are not durable yet."""
         for entry in entries:
             match entry:
-                case Described(relation, lsn, time_us, int(root)) if root in self.tables and lsn > self.log.watermark:
-                    new = _NewPartition(root, _Commit(lsn, time_us), relation.oid in reported)
-                    self._described.setdefault(relation.oid, new)
+                case Described(relation, lsn, time_us, int(root)) if lsn > self.log.watermark:
+                    self._note(root, relation.oid, _Commit(lsn, time_us))
+                case DdlReport(DdlMessage() as message, lsn, time_us):
+                    self._parents |= message.parents
+                    if message.tag != _CREATED_EMPTY and lsn > self.log.watermark:
+                        for oid, parent in message.parents.items():
+                            self._note(self._root_of(parent), oid, _Commit(lsn, time_us))
 
-    def park_lost_partitions(self, present: Mapping[int, Collection[int]], *, reports: bool) -> None:
+    def _note(self, root: int | None, oid: int, commit: _Commit) -> None:
+        if root is not None and root in self.tables:
+            self._seen.setdefault((root, oid), commit)
+
+    def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more.
 
-        `present` are the partitions by their root as the catalog has them after the last transaction that was noted. If
-        the DDL trigger `reports` every change, a message shows exactly when a partition is removed that one has shown.
+        `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
         """
-        for oid, found in self._described.items():
-            if oid not in present.get(found.root, {oid}) and not (reports and found.is_reported):
-                reason = "a partition that was created since was dropped or detached, with rows"
-                self._park(found.commit, self.tables[found.root], reason, RENEWED_BY_FOLLOW)
-        self._described.clear()
+        for (root, oid), commit in self._seen.items():
+            if oid not in present.get(root, {oid}):
+                reason = "a partition that was created or attached since was dropped or detached, perhaps with rows"
+                self._park(commit, self.tables[root], reason, RENEWED_BY_FOLLOW)
+        self._seen.clear()
 
-    def _root_of(self, oid: int, parents: Mapping[int, int]) -> int | None:
+    def _root_of(self, oid: int) -> int | None:
         """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
-        for _ in parents:
-            oid = parents.get(oid, oid)
-        if oid in self._partitions:
-            return self._partitions[oid][1]
+        for _ in self._parents:
+            if oid not in self.tables:
+                oid = self._parents.get(oid, oid)
         return next((root for root, shape in self.shapes.items() if oid in shape.files), None)
 
     def _has_new_column(self, oid: int, changed: Mapping[int, frozenset[str] | None]) -> bool:

@@ -373,7 +373,7 @@ class ShapeWatch:
         return trigger.records and self._recorded in {None, trigger.entries}
 
     def _read_trigger(self, control: psycopg.Connection[Row]) -> None:
-        self._trigger, self._recorded = read_ddl_trigger(control), read_trigger_record(self.lake).trigger
+        self._trigger, self._recorded = read_ddl_trigger(control), read_trigger_record(self.lake)
 
     def record_trigger(self) -> None:
         """Record which trigger is installed; call it when nothing is left to settle, here and of partitions."""
