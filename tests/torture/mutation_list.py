@@ -75,8 +75,8 @@ MUTATIONS = (
         "acknowledge before the commit",
         (
             f"{_CAPTURE}._submit",
-            "self._writer.write(_1, _2, reports=_3)",
-            "(self._stream.acknowledge(wal_end(self._control).lsn), self._writer.write(_1, _2, reports=_3))",
+            "self._writer.write(_1, _2)",
+            "(self._stream.acknowledge(wal_end(self._control).lsn), self._writer.write(_1, _2))",
         ),
     ),
     _capture(
