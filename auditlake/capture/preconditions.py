@@ -47,6 +47,7 @@ from auditlake.source.connection import (
     answering_within,
     connect,
     connect_replication,
+    connect_replication_beside,
     hung_up_after,
     lsn_at_source,
     lsn_offset,
@@ -341,7 +342,7 @@ class Claimer:
         deadline = time.monotonic() + timeouts.slot_free_s
         first = None
         while True:
-            pgconn = connect_replication(self.source.conninfo)
+            pgconn = connect_replication_beside(control, self.source.conninfo)
             try:
                 check_resent(control, self.lake, self.source.manifest, start)
                 with hung_up_after(pgconn.socket, timeouts.silence_s):

@@ -71,7 +71,7 @@ from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
-from auditlake.source.connection import Row, connect, connect_replication
+from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.server import wal_end
@@ -285,7 +285,7 @@ def _copy(
         _record_again(run, todo, holds)
         masks = _masks(run, todo)  # before the snapshot: what capture parks a table for until then ends with it
         todo = {name: table for name, table in todo.items() if table.name in masks}
-        replication = connect_replication(target.conninfo)
+        replication = connect_replication_beside(run.control, target.conninfo)
         held.callback(replication.finish)
         created = _slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)

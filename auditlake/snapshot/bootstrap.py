@@ -54,7 +54,7 @@ from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, expor
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import FollowedTable, read_sizes
-from auditlake.source.connection import Row, connect, connect_replication
+from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
@@ -222,7 +222,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         record_partitions(run.control, target.lake, oids)
         record_shapes(run.control, target.lake, oids)
         record_first_trigger(run.control, target.lake)
-        replication = connect_replication(target.conninfo)
+        replication = connect_replication_beside(run.control, target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
@@ -272,7 +272,7 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
 def _ensure_slot(run: _Run) -> None:
     """Create the main slot if it does not exist: a database without tables has nothing else to copy."""
     if not _ensure_started(run.control, run.target):
-        replication = connect_replication(run.target.conninfo)
+        replication = connect_replication_beside(run.control, run.target.conninfo)
         try:
             _create_slot(run, replication)
         finally:

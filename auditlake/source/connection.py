@@ -101,6 +101,8 @@ _TRANSACTION_TIMEOUT_SINCE = 170000
 _COMPARED = {name: value for name, value in PINNED.items() if name not in _NOT_COMPARED}
 _SHOW_PINNED = ("select " + ", ".join(f"pg_catalog.current_setting('{name}')" for name in _COMPARED)).encode()
 
+_SESSION: LiteralString = "select pid::text, backend_start::text from pg_catalog.pg_stat_activity where pid ="
+
 _SYNTAX_ERROR = "42601"
 _LONGEST_SELECT_S = 3600.0
 
@@ -369,6 +371,23 @@ def connect_replication(source: str) -> PGconn:
             messages.append(pgconn.get_error_message())
         pgconn.finish()
     raise unreachable("; ".join(messages))
+
+
+def connect_replication_beside(conn: psycopg.Connection[Row], source: str) -> PGconn:
+    """Open a replication connection to the server of `conn`.
+
+    Of several hosts, or behind an address that moves, another server may answer: a former primary that runs again.
+
+    Raises SourceAway if it does, and what `connect_replication` raises.
+    """
+    pgconn = connect_replication(source)
+    with ExitStack() as opened:
+        opened.callback(pgconn.finish)
+        session = _answer(pgconn, f"{_SESSION} pg_catalog.pg_backend_pid()".encode())
+        if session != [str(value) for row in fetch(conn, f"{_SESSION} %s", pgconn.backend_pid) for value in row]:
+            raise unreachable("two connections have reached different servers")
+        opened.pop_all()
+    return pgconn
 
 
 def identify_system(source: str) -> tuple[str, int]:

@@ -45,7 +45,7 @@ from auditlake.source.catalog import FollowedTable, TableSize, read_sizes
 from auditlake.source.connection import (
     Row,
     connect,
-    connect_replication,
+    connect_replication_beside,
     fetch,
     for_other_machines,
     pinned_conninfo,
@@ -185,7 +185,7 @@ def snapshot(conninfo: str, manifest: Manifest, load: SourceLoad, waiting: Waiti
         control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         files = _as_files(fetch(control, _FILES))
         holder.lock({}, 0)
-        replication = connect_replication(conninfo)
+        replication = connect_replication_beside(control, conninfo)
         try:
             name = f"{manifest.slot[:40]}_verify_{replication.backend_pid}"
             created = create_slot(replication, control, name, temporary=True, waiting=waiting)

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.source import connection
 from auditlake.source.connection import connect, connect_replication
 from auditlake.source.slot import alter_failover, read_slot
 from tests import command
@@ -174,3 +175,15 @@ def check_a_standby_is_refused(dsn: str, lake: Lake) -> None:
     done = command.capture_here(dsn, lake)
     assert done.code == 4, done.stderr
     assert "standby" in done.stderr or "recovery" in done.stderr
+
+
+def test_a_former_primary_that_answers_the_second_connection_is_refused(lakes: Lakes) -> None:
+    """Of two hosts the new primary answered the first one; the old one runs again, and has a row that was lost."""
+    dsn, lake = lakes.reset_slot(), copied(lakes.behind, "between")
+    execute(lakes.old.dsn(lakes.database), "insert into t values (98)")
+    other = connect_replication(lakes.old.dsn(lakes.database))
+    with mock.patch.object(connection, "connect_replication", return_value=other):
+        done = command.capture_here(dsn, lake)
+    assert done.code == 4, done.stderr
+    assert "two connections have reached different servers" in done.stderr
+    assert inserted(lake) == [1, 2]
