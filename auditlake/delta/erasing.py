@@ -116,11 +116,23 @@ def put_erasure(table: Place, version: int, actions: Sequence[Action]) -> int | 
         try:
             put_commit(table, version, ERASE, map(_unchanging, actions))
         except FileExistsError:
-            if any(_touches(action, replaced, actions) for action in entry(table, version)):
-                return None
-            version += 1
+            try:
+                if any(_touches(action, replaced, actions) for action in entry(table, version)):
+                    return None
+                version += 1
+            except FileNotFoundError:  # deleted: planning took longer than entries are kept
+                newest = list_newest(table).newest
+                if _has_changed(table, newest, replaced, actions):
+                    return None
+                version = newest + 1
         else:
             return version
+
+
+def _has_changed(table: Place, version: int, replaced: Collection[str], ours: Sequence[Action]) -> bool:
+    """Return whether a version lacks a replaced file, or may have another position than was planned."""
+    live = {str(add["path"]) for add in live_files(table, version)}
+    return not live.issuperset(replaced) or any("txn" in action for action in ours)
 
 
 def _touches(theirs: Mapping[str, Any], replaced: Collection[str], ours: Sequence[Action]) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from auditlake.delta import append_table, erasing, log_writer
 from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.log_entry import entry_name
 from auditlake.errors import LakeConflict
 from auditlake.lake.erasure_gate import at_work, closed
 from auditlake.lake.layout import CHANGES_APP, Lake
@@ -85,6 +87,26 @@ def test_files_that_were_joined_meanwhile_bring_nothing_back(
     once_before_commit(lambda: _erase(lake))
     log.tidy()
     assert _lsns(lake) == before
+    assert found_in(lake, ONE) == {}
+    require_sound(lake)
+
+
+def test_an_erasure_may_take_longer_than_the_log_keeps_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture goes on meanwhile, and deletes the entry of the version that the erasure planned."""
+    log, before, put = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake), erasing.put_erasure
+    lsns = [0x700, 0x800, 0x900]
+
+    def put_late(table: Path, version: int, actions: Any) -> int | None:
+        if table == lake.changes and log.position(CHANGES_APP) != lsns[-1]:
+            for lsn in lsns:
+                log.append(_rows(lsn), {CHANGES_APP: lsn})
+                checkpoint(table, -1.0)
+            assert not (table / "_delta_log" / entry_name(version)).exists()
+        return put(table, version, actions)
+
+    monkeypatch.setattr(erasing, "put_erasure", put_late)
+    _erase(lake)
+    assert _lsns(lake) == [*before, *lsns]
     assert found_in(lake, ONE) == {}
     require_sound(lake)
 
