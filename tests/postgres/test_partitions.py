@@ -274,12 +274,12 @@ def test_the_trigger_reports_a_filled_table_that_was_a_partition_for_some_time(
     lake = _lake(database, tmp_path / "lake")
     install_trigger(database)
     _capture(database, lake)
-    made = "create table t_y (id int not null, k text not null)", "insert into t_y values (1, 'y')"
-    execute(database, *made, "insert into u values (1)")
+    key = "n" if root == "t" else "y"
+    execute(database, "create table x (id int not null, k text not null)", f"insert into x values (1, '{key}')")
     low = wal_end(database)
-    execute(database, f"alter table {root} attach partition t_y for values in ('{'n' if root == 't' else 'y'}')")
+    execute(database, f"alter table {root} attach partition x for values in ('{key}')")
     between = wal_end(database)
-    execute(database, f"alter table {root} detach partition t_y", "insert into u values (2)")
+    execute(database, f"alter table {root} detach partition x", "insert into u values (2)")
     _capture(database, lake)
     (parked,) = read_known(lake).parked.values()
     assert parked.reason == _REMOVED
