@@ -18,6 +18,7 @@ from auditlake.lake.layout import Lake
 from auditlake.snapshot import worker_pool
 from auditlake.snapshot.worker_pool import Workers
 from tests.copied_here import WorkersHere
+from tests.forked import fork
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
@@ -43,6 +44,17 @@ class Process(subprocess.Popen[str]):
         super().__exit__(kind, value, trace)
 
 
+class _Fork(Process):
+    """The same without an interpreter of its own: a fork of a process that has imported the program."""
+
+    def _execute_child(self, arguments: Sequence[str], *given: Any) -> None:
+        """Start it, where `subprocess` executes a program; it has made the pipes."""
+        environment, pipes = given[5], given[9:15]
+        self.pid = fork(arguments, environment, (pipes[0], pipes[3], pipes[5]))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
 def handle_ignored_signals() -> None:
     """Handle the signals that this process inherited as ignored (nohup, `make test &`), by doing nothing.
 
@@ -56,14 +68,14 @@ def handle_ignored_signals() -> None:
 def start(
     arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None
 ) -> Process:
-    """Start `auditlake` in a process group of its own; `code` is Python that runs before it."""
-    line = ["-m", "auditlake"] if code is None else ["-c", f"{code}\nfrom auditlake.cli.start import start\nstart()"]
+    """Start `auditlake` in a process group of its own, after `code`, which needs an interpreter of its own, if any."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AUDITLAKE_")}
     if jars := os.environ.get("AUDITLAKE_JARS"):
         inherited["AUDITLAKE_JARS"] = jars
+    line = [] if code is None else [sys.executable, "-c", f"{code}\nfrom auditlake.cli.start import start\nstart()"]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return Process(
-        [sys.executable, *line, *map(str, arguments)],
+    return (_Fork if code is None else Process)(
+        [*line, *map(str, arguments)],
         env={**inherited, "PYTHONPATH": str(_ROOT), **(environment or {})},
         cwd="/",  # has no auditlake.toml
         start_new_session=True,

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -402,13 +403,14 @@ def test_an_invalid_command_line_is_a_usage_error(lake: Site, kind: str) -> None
 
 def test_a_separate_process_exits_with_the_same_codes(site: Site) -> None:
     """A shell sees the same codes, and nothing else is printed at exit."""
+    run = partial(command.run, code="")
     nowhere = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
-    held(site, UNREACHABLE, ["port 1 "], command.run, ["bootstrap", "--source", nowhere])
-    held(site, CONFIG, ["no tables"], command.run, ["bootstrap", "--source", site.dsn, "--table", "no.such"])
-    held(site, LAKE, [str(site.lake)], command.run, ["sql", "select 1"])
-    held(site, USAGE, ["--forever"], command.run, ["follow", "--forever"])
+    held(site, UNREACHABLE, ["port 1 "], run, ["bootstrap", "--source", nowhere])
+    held(site, CONFIG, ["no tables"], run, ["bootstrap", "--source", site.dsn, "--table", "no.such"])
+    held(site, LAKE, [str(site.lake)], run, ["sql", "select 1"])
+    held(site, USAGE, ["--forever"], run, ["follow", "--forever"])
     make_lake(site.dsn, site.lake)
     asked = ["--as-of", "0/1", "select * from t"]
-    held(site, NOT_ANSWERABLE, ["public.t", "0/1"], command.run, ["sql", *asked])
+    held(site, NOT_ANSWERABLE, ["public.t", "0/1"], run, ["sql", *asked])
     site.execute("select pg_drop_replication_slot('auditlake')")
-    held(site, WRONG_SOURCE, ["is gone"], command.run, ["follow", "--source", site.dsn])
+    held(site, WRONG_SOURCE, ["is gone"], run, ["follow", "--source", site.dsn])
