@@ -185,7 +185,7 @@ class Reader:
 
     def history(self, table: HistoryTable) -> TableFiles:
         """Return the files of a table's history at the pinned version."""
-        return self._open(table.path, table.delta_version, table.etag)
+        return replace(self._open(table.path, table.delta_version, table.etag), gains_columns=True)
 
     def _open(self, path: Place, version: int, etag: str | None) -> TableFiles:
         if path not in self._tables:

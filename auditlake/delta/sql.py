@@ -4,8 +4,8 @@
     select("select max(lsn) as lsn from log where lsn > 5", log=log.within(lsn=(6, None)))
 
 Files that `within` excludes by the statistics in the log are not opened; DuckDB skips row groups by theirs. Rows that
-deletion vectors mark are left out, and a file from before a column was added has NULL in it. In an object store small
-files are requested at once, and the others read in ranges.
+deletion vectors mark are left out. If a table gains columns, a file from before has NULL in them; else a file without a
+column is damaged. In an object store small files are requested at once, and the others read in ranges.
 
 All statements of a session run in one database of MEMORY_BYTES, which spills to the folder of this process.
 """
@@ -118,6 +118,8 @@ class TableFiles:
     types: Mapping[str, str]
     transactions: Mapping[str, int]
     """Versions of application transactions."""
+    gains_columns: bool = False
+    """Whether columns are added to the table: then a file may lack any."""
 
     def which(self, condition: Callable[[DataFile], bool]) -> Self:
         """Return the files that meet a condition."""
@@ -136,7 +138,8 @@ class TableFiles:
         if not self.files:
             return no_rows(self.types)
         shown = [standard_identifier(name) for name in self.types]
-        return rows_without_deleted(connection, self.place, self.files, shown, added=self.types)
+        added = self.types if self.gains_columns else {}
+        return rows_without_deleted(connection, self.place, self.files, shown, added=added)
 
 
 def may_have(file: DataFile, bounds: Mapping[str, Bound]) -> bool:

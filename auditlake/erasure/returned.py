@@ -156,7 +156,7 @@ def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
     shown = ", ".join(standard_identifier(column.stored) for column in table.key)
     sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
     for file in _each_file(read_newest(table.path), "_from_lsn", since):
-        rows = select(sql, t=file)
+        rows = select(sql, t=replace(file, gains_columns=True))
         keys = zip(*(text_column(rows, column).to_pylist() for column in table.key), strict=True)
         yield from ((lsn, key) for lsn, key in zip(rows["lsn"].to_pylist(), keys, strict=True) if None not in key)
 

@@ -74,7 +74,8 @@ def stored_rows_of(connection: "DuckDBPyConnection", files: Files) -> str:
 def as_table_files(files: Files) -> TableFiles:
     """Return the same files for `delta.sql`, without reading the log again."""
     table = files.table
-    return TableFiles(table.path, table.delta_version, tuple(files.by_name.values()), _types(table.columns), {})
+    listed, types = tuple(files.by_name.values()), _types(table.columns)
+    return TableFiles(table.path, table.delta_version, listed, types, {}, gains_columns=True)
 
 
 def _types(columns: Iterable[Column]) -> dict[str, str]:

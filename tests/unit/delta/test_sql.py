@@ -1,6 +1,7 @@
 """Tests of SQL over versions of Delta tables: the rows of each version, files that are not opened, requests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -45,6 +46,12 @@ def _numbers(table: TableFiles | None) -> list[int]:
     return list(select(_NUMBERS, t=table)["n"].to_pylist())
 
 
+def _gaining_columns(path: Place) -> TableFiles:
+    found = read_newest(path)
+    assert found is not None
+    return replace(found, gains_columns=True)
+
+
 def _first(path: Place, version: int) -> Add:
     """Return the file with the least numbers."""
     return min(list_files(path, version), key=lambda file: file.bounds("n") or ()).add
@@ -80,7 +87,7 @@ def test_columns_have_names_of_duckdb(tmp_path: Path) -> None:
     path = _table(tmp_path, schema)
     put_commit(path, 1, "WRITE", [_written(path, [1, 2, 3], schema)])
     _marked(path, 2, [1])
-    found = select("select * from t order by n", t=read_newest(path))
+    found = select("select * from t order by n", t=_gaining_columns(path))
     assert found.column_names == schema.names
     assert found.to_pylist()[1] == {name: 3 if name == "n" else "text 3" for name in schema.names}
 
@@ -89,9 +96,26 @@ def test_a_file_lacks_a_column(tmp_path: Path) -> None:
     """It is NULL in the rows of a file from before it was added, also if no other file is read."""
     path = _table(tmp_path)
     _append(path, 1, [1])
-    table, added = open_table(path), Schema.from_arrow(pa.schema([pa.field("more", pa.int64())])).fields
-    put_commit(path, 2, "ADD COLUMN", with_schema(table, [*table.schema().fields, *added], {}))
-    assert select("select * from t", t=read_newest(path)).to_pylist() == [{"n": 1, "text": "text 1", "more": None}]
+    _add_column(path)
+    assert select("select * from t", t=_gaining_columns(path)).to_pylist() == [{"n": 1, "text": "text 1", "more": None}]
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_file_that_lacks_a_column_is_damaged_if_none_is_added(tmp_path: Path, lacking: int) -> None:
+    """One bit may change the name that a file has for it: its rows would be NULL, without a word."""
+    path = _table(tmp_path)
+    more = pa.schema([*_SCHEMA, pa.field("more", pa.string())])
+    for version in (0, 1):
+        schema = _SCHEMA if version == lacking else more
+        put_commit(path, version + 1, "WRITE", [_written(path, [version], schema)])
+    _add_column(path)
+    with pytest.raises(LakeUnusable, match="cannot be read"):
+        select("select n, more from t", t=read_newest(path))
+
+
+def _add_column(path: Place) -> None:
+    table, added = open_table(path), Schema.from_arrow(pa.schema([pa.field("more", pa.string())])).fields
+    put_commit(path, table.version() + 1, "ADD COLUMN", with_schema(table, [*table.schema().fields, *added], {}))
 
 
 def test_a_table_without_files_has_its_columns(tmp_path: Path) -> None:
