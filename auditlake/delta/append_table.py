@@ -16,7 +16,6 @@ the writer may call it: any other commit counts as a second writer.
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +30,7 @@ from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_as
 from auditlake.delta.data_files import joined_file, write_file
 from auditlake.delta.erasing import is_erasure
 from auditlake.delta.log_entry import entry_name
-from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, unreadable_log
+from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, statistics, unreadable_log
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -290,7 +289,7 @@ class AppendLog:
 
 
 def _may_exceed(add: Add, column: str, limit: int) -> bool:
-    greatest = json.loads(add.get("stats") or "{}").get("maxValues", {}).get(column)
+    greatest = statistics(add).get("maxValues", {}).get(column)
     return greatest is None or int(greatest) > limit
 
 

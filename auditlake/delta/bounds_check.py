@@ -11,7 +11,6 @@ millisecond. Columns of other types are not compared, nor are page indexes, whic
 Authority: Delta's PROTOCOL.md, "Per-file Statistics"; Parquet's format, "Statistics"
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -55,9 +54,8 @@ class _Values:
         return (least is None or least <= self.least) and (greatest is None or self.greatest <= greatest)
 
 
-def wrong_bounds(file: Place, stats: str | None) -> Iterator[str]:
-    """Yield what is wrong with the bounds of a file; `stats` is what the log has of it."""
-    recorded = json.loads(stats or "{}")
+def wrong_bounds(file: Place, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the bounds of a file; `recorded` are its statistics in the log."""
     opened = pq.ParquetFile(parquet(file), pre_buffer=False, coerce_int96_timestamp_unit="us")
     for place, field in _bounded(opened, recorded):
         try:

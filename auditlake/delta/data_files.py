@@ -34,7 +34,7 @@ from pyroaring import BitMap64
 
 from auditlake.delta.bounds_check import wrong_bounds
 from auditlake.delta.deletion_vectors import read_vector
-from auditlake.delta.log_reader import Add, file_path, live_files
+from auditlake.delta.log_reader import Add, file_path, live_files, statistics
 from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
@@ -106,7 +106,7 @@ def list_files(table: Place, version: int, etag: str | None = None) -> list[Data
 
 def data_file(table: Place, add: Add) -> DataFile:
     """Return the data file of an `add` action."""
-    return DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}"))
+    return DataFile(file_path(table, add).name, add, statistics(add))
 
 
 def fetch_files(table: Place, files: Sequence[DataFile]) -> None:
@@ -323,18 +323,22 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
         yield problem
         if problem.kind == MISSING:
             return
+    recorded: Mapping[str, Any] = {}
+    try:
+        recorded = statistics(add)
+    except ValueError:
+        yield FileProblem("statistics", shown, "those in the log cannot be read")
     try:
         damaged = [*_content_problems(file, add)]
         yield from damaged
         rows = pq.read_metadata(parquet(file)).num_rows
         if not damaged:  # reading columns of a damaged file could end the process
-            yield from (FileProblem("bounds", shown, wrong) for wrong in wrong_bounds(file, add.get("stats")))
+            yield from (FileProblem("bounds", shown, wrong) for wrong in wrong_bounds(file, recorded))
     except (OSError, pa.ArrowException) as exc:
         yield FileProblem("unreadable file", shown, type(exc).__name__)
         return
-    recorded = json.loads(add.get("stats") or "{}").get("numRecords", rows)
-    if rows != recorded:
-        yield FileProblem("row count", shown, f"{rows} rows, the log has {recorded}")
+    if rows != (counted := recorded.get("numRecords", rows)):
+        yield FileProblem("row count", shown, f"{rows} rows, the log has {counted}")
     yield from _vector_problems(table, add, rows)
 
 

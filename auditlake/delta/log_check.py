@@ -20,13 +20,15 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_entry import entry_name, parsed_entry
-from auditlake.delta.log_reader import Listing, checkpoint_file, identity, list_all
+from auditlake.delta.log_reader import Listing, checkpoint_file, identity, list_all, statistics
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import parquet, read_each
 from auditlake.store.place import Place
 
 Action = Mapping[str, Any]
 _HINT = "_last_checkpoint"
+_NO_ACTION = (ValueError, KeyError, TypeError, AttributeError)
+"""Exceptions of reading an action that is not as Delta defines it."""
 
 
 def log_problems(table: Place) -> list[FileProblem]:
@@ -105,6 +107,12 @@ def _entry(log: Place, listing: Listing, version: int) -> tuple[list[Action], Fi
         return [], FileProblem("log entry", f"_delta_log/{place.name}", exc.message.removeprefix(f"{place} "))
     if not any("commitInfo" in action for action in actions):
         return [], FileProblem("log entry", f"_delta_log/{place.name}", "it has no commitInfo")
+    try:
+        _State().apply(actions)
+    except _NO_ACTION as exc:
+        return [], FileProblem(
+            "log entry", f"_delta_log/{place.name}", f"an action cannot be read: {type(exc).__name__}"
+        )
     return actions, None
 
 
@@ -115,7 +123,7 @@ def _checkpoint(log: Place, version: int) -> "_State | FileProblem":
         state.apply(
             {kind: _without_null(row[kind])} for row in rows.to_pylist() for kind in row if row[kind] is not None
         )
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as exc:
+    except (pa.ArrowException, OSError, *_NO_ACTION) as exc:
         return FileProblem("checkpoint", _name(version), f"unreadable: {type(exc).__name__}")
     return state
 
@@ -156,5 +164,5 @@ class _State:
 
 def _facts(add: Action) -> object:
     vector = add.get("deletionVector") or {}
-    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    rows = statistics(add).get("numRecords")
     return add["size"], dict(add["partitionValues"]), dict(add.get("tags") or {}), vector.get("cardinality"), rows

@@ -265,6 +265,15 @@ def require_entries(table: Path) -> None:
                 raise lost(path, "is missing") from None
 
 
+def statistics(add: Add) -> Mapping[str, Any]:
+    """Return the statistics of a data file that the log has; raises ValueError if they are no statistics."""
+    found = json.loads(add.get("stats") or "{}")
+    parts = ("minValues", "maxValues", "nullCount") if isinstance(found, dict) else ()
+    if not parts or not all(isinstance(found.get(part) or {}, dict) for part in parts):
+        raise ValueError("the statistics of a data file are no JSON objects")
+    return cast("Mapping[str, Any]", found)
+
+
 def file_path(table: AnyPlace, add: Add) -> AnyPlace:
     """Return the path of a data file; the log has it URL-encoded."""
     return cast("AnyPlace", table / unquote(add["path"]))

@@ -10,7 +10,6 @@ finds an entry or a file missing, and then lists the files of the newest version
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Per-file Statistics"
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.delta.log_reader import Add, entry, file_path
+from auditlake.delta.log_reader import Add, entry, file_path, statistics
 from auditlake.delta.row_groups import read_footer
 from auditlake.delta.sql import read_newest
 from auditlake.lake.expiries import expired_upto
@@ -108,7 +107,7 @@ class LogTail:
         for action in actions:
             if "add" in action:
                 add = action["add"]
-                self._files[add["path"]] = _located(self._table, add, json.loads(add.get("stats") or "{}"))
+                self._files[add["path"]] = _located(self._table, add, statistics(add))
             elif "remove" in action:
                 self._files.pop(action["remove"]["path"], None)
             elif "txn" in action and action["txn"]["appId"] == self._app:

@@ -1,6 +1,5 @@
 """Bounds of data files against their values: one that excludes a value hides its row from questions."""
 
-import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -56,9 +55,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_bounds_of_every_type_admit_their_values(file: Path) -> None:
     """Also cut, rounded, wider ones, and none at all."""
-    assert list(wrong_bounds(file, json.dumps(_STATS))) == []
-    assert list(wrong_bounds(file, json.dumps({"numRecords": 3}))) == []
-    assert list(wrong_bounds(file, None)) == []
+    assert list(wrong_bounds(file, _STATS)) == []
+    assert list(wrong_bounds(file, {"numRecords": 3})) == []
+    assert list(wrong_bounds(file, {})) == []
 
 
 def test_the_last_moment_of_the_calendar_is_admitted_by_its_rounded_bound(tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_the_last_moment_of_the_calendar_is_admitted_by_its_rounded_bound(tmp_pa
     moments = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)]
     pq.write_table(pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))}), file)
     bounds = {"minValues": {"at": "0001-01-01T00:00:00.000Z"}, "maxValues": {"at": "9999-12-31T23:59:59.999Z"}}
-    assert list(wrong_bounds(file, json.dumps(bounds))) == []
+    assert list(wrong_bounds(file, bounds)) == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_the_last_moment_of_the_calendar_is_admitted_by_its_rounded_bound(tmp_pa
 def test_a_bound_in_the_log_that_excludes_a_value_is_found(file: Path, part: str, column: str, bound: object) -> None:
     """By its column; the message has no value."""
     stats = _STATS | {part: _STATS[part] | {column: bound}}
-    assert list(wrong_bounds(file, json.dumps(stats))) == [f"those of {column} in the log exclude a value"]
+    assert list(wrong_bounds(file, stats)) == [f"those of {column} in the log exclude a value"]
 
 
 @pytest.mark.parametrize("value", [0x1122334455667788, 0x2233445566778899])
@@ -105,11 +104,11 @@ def test_a_bound_in_the_file_that_excludes_a_value_is_found(file: Path, value: i
     assert changed != content[footer:]
     file.write_bytes(content[:footer] + changed)
     assert pq.ParquetFile(file).read(["whole"]) == _ROWS.select(["whole"])
-    assert list(wrong_bounds(file, None)) == ["those of whole in the file exclude a value"]
+    assert list(wrong_bounds(file, {})) == ["those of whole in the file exclude a value"]
 
 
 def test_a_bound_that_is_none_is_found(file: Path) -> None:
     """It is of another type than the column."""
     stats = {"minValues": {"whole": [1], "day": "tomorrow"}, "maxValues": {}}
-    found = list(wrong_bounds(file, json.dumps(stats)))
+    found = list(wrong_bounds(file, stats))
     assert found == ["those of whole cannot be read: TypeError", "those of day cannot be read: ValueError"]

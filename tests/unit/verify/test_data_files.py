@@ -7,12 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.delta.data_files import check_files
+from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet, relative_name
 from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
-from tests.damage import flipped
+from tests.damage import edit_log, flipped
 from tests.read_lake import history_of
 from tests.s3_server import forget, overwrite
 from tests.small_lake import ORDERS, write_small_lake
@@ -93,6 +94,17 @@ def test_a_missing_log_is_damage(orders: HistoryTable) -> None:
     """Without its log, the table has no known files."""
     (orders.path / "_delta_log" / f"{orders.delta_version:020}.json").unlink()
     assert _kinds(orders) == ["unreadable log"]
+
+
+@pytest.mark.parametrize("stats", ['{"numRecords": ', "[]", '{"minValues": 7}'])
+def test_statistics_that_are_none_are_damage(orders: HistoryTable, stats: str) -> None:
+    """Of the file, and of the entry in which another program wrote them."""
+    file, entry = _a_file(orders), orders.path / "_delta_log" / f"{orders.delta_version:020}.json"
+    edit_log(orders, lambda add: add | {"stats": stats} if Path(add["path"]).name == file.name else add)
+    assert _kinds(orders) == ["statistics"]
+    (problem,) = log_problems(orders.path)
+    assert (problem.kind, problem.file) == ("log entry", f"_delta_log/{entry.name}")
+    assert problem.detail.startswith("an action cannot be read: ")
 
 
 def test_keys_are_printed_as_text_or_not_at_all() -> None:
