@@ -192,19 +192,19 @@ class _Run:
         contexts = self._contexts(changes)
         return replace(changes, contexts=contexts), InTransactions(contexts)
 
-    def _present(self) -> dict[int, frozenset[str]]:
-        """Return the texts that PostgreSQL has in erased columns, by the LSN of the commit that they came with."""
+    def _present(self) -> dict[tuple[int, str], frozenset[str]]:
+        """Return the texts that PostgreSQL has in each erased column, by the LSN of the commit that they came with."""
         keys, lsns = {column.stored for column in self.history.key}, [lsn for lsn, _ in self.erasure.kept]
         columns = [
             each for each in self.table.columns if each.stored in self.erasure.stored and each.stored not in keys
         ]
-        found = dict[int, frozenset[str]]()
+        found = dict[tuple[int, str], frozenset[str]]()
         for rows in all_rows(self.table.path) if columns and lsns else ():
             stays = pa.array(self.history.mask(rows) & ~self.history.erased(rows))
             here = rows.filter(pc.and_(stays, pc.is_in(rows["_from_lsn"], pa.array(lsns, pa.int64()))))
             for column in (each for each in columns if each.stored in rows.column_names):
                 for lsn, text in zip(here["_from_lsn"].to_pylist(), text_column(here, column).to_pylist(), strict=True):
-                    found[lsn] = found.get(lsn, frozenset()) | {text}
+                    found[lsn, column.stored] = found.get((lsn, column.stored), frozenset()) | {text}
         return found
 
     def _contexts(self, changes: InChanges) -> Contexts:

@@ -193,24 +193,25 @@ _ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a relation version has the key's columns, and those that are erased, from 0."""
+    """Where a relation version has the key's columns, and those that are erased with their stored names, from 0."""
 
     key: tuple[int, ...]
-    erased: tuple[int, ...]
+    erased: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class InChanges:
     """The rows of `changes` that are concerned: of these relation versions, with a key of the row on either side.
 
-    `present` has texts that PostgreSQL has in erased columns, by the LSN of the commit that they came with. They stay
-    in all changes of it: a later change of the transaction leaves out a value that is toasted and unchanged.
+    `present` has the texts that PostgreSQL has in an erased column, by the LSN of the commit that they came with and
+    the column's stored name. They stay there in all changes of it: a later change of the transaction leaves out a value
+    that is toasted and unchanged.
     """
 
     relations: Mapping[int, Places]
     matcher: Matcher
     contexts: Contexts
-    present: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    present: Mapping[tuple[int, str], frozenset[str]] = field(default_factory=dict)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows are concerned, messages with a value included."""
@@ -273,9 +274,12 @@ class InChanges:
             return {}
         if not erasure.columns:
             return dict.fromkeys(range(len(texts)))
-        replacement, present = self.matcher.replacement(_key_of(places, row, side)), self.present.get(row["lsn"], ())
-        erased = (place for place in places.erased if place in places.key or texts[place] not in present)
-        found = {place: replacement if place in places.key else None for place in erased}
+        replacement = self.matcher.replacement(_key_of(places, row, side))
+        found = {
+            place: replacement if place in places.key else None
+            for place, stored in places.erased.items()
+            if place in places.key or texts[place] not in self.present.get((row["lsn"], stored), ())
+        }
         return {place: text for place, text in found.items() if text is not None or place not in places.key}
 
 

@@ -155,11 +155,11 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
     """Return where each relation version of a table has its key, and the erased columns."""
     relations = reader.relations_of(table)
     names = [column.name for column in table.key]
-    own = {reader.own_names(table)[name] for name in erasure.stored}
+    own = {reader.own_names(table)[name]: name for name in erasure.stored}
     found = {}
     for number, places in key_places(relations, names).items():
         columns = relations[number].columns
-        gone = tuple(place for place, column in enumerate(columns) if column.name in own)
+        gone = {place: own[column.name] for place, column in enumerate(columns) if column.name in own}
         found[number] = Places(places, gone)
     return found
 

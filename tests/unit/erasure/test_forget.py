@@ -93,6 +93,16 @@ def test_columns_of_a_row_are_gone_from_every_byte(lake: Lake) -> None:
     require_sound(lake)
 
 
+def test_a_value_that_moved_to_another_erased_column_is_gone_from_where_it_was(lake: Lake) -> None:
+    """PostgreSQL has it in the other one only."""
+    old, new = (["3", name, email, None, None, "Jena"] for name, email in (OTHERS[2:0:-1], ("(gone)", OTHERS[2])))
+    append_change(lake, 0x700, {"op": "update", "relation": 1, "old": old, "new": new})
+    apply(lake)
+    assert _forget(lake, "people", "3", "--columns", "name,email", *_REASON).code == 0
+    (change,) = [row for row in oracle.changes(lake) if row["lsn"] == 0x700]
+    assert (change["old"], change["new"]) == (["3", *[None] * 4, "Jena"], new)
+
+
 def test_a_deleted_row_is_gone_from_every_byte(lake: Lake) -> None:
     """Also its versions; the other rows of its files stay."""
     before = states(lake)
