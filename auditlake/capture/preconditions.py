@@ -34,6 +34,7 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, SourceAway, SourceUnready, WrongSource
+from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
@@ -306,6 +307,7 @@ class Claimer:
         """
         with ExitStack() as opened:
             offset = require_manifest(self.lake).lsn_offset
+            require_erased_log(self.lake)
             control = opened.enter_context(closing(connect(self.source.conninfo, offset)))
             timeouts = read_timeouts(control)
             with answering_within(control, timeouts.silence_s):

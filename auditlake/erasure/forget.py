@@ -148,14 +148,12 @@ class _Run:
         if self.erasure.entries:
             destroy_secrets(self.lake, frozenset(self.erasure.entries), self._entries(changes, transactions))
             reach(After.SECRETS_DESTROYED)
-        in_transactions = ErasureTask(
-            _any(self.lake.transactions, ["lsn", "context"], transactions), transactions.change
-        )
-        columns = ["lsn", "op", "relation", "old", "new", "unchanged", "content"]
-        erase(self.lake.transactions, in_transactions)
-        erase(self.lake.changes, ErasureTask(_any(self.lake.changes, columns, changes), changes.change))
-        found = _any(self.table.path, self.history.needed, self.history)
-        bounded, number = bounded_columns(self.table), {ERASED_APP: self.erasure.number}
+        number = {ERASED_APP: self.erasure.number}
+        found = _any(self.lake.transactions, ["lsn", "context"], transactions)
+        erase(self.lake.transactions, ErasureTask(found, transactions.change, moved=number))
+        found = _any(self.lake.changes, ["lsn", "op", "relation", "old", "new", "unchanged", "content"], changes)
+        erase(self.lake.changes, ErasureTask(found, changes.change, moved=number))
+        found, bounded = _any(self.table.path, self.history.needed, self.history), bounded_columns(self.table)
         erase(self.table.path, ErasureTask(found, self.history.change, bounded, (HISTORY_APP,), number))
         forget_log(self.table.path)
         left = self.lake.copied_again(self.table.name)

@@ -24,7 +24,7 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import InHistory, Matcher, keys_of
 from auditlake.erasure.scope import places_of, searched
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
-from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned
+from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned, require_erased_log
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import Lake
@@ -58,8 +58,8 @@ class Returned:
 def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     """Find the erased rows that have come back, in the order of tables, then of commits.
 
-    Raises LakeUnusable if the secret of tokens is missing, or a history is from before its erasure; Unsupported if the
-    key columns of such a table changed.
+    Raises LakeUnusable if the secret of tokens is missing, or a history or the log is from before an erasure;
+    Unsupported if the key columns of such a table changed.
     """
     erasures = read_erasures(lake)
     done = [each for each in erasures if each.done_us is not None]
@@ -69,6 +69,7 @@ def find_returned(lake: Lake, now: datetime) -> list[Returned]:
     for each in done:
         if each.gone_tokens:
             of_table.setdefault((each.name, each.where), []).append(each)
+    require_erased_log(lake)
     reader, secret = Reader(lake, now), read_secret(lake)
     _require_newer(reader, erasures, secret)
     if not of_table:

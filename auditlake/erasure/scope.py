@@ -28,7 +28,7 @@ from auditlake.audit.versions import Version, history_texts, versions_from, vers
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
 from auditlake.errors import BadUsage, NotAnswerable, Unsupported
-from auditlake.lake.erasures import Erasure
+from auditlake.lake.erasures import Erasure, last_in_log
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
@@ -95,6 +95,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         replaced_keys=_replaced_keys(secret, table, found, stored),
         is_dropped=found.is_dropped,
         after=table.erased,
+        log_after=min(map(last_in_log, (lake.changes, lake.transactions))),
     )
 
 

@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from auditlake.delta.log_reader import read_newest_state
 from auditlake.errors import LakeUnusable
 from auditlake.lake.key_tokens import token
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import ERASED_APP, Lake
 from auditlake.lake.records import numbered_records, read_record, require_record, write_numbered, write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -43,7 +44,8 @@ class Erasure:
     by stored name, whose values the rows had, in a table without a key; else empty. `replaced_keys` are, if columns of
     the key are erased, the tokens of the keys that PostgreSQL no longer has. `is_dropped`: PostgreSQL no longer had the
     table, so open versions go, too. `after` is the number of the erasure from the history before this one, None without
-    one. Times in microseconds since 1970.
+    one; `log_after` the same of `changes` and `transactions`, -1 without one, None if these have no number of this one.
+    Times in microseconds since 1970.
     """
 
     number: int
@@ -67,6 +69,7 @@ class Erasure:
     replaced_keys: tuple[str, ...] = ()
     is_dropped: bool = False
     after: int | None = None
+    log_after: int | None = None
 
     @property
     def name(self) -> TableName:
@@ -87,6 +90,11 @@ class Erasure:
         """Return a description of the removed values."""
         row = f"the rows with one {', '.join(self.where)}" if self.where else "one row"
         return f"{', '.join(self.columns)} of {row} of {self.name}" if self.columns else f"{row} of {self.name}"
+
+    def includes(self, other: "Erasure") -> bool:
+        """Return whether all that another erasure removes is removed by this one."""
+        columns = not self.columns or (bool(other.columns) and {*other.stored} <= {*self.stored})
+        return columns and (self.name, self.where) == (other.name, other.where) and {*other.tokens} <= {*self.tokens}
 
     def token(self, secret: bytes, texts: Sequence[str]) -> str:
         """Return the token of the rows with a key, or with these values of `where`."""
@@ -116,6 +124,30 @@ def _erasure(content: Mapping[str, Any]) -> Erasure:
     names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
     lists = {name: tuple(content[name]) for name in names}
     return Erasure(**{**content, **lists, "kept": tuple((lsn, ordinal) for lsn, ordinal in content["kept"])})
+
+
+def last_in_log(place: Place) -> int:
+    """Return the number of the last erasure from `changes` or `transactions`, -1 without one; raises LakeUnusable."""
+    state = read_newest_state(place)
+    return -1 if state is None else state.transactions.get(ERASED_APP, -1)
+
+
+def require_erased_log(lake: Lake) -> None:
+    """Require that `changes` and `transactions` are not from before an erasure, put back since; raises LakeUnusable."""
+    done = [each for each in read_erasures(lake) if each.done_us is not None and each.log_after is not None]
+    for place in (lake.changes, lake.transactions) if done else ():
+        last: int | None = last_in_log(place)
+        made = []
+        for each in reversed(read_erasures(lake)):  # again, because one may have begun
+            if each.number == last:
+                made.append(each)
+                last = each.log_after
+        if left := [each for each in done if not any(other.includes(each) for other in made)]:
+            erased = "; ".join(f"{each.what}, by {each.by}" for each in left)
+            raise LakeUnusable(
+                f"{place} was put back: it is from before the erasure of {erased}",
+                "Restore all folders of the lake from one backup, then erase all of that once more.",
+            )
 
 
 def unfinished(lake: Lake) -> list[Erasure]:

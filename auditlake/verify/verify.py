@@ -28,6 +28,7 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import FileProblem, check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.belonging import require_together
+from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.histories import list_histories
@@ -79,7 +80,7 @@ def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], noti
     """Verify the lake, and return the report.
 
     Raises:
-        LakeUnusable: if a table of the lake is older than the rest.
+        LakeUnusable: if a table of the lake is older than the rest, or than an erasure.
         WrongSource, SourceUnreachable: if the source is another one, or cannot be read.
         NotAnswerable: if the lake does not reach the snapshot in time.
         BadUsage: if no table matches.
@@ -89,6 +90,7 @@ def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], noti
         return Report(None, tuple(_joined(unreadable)))
     if (positions := read_positions(request.lake)) is not None:
         require_together(request.lake, positions, list_histories(request.lake))
+    require_erased_log(request.lake)
     histories = _chosen(request)
     if request.conninfo is not None:
         _require_same(request.conninfo, manifest)

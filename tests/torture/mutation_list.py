@@ -314,7 +314,7 @@ MUTATIONS = (
     ),
     _erased(
         "leave values in contexts",
-        ("erasure.forget:_Run.erase", "erase(self.lake.transactions, in_transactions)", "None"),
+        ("erasure.forget:_Run.erase", "erase(self.lake.transactions, _1)", "None"),
     ),
     _erased("leave values in messages", ("erasure.matching:InChanges._message", "", "return row['content']")),
     _erased("leave files that no version names", ("delta.erasing:erase", "delete_unnamed(table, listed)", "None")),

@@ -2,17 +2,29 @@
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auditlake.capture.preconditions import CaptureSource, Claimer
 from auditlake.cli.commands.source import _report_returned
 from auditlake.config import load_settings
+from auditlake.delta.log_reader import list_newest
+from auditlake.delta.log_writer import put_commit
 from auditlake.erasure import returned
-from auditlake.lake.erasures import ReturnedRow, read_erasures, read_returned, record_returned
+from auditlake.errors import LakeUnusable
+from auditlake.lake.erasures import (
+    ReturnedRow,
+    read_erasures,
+    read_returned,
+    record_returned,
+    require_erased_log,
+)
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from tests.command import Done, run_here
 from tests.erasure_lake import OF_ONE, OF_TWO, ONE, PEOPLE, TWO, append_change, apply, found_in, write_lake
@@ -166,3 +178,46 @@ def test_without_the_secret_of_tokens_nothing_is_recognized(lake: Lake) -> None:
     assert _returned(lake).code == 6
     maintained = run_here(["maintain", "--engine", "duckdb", "--lake", lake.root])
     assert (maintained.code, "erased rows are not looked for" in maintained.stderr) == (0, True)
+
+
+@on_disk("its files are copied one by one")
+@pytest.mark.parametrize("name", ["changes", "transactions"])
+def test_a_log_that_was_put_back_is_an_error(tmp_path: Path, name: str) -> None:
+    """Also of the same positions and Delta version; every command that looks for it says whose values it has."""
+    lake = write_lake(tmp_path / "lake")
+    place = lake.root / name
+    shutil.copytree(place, tmp_path / "kept")
+    assert [run_here(["forget", *each, "--lake", lake.root]).code for each in (OF_TWO, OF_ONE)] == [0, 0]
+    require_erased_log(lake)
+    newest = list_newest(place).newest
+    shutil.rmtree(place)
+    shutil.copytree(tmp_path / "kept", place)
+    while list_newest(place).newest < newest:
+        put_commit(place, list_newest(place).newest + 1, "WRITE", [])
+    for command in (["forget", "--returned"], ["verify", "--no-source"]):
+        done = run_here([*command, "--lake", lake.root])
+        assert (done.code, f"{place} was put back: it is from before the erasure of one row" in done.stderr) == (
+            6,
+            True,
+        )
+        assert done.stderr.count(" by dpo") == 2
+    source = CaptureSource("host=nowhere.invalid", require_manifest(lake))
+    with pytest.raises(LakeUnusable, match=f"{name} was put back"):
+        Claimer(source, lake, threading.Event(), print, None).claim()
+
+
+@on_disk("its files are copied one by one")
+def test_a_log_that_was_put_back_is_in_order_once_all_is_erased_again(tmp_path: Path) -> None:
+    """By another erasure each, of the same or more."""
+    lake = write_lake(tmp_path / "lake")
+    shutil.copytree(lake.root, tmp_path / "kept")
+    assert [run_here(["forget", *each, "--lake", lake.root]).code for each in (OF_TWO, OF_ONE)] == [0, 0]
+    for name in ("changes", "transactions", "history"):
+        shutil.rmtree(lake.root / name)
+        shutil.copytree(tmp_path / "kept" / name, lake.root / name)
+    assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+    with pytest.raises(LakeUnusable, match=r"the erasure of one row of public\.people, by dpo$"):
+        require_erased_log(lake)
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
+    require_erased_log(lake)
+    assert found_in(lake, (*ONE, *TWO)) == {}
