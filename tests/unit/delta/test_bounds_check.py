@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.delta.bounds_check import wrong_bounds
+from auditlake.delta.page_index import PageIndexes
+from auditlake.delta.sql import open_duckdb
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_999, UTC)
 _ROWS = pa.table(
@@ -112,3 +114,107 @@ def test_a_bound_that_is_none_is_found(file: Path) -> None:
     stats = {"minValues": {"whole": [1], "day": "tomorrow"}, "maxValues": {}}
     found = list(wrong_bounds(file, stats))
     assert found == ["those of whole cannot be read: TypeError", "those of day cannot be read: ValueError"]
+
+
+_PAGE_ROWS = 1024
+_MANY = pa.table(
+    {
+        "list": pa.array([[n] for n in range(4 * _PAGE_ROWS)]),
+        "whole": pa.array([None if n % 10 == 9 else n for n in range(4 * _PAGE_ROWS)], pa.int64()),
+        "small": pa.array([n % 7 - 3 for n in range(4 * _PAGE_ROWS)], pa.int16()),
+        "day": pa.array([-n for n in range(4 * _PAGE_ROWS)], pa.int32()).cast(pa.date32()),
+        "text": pa.array([f"{n:05} is a text" for n in range(4 * _PAGE_ROWS)]),
+        "at": pa.array([n - 2000 for n in range(4 * _PAGE_ROWS)], pa.timestamp("us", tz="UTC")),
+        "price": pa.array([Decimal(n - 2000).scaleb(-2) for n in range(4 * _PAGE_ROWS)], pa.decimal128(38, 2)),
+        "cents": pa.array([Decimal(n).scaleb(-2) for n in range(4 * _PAGE_ROWS)], pa.decimal128(9, 2)),
+        "ratio": pa.array([n / 8 - 99 for n in range(4 * _PAGE_ROWS)]),
+        "real": pa.array([n / 8 - 99 for n in range(4 * _PAGE_ROWS)], pa.float32()),
+        "flag": pa.array([n > _PAGE_ROWS for n in range(4 * _PAGE_ROWS)]),
+        "nothing": pa.array([None if n < 2 * _PAGE_ROWS else n for n in range(4 * _PAGE_ROWS)], pa.int32()),
+    }
+)
+
+
+@pytest.fixture(params=[True, False], ids=["dictionary", "plain"])
+def pages(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A file of one row group with an index of its pages."""
+    file = tmp_path / "file.parquet"
+    options = {"decimal": {"store_decimal_as_integer": True}, "dictionary": {"use_dictionary": request.param}}
+    pq.write_table(_MANY, file, write_page_index=True, data_page_size=1, **options["decimal"], **options["dictionary"])
+    return file
+
+
+def test_a_page_index_admits_its_values(pages: Path) -> None:
+    """Of every type, with pages that have only NULL; it has as many pages as the file."""
+    assert list(wrong_bounds(pages, {})) == []
+    with pages.open("rb") as content:
+        found = [PageIndexes(content).pages(0, place) for place in range(_MANY.num_columns)]
+    for name, each in zip(_MANY.column_names, found, strict=True):
+        assert len(each.pages) > 1, name
+        assert [page.first + page.rows for page in each.pages[:-1]] == [page.first for page in each.pages[1:]]
+        assert all(page.bounds or page.only_nulls for page in each.pages), name
+
+
+def _replaced(file: Path, before: bytes, after: bytes) -> None:
+    """Replace bytes once, in the last place between the pages and the footer."""
+    content = file.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    last = pq.read_metadata(file).row_group(0).column(_MANY.num_columns - 1)
+    place = content.rindex(before, last.data_page_offset, footer)
+    file.write_bytes(content[:place] + after + content[place + len(before) :])
+    assert pq.read_table(file) == _MANY
+
+
+@pytest.mark.parametrize(
+    ("column", "before", "after"),
+    [
+        ("whole", (2 * _PAGE_ROWS).to_bytes(8, "little"), (2 * _PAGE_ROWS + 1).to_bytes(8, "little")),
+        ("text", b"02048 is a text", b"02049 is a text"),
+        ("day", (-2048).to_bytes(4, "little", signed=True), (-2049).to_bytes(4, "little", signed=True)),
+    ],
+)
+def test_a_bound_in_a_page_index_that_excludes_a_value_is_found(
+    pages: Path, column: str, before: bytes, after: bytes
+) -> None:
+    """Of one page; the footer admits the value."""
+    _replaced(pages, before, after)
+    assert list(wrong_bounds(pages, {})) == [f"those of {column} in a page index exclude a value"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wrong"),
+    [
+        ("19210202", "19210102", "in a page index exclude a value"),
+        ("1926802000", "1926822000", "in a page index exclude a value"),
+        ("15021926", "15041926", "in a page index exclude a value"),
+        ("1680300000", "1682300000", "cannot be read: ValueError"),
+    ],
+    ids=["page of NULL", "number of NULL", "order of bounds", "first row"],
+)
+def test_an_index_that_says_something_else_is_found(tmp_path: Path, before: str, after: str, wrong: str) -> None:
+    """Of the last column, which has a page with NULL and one without."""
+    file = tmp_path / "file.parquet"
+    pq.write_table(_MANY, file, write_page_index=True, data_page_size=1, use_dictionary=False)
+    _replaced(file, bytes.fromhex(before), bytes.fromhex(after))
+    assert list(wrong_bounds(file, {})) == [f"those of nothing {wrong}"]
+
+
+def test_pages_without_the_dictionary_are_found(tmp_path: Path) -> None:
+    """Spark leaves out a row group if its dictionary lacks a value, and the footer says that all pages use it."""
+    file = tmp_path / "file.parquet"
+    pq.write_table(_MANY.select(["text"]), file, data_page_size=1, dictionary_pagesize_limit=1)
+    assert list(wrong_bounds(file, {})) == []
+    content = file.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    plain, by_dictionary = (b"\x15\x00\x15" + encoding + b"\x15" for encoding in (b"\x00", b"\x10"))
+    assert content[footer:].count(plain) == 1
+    file.write_bytes(content[:footer] + content[footer:].replace(plain, by_dictionary))
+    assert list(wrong_bounds(file, {})) == ["those of text cannot be read: ValueError"]
+
+
+def test_a_bloom_filter_is_reported(tmp_path: Path) -> None:
+    """It might exclude any value."""
+    file = tmp_path / "file.parquet"
+    with open_duckdb() as connection:
+        connection.execute(f"copy (select n % 3 as n from range(100) r(n)) to '{file}' (format parquet)")
+    assert list(wrong_bounds(file, {})) == ["a Bloom filter of n may exclude a value"]
