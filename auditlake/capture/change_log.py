@@ -111,10 +111,9 @@ class CaptureLog:
 
     @property
     def held_to(self) -> Lsn:
-        """The LSN after the last commit with any durable row, visible or not."""
-        partial = self.partial()
-        last = max(self.watermark, self._transactions.position(TRANSACTIONS_APP) or 0, partial.lsn if partial else 0)
-        return Lsn(last + 1)
+        """The LSN after the last commit with any durable row, visible or not, or version of a relation."""
+        partial, written = self.partial(), self._transactions.position(TRANSACTIONS_APP) or 0
+        return Lsn(max(self.watermark, written, partial.lsn if partial else 0, self.relations.last_lsn) + 1)
 
     def return_to(self, lsn: Lsn) -> None:
         """Move the acknowledged position back to `lsn`, the fork of a new timeline; nothing after it may be held."""

@@ -97,14 +97,14 @@ class Fork:
     lsn: Lsn
 
     def check_lake_ends_before(self, held_to: Lsn) -> None:
-        """Check that a lake with transactions up to `held_to` holds none that the new timeline lacks.
+        """Check that a lake with changes of rows or tables up to `held_to` holds none that the new timeline lacks.
 
         Raises WrongSource, with the range of LSNs that only the old timeline had.
         """
         if held_to > self.lsn:
             raise WrongSource(
                 f"the source was promoted from timeline {self.recorded} to {self.timeline} at {self.lsn}, and this lake"
-                f" holds transactions of timeline {self.recorded} from {self.lsn} to {held_to} that it lacks",
+                f" holds changes of timeline {self.recorded} from {self.lsn} to {held_to} that it lacks",
                 _RESYNC + " With synchronized_standby_slots (17) a standby always has what auditlake has.",
             )
 

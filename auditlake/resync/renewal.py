@@ -35,6 +35,7 @@ from auditlake.lake.manifest import LSN_OFFSET_UNIT, Manifest, record_source, re
 from auditlake.lake.parking import read_records
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.records import record_publication
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect
@@ -92,9 +93,9 @@ def _problem(
     try:
         fork = check_timeline(conninfo, recorded, current)
         if fork is not None:
-            histories = list_histories(lake)
-            folded = max((max(history.horizon, history.position) for history in histories), default=0)
-            fork.check_lake_ends_before(Lsn(max(positions.watermark, folded) + 1))
+            folded = (lsn for history in list_histories(lake) for lsn in (history.horizon, history.position))
+            described = (lsn for lsn, _ in read_versions(lake).lsns)
+            fork.check_lake_ends_before(Lsn(max(positions.watermark, *folded, *described) + 1))
         start = positions.acknowledged if fork is None else min(positions.acknowledged, fork.lsn)
         slot = read_slot(control, recorded.slot)
         check_slot(recorded.slot, slot, start)

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.resync.renewal import find_renewal
 from auditlake.source import connection
 from auditlake.source.connection import connect, connect_replication
 from auditlake.source.slot import alter_failover, read_slot
@@ -33,10 +34,10 @@ COPY = "select pg_copy_logical_replication_slot('kept', 'auditlake')"
 
 @dataclass(frozen=True)
 class Lakes:
-    """A former primary, the standby that was promoted, and three lakes.
+    """A former primary, the standby that was promoted, and four lakes.
 
-    `behind` was followed across the promotion by a capture that reported `said`; `beyond` and `ahead` ended after the
-    fork, without changes and with one.
+    `behind` was followed across the promotion by a capture that reported `said`; `beyond`, `reshaped` and `ahead` ended
+    after the fork: without changes, with a new column, and with a row.
     """
 
     old: Server
@@ -44,6 +45,7 @@ class Lakes:
     database: str
     behind: Lake
     beyond: Lake
+    reshaped: Lake
     ahead: Lake
     said: list[str]
 
@@ -87,13 +89,16 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
             beyond = copied(behind, "beyond")
             execute(dsn, "insert into elsewhere select generate_series(1, 100)")
             assert command.capture_here(dsn, beyond).code == 0
-            ahead = copied(beyond, "ahead")
+            reshaped = copied(beyond, "reshaped")
+            execute(dsn, "alter table t add c int default 5")
+            assert command.capture_here(dsn, reshaped).code == 0
+            ahead = copied(reshaped, "ahead")
             execute(dsn, "insert into t values (99)")
             assert command.capture_here(dsn, ahead).code == 0
             old.stop("immediate")
             said = promote(old, new, name, behind)
             old.start()
-            yield Lakes(old, new, name, behind, beyond, ahead, said)
+            yield Lakes(old, new, name, behind, beyond, reshaped, ahead, said)
 
 
 def promote(old: Server, new: Standby, database: str, lake: Lake) -> list[str]:
@@ -139,7 +144,7 @@ def test_a_lake_with_changes_after_the_fork_is_refused(lakes: Lakes) -> None:
     done = command.capture_here(dsn, lake)
     assert done.code == WRONG_SOURCE, done.stderr
     assert "promoted from timeline 1 to 2" in done.stderr
-    assert "transactions of timeline 1 from" in done.stderr
+    assert "changes of timeline 1 from" in done.stderr
     assert inserted(lake) == [1, 99]
     assert (acknowledged(lake), require_manifest(lake).timeline) == (before, 1)
 
@@ -175,6 +180,17 @@ def check_a_standby_is_refused(dsn: str, lake: Lake) -> None:
     done = command.capture_here(dsn, lake)
     assert done.code == 4, done.stderr
     assert "standby" in done.stderr or "recovery" in done.stderr
+
+
+def test_a_lake_with_a_schema_change_after_the_fork_is_refused(lakes: Lakes) -> None:
+    """It would show the column as soon as the new timeline has reached that LSN."""
+    dsn, lake = lakes.reset_slot(), lakes.reshaped
+    done = command.capture_here(dsn, lake)
+    assert done.code == WRONG_SOURCE, done.stderr
+    assert "changes of timeline 1 from" in done.stderr
+    renewal = find_renewal(dsn, lake)
+    assert renewal is not None
+    assert renewal.problem in done.stderr
 
 
 def test_a_former_primary_that_answers_the_second_connection_is_refused(lakes: Lakes) -> None:
