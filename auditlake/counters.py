@@ -15,12 +15,12 @@ from enum import StrEnum
 
 
 class Counter(StrEnum):
-    """A number that only grows; its label is in the comment."""
+    """A number that only grows, as its metric is called; its label is in the comment."""
 
     CAPTURED_TRANSACTIONS = "captured_transactions"
     CAPTURED_CHANGES = "captured_changes"
     APPLIED_BATCHES = "applied_batches"  # engine
-    APPLIED_SECONDS = "applied_seconds"  # engine
+    APPLIED_SECONDS = "applied_batch_seconds"  # engine
     APPLIED_CHANGES = "applied_changes"  # engine
     COMMITS = "commits"  # stage
     RETRIES = "retries"  # cause

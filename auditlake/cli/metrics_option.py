@@ -4,9 +4,9 @@ from __future__ import annotations  # settings are imported when a command runs
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,14 +17,9 @@ from auditlake.messages import Event, Notice, say
 if TYPE_CHECKING:  # pydantic takes half of the time of --help
     from auditlake.config import Settings
 
-R = TypeVar("R")
-
-
-def with_metrics(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the option of the metrics to a command; use it below `with_settings`."""
-    return click.option(
-        "--metrics-port", metavar="[ADDRESS:]PORT", help="Serve /metrics, /healthz and /readyz here [not at all]."
-    )(command)
+with_metrics = click.option(
+    "--metrics-port", metavar="[ADDRESS:]PORT", help="Serve /metrics, /healthz and /readyz here [not at all]."
+)
 
 
 @contextmanager
@@ -36,12 +31,12 @@ def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
     if settings.metrics_port is None:
         yield
         return
-    from auditlake.metrics.server import Watched, exporting  # noqa: PLC0415 - its library is imported only if asked for
+    from auditlake.metrics.server import exporting  # noqa: PLC0415 - its library is imported only if asked for
 
     reads_source = settings.source is not None and not {Beat.APPLY, Beat.WEBHOOK}.issuperset(stages)
     conninfo = settings.source_required() if reads_source else None
     address, port = settings.metrics_port
-    with exporting(address, port, Watched(frozenset(stages), lake_of(settings), conninfo)) as url:
+    with exporting(address, port, frozenset(stages), lake_of(settings), conninfo) as url:
         say(Notice(Event.METRICS_SERVED, f"metrics are at {url}"))
         yield
 

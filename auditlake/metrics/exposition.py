@@ -27,107 +27,54 @@ from auditlake.metrics.facts import ENDED, FOLLOWED, PARKED, LakeFacts, SlotFact
 _CAPTURE, _APPLY = frozenset({Beat.CAPTURE}), frozenset({Beat.APPLY})
 _SERVE, _WEBHOOK = frozenset({Beat.SERVE}), frozenset({Beat.WEBHOOK})
 _ALL = frozenset(Beat)
-_NONE: Mapping[str, Sequence[str]] = {}
+_EVERYTHING = "Everything captured by this moment"
 _WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
 _CAPTURE_STATES = ("running", "trying again", "ended")
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A counter as it is exported, by processes that run one of the stages; `labels` has all values of its label."""
+    """A counter as processes that run one of the stages export it; `labels` has all values of its label `label`."""
 
     counter: Counter
-    name: str
     documentation: str
     stages: frozenset[Beat]
-    labels: Mapping[str, Sequence[str]]
+    label: str | None = None
+    labels: Sequence[str] = ("",)
 
 
-_ENGINES = {"engine": ("duckdb", "spark")}
+_ENGINE = "engine", ("duckdb", "spark")
+_ENGINE_OR_AUDIT = "engine", ("audit", "duckdb", "spark")
+_STAGE = "stage", ("capture", "apply")
+_CAUSE = "cause", ("source", "commit", "store")
+_OPERATION = "operation", ("get", "head", "list", "put", "copy", "delete")
+_OUTCOME = "outcome", ("received", "failed")
+_REQUESTS = "Requests of this process to an object store; those of deltalake and Spark are not among them."
 COUNTERS = (
-    Exported(
-        Counter.CAPTURED_TRANSACTIONS, "captured_transactions", "Transactions made durable in changes.", _CAPTURE, _NONE
-    ),
-    Exported(Counter.CAPTURED_CHANGES, "captured_changes", "Changes made durable in changes.", _CAPTURE, _NONE),
-    Exported(
-        Counter.APPLIED_BATCHES,
-        "applied_batches",
-        "Tails folded and committed to a history.",
-        _APPLY,
-        _ENGINES,
-    ),
-    Exported(
-        Counter.APPLIED_SECONDS, "applied_batch_seconds", "Seconds of folding and committing tails.", _APPLY, _ENGINES
-    ),
-    Exported(Counter.APPLIED_CHANGES, "applied_changes", "Changes folded into histories.", _APPLY, _ENGINES),
-    Exported(
-        Counter.COMMITS,
-        "commits",
-        "Commits with a position, to changes or to a history.",
-        _CAPTURE | _APPLY,
-        {"stage": ("capture", "apply")},
-    ),
+    Exported(Counter.CAPTURED_TRANSACTIONS, "Transactions made durable in changes.", _CAPTURE),
+    Exported(Counter.CAPTURED_CHANGES, "Changes made durable in changes.", _CAPTURE),
+    Exported(Counter.APPLIED_BATCHES, "Tails folded and committed to a history.", _APPLY, *_ENGINE),
+    Exported(Counter.APPLIED_SECONDS, "Seconds of folding and committing tails.", _APPLY, *_ENGINE),
+    Exported(Counter.APPLIED_CHANGES, "Changes folded into histories.", _APPLY, *_ENGINE),
+    Exported(Counter.COMMITS, "Commits with a position, to changes or to a history.", _CAPTURE | _APPLY, *_STAGE),
     Exported(
         Counter.RETRIES,
-        "retries",
         "Attempts repeated after a lost source, a conflicting commit or a lost reply.",
         _CAPTURE | _APPLY | _SERVE,
-        {"cause": ("source", "commit", "store")},
+        *_CAUSE,
     ),
-    Exported(
-        Counter.STORE_REQUESTS,
-        "store_requests",
-        "Requests of this process to an object store; those of deltalake and Spark are not among them.",
-        _ALL,
-        {"operation": ("get", "head", "list", "put", "copy", "delete")},
-    ),
-    Exported(
-        Counter.QUESTIONS,
-        "questions",
-        "Questions answered: SQL by engine, and audit questions.",
-        _SERVE,
-        {"engine": ("audit", "duckdb", "spark")},
-    ),
-    Exported(
-        Counter.QUESTION_SECONDS,
-        "question_seconds",
-        "Seconds of answering questions.",
-        _SERVE,
-        {"engine": ("audit", "duckdb", "spark")},
-    ),
-    Exported(
-        Counter.REFUSED_QUESTIONS,
-        "refused_questions",
-        "Questions refused: too many, or too slow.",
-        _SERVE,
-        _NONE,
-    ),
-    Exported(
-        Counter.DELIVERED_TRANSACTIONS, "delivered_transactions", "Transactions that the receiver has.", _WEBHOOK, _NONE
-    ),
-    Exported(
-        Counter.DELIVERY_ATTEMPTS,
-        "delivery_attempts",
-        "Requests to the receiver.",
-        _WEBHOOK,
-        {"outcome": ("received", "failed")},
-    ),
+    Exported(Counter.STORE_REQUESTS, _REQUESTS, _ALL, *_OPERATION),
+    Exported(Counter.QUESTIONS, "Questions answered: SQL by engine, and audit questions.", _SERVE, *_ENGINE_OR_AUDIT),
+    Exported(Counter.QUESTION_SECONDS, "Seconds of answering questions.", _SERVE, *_ENGINE_OR_AUDIT),
+    Exported(Counter.REFUSED_QUESTIONS, "Questions refused: too many, or too slow.", _SERVE),
+    Exported(Counter.DELIVERED_TRANSACTIONS, "Transactions that the receiver has.", _WEBHOOK),
+    Exported(Counter.DELIVERY_ATTEMPTS, "Requests to the receiver.", _WEBHOOK, *_OUTCOME),
 )
 
 _MARKS = (
-    (
-        Mark.APPLIED_TIME,
-        Beat.APPLY,
-        "applied_timestamp_seconds",
-        "Everything captured by this moment is in the histories.",
-    ),
-    (
-        Mark.DELIVERED_TIME,
-        Beat.WEBHOOK,
-        "delivered_timestamp_seconds",
-        "Everything captured by this moment was received.",
-    ),
-    (Mark.SEALED_TIME, Beat.CAPTURE, "sealed_timestamp_seconds", "Everything captured by this moment is sealed."),
+    (Mark.APPLIED_TIME, Beat.APPLY, "applied_timestamp_seconds", f"{_EVERYTHING} is in the histories."),
+    (Mark.DELIVERED_TIME, Beat.WEBHOOK, "delivered_timestamp_seconds", f"{_EVERYTHING} was received."),
+    (Mark.SEALED_TIME, Beat.CAPTURE, "sealed_timestamp_seconds", f"{_EVERYTHING} is sealed."),
     (Mark.SEALED_LSN, Beat.CAPTURE, "sealed_lsn", "Commit LSN up to which the ledger is sealed, in bytes."),
     (Mark.DIGEST_TIME, Beat.CAPTURE, "digest_timestamp_seconds", "A digest names everything captured by this moment."),
     (Mark.DIGEST_INTERVAL_S, Beat.CAPTURE, "digest_interval_seconds", "How often a digest is kept."),
@@ -201,9 +148,10 @@ def _counters(stages: frozenset[Beat]) -> Iterator[Metric]:
     for each in COUNTERS:
         if not each.stages & stages:
             continue
-        family = CounterMetricFamily(f"auditlake_{each.name}", each.documentation, labels=list(each.labels))
-        for label in next(iter(each.labels.values()), ("",)):
-            family.add_metric([label] if each.labels else [], counts.get((each.counter, label), 0.0))
+        labels = [] if each.label is None else [each.label]
+        family = CounterMetricFamily(f"auditlake_{each.counter}", each.documentation, labels=labels)
+        for label in each.labels:
+            family.add_metric([label] if labels else [], counts.get((each.counter, label), 0.0))
         yield family
 
 

@@ -10,7 +10,6 @@ alive as long as the children of the process use CPU, which those that only wait
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from auditlake.counters import Beat, Mark, read_beats, read_marks
@@ -26,17 +25,6 @@ _WORKING_SHARE = 0.05
 """Of a core, since the last look. An idle JVM uses a hundredth."""
 _LOOK_S = 10.0
 """In less time, one tick of the clock would look like work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The problems of a process; none if it is well."""
-
-    problems: tuple[str, ...]
-
-    @property
-    def is_well(self) -> bool:
-        return not self.problems
 
 
 class _Work:
@@ -62,19 +50,22 @@ class _Work:
 _work = _Work()
 
 
-def alive(stages: frozenset[Beat]) -> Health:
-    """Return whether each loop has run lately, or its JVM works; one that has not begun counts as starting."""
+Problems = tuple[str, ...]
+"""Of a process; none if it is well."""
+
+
+def alive(stages: frozenset[Beat]) -> Problems:
+    """Return the loops that have not run lately, and no JVM works; one that has not begun counts as starting."""
     now, beats = time.time(), {**read_beats()}
     if Beat.APPLY in beats:
         beats[Beat.APPLY] = max(beats[Beat.APPLY], _work.last_s())
     ages = {stage: now - at for stage, at in beats.items() if stage in stages}
-    stuck = (f"{stage} has not run for {age:.0f} s" for stage, age in ages.items() if age > _DEAD_AFTER_S[stage])
-    return Health(tuple(stuck))
+    return tuple(f"{stage} has not run for {age:.0f} s" for stage, age in ages.items() if age > _DEAD_AFTER_S[stage])
 
 
-def ready(sources: "Sources") -> Health:
-    """Return whether every stage has begun, its lake and source can be read, and it is not far behind."""
-    return Health((*alive(sources.stages).problems, *_unready(sources)))
+def ready(sources: "Sources") -> Problems:
+    """Return the same, the stages that have not begun or are far behind, and what cannot be read."""
+    return *alive(sources.stages), *_unready(sources)
 
 
 def _unready(sources: "Sources") -> Iterator[str]:

@@ -12,8 +12,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,7 +24,7 @@ from auditlake.lake.layout import Lake
 from auditlake.messages import report_bug
 from auditlake.metrics.exposition import Sources, exposed, make_registry
 from auditlake.metrics.facts import LakeFactsReader, SlotFactsReader
-from auditlake.metrics.health import Health, alive, ready
+from auditlake.metrics.health import Problems, alive, ready
 from auditlake.metrics.readings import Readings
 from auditlake.store.place import by_requests
 
@@ -41,35 +41,28 @@ Page = Callable[[str], tuple[int, bytes, str]]
 """Makes an answer for an Accept header: status, content and content type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A process to export: its stages, and the lake and source that it reads; None if it does not."""
-
-    stages: frozenset[Beat]
-    lake: Lake
-    conninfo: str | None = None
-
-
 @contextmanager
-def exporting(address: str, port: int, watched: Watched) -> Iterator[str]:
+def exporting(
+    address: str, port: int, stages: frozenset[Beat], lake: Lake, conninfo: str | None = None
+) -> Iterator[str]:
     """Export the metrics of this process during the block; yield their URL.
 
-    Raises ConfigError if the address cannot be bound.
+    They are those of its stages, of the lake, and of the source, if it reads that. Raises ConfigError if the address
+    cannot be bound.
     """
-    every_s = _READ_EVERY_S_IN_STORE if by_requests(watched.lake.root) else _READ_EVERY_S
-    of_lake = LakeFactsReader(watched.lake)
-    lake = Readings("the lake", of_lake.read, every_s, of_lake.close)
-    sources = Sources(watched.stages, lambda: lake.facts)
+    every_s = _READ_EVERY_S_IN_STORE if by_requests(lake.root) else _READ_EVERY_S
+    of_lake = LakeFactsReader(lake)
+    readings = Readings("the lake", of_lake.read, every_s, of_lake.close)
+    sources = Sources(stages, lambda: readings.facts)
     with ExitStack() as held:
-        if watched.conninfo is None:
-            server = held.enter_context(_bound(address, port, _pages(sources)))
-        else:
-            of_slot = SlotFactsReader(watched.lake, watched.conninfo)
+        beside: list[AbstractContextManager[object]] = [readings]
+        if conninfo is not None:
+            of_slot = SlotFactsReader(lake, conninfo)
             slot = Readings("the slot", of_slot.read, every_s, of_slot.close)
-            sources = Sources(watched.stages, lambda: lake.facts, lambda: slot.facts)
-            server = held.enter_context(_bound(address, port, _pages(sources)))
-            held.enter_context(slot)
-        held.enter_context(lake)
+            sources, beside = replace(sources, slot=lambda: slot.facts), [slot, readings]
+        server = held.enter_context(_bound(address, port, _pages(sources)))
+        for each in beside:
+            held.enter_context(each)
         threading.Thread(target=server.serve_forever, args=(_END_LOOK_S,), name="metrics", daemon=True).start()
         held.callback(server.shutdown)
         shown = f"[{address}]" if ":" in address else address
@@ -89,9 +82,9 @@ def _pages(sources: Sources) -> dict[str, Page]:
     }
 
 
-def _answer(health: Health) -> tuple[int, bytes, str]:
-    text = "\n".join(health.problems or ("ok",)) + "\n"
-    return (HTTPStatus.OK if health.is_well else HTTPStatus.SERVICE_UNAVAILABLE), text.encode(), _TEXT
+def _answer(problems: Problems) -> tuple[int, bytes, str]:
+    text = "\n".join(problems or ("ok",)) + "\n"
+    return (HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK), text.encode(), _TEXT
 
 
 def _bound(address: str, port: int, pages: dict[str, Page]) -> "_Server":

@@ -24,7 +24,7 @@ from auditlake.counters import Beat, Counter, Mark, read_begun, read_counts, rea
 from auditlake.errors import ConfigError
 from auditlake.lsn import Lsn
 from auditlake.messages import FailureReports, Say, say
-from auditlake.metrics.health import alive
+from auditlake.metrics.health import Problems, alive
 
 SOCKET = "NOTIFY_SOCKET"
 _WATCHDOG, _WATCHDOG_PID = "WATCHDOG_USEC", "WATCHDOG_PID"
@@ -132,7 +132,7 @@ class Notifier:
         if not (new or due):
             return False
         self._ready = self._ready or new
-        problems = alive(self._stages).problems
+        problems = alive(self._stages)
         self._send(
             *(["READY=1"] if new else []), *self._signs(well=not problems), f"STATUS={self._status(problems, waiting)}"
         )
@@ -144,7 +144,7 @@ class Notifier:
         if well and (self._stopping or not self._ready):
             yield f"EXTEND_TIMEOUT_USEC={_EXTENSION_US}"
 
-    def _status(self, problems: tuple[str, ...], waiting: list[Beat]) -> str:
+    def _status(self, problems: Problems, waiting: list[Beat]) -> str:
         if problems:
             return "; ".join(problems)
         if self._stopping:

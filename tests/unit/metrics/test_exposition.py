@@ -26,7 +26,7 @@ from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.metrics.facts import LakeFactsReader, Shrinking
 from auditlake.metrics.readings import Readings
-from auditlake.metrics.server import _AT_A_TIME, Watched, _bound, exporting
+from auditlake.metrics.server import _AT_A_TIME, _bound, exporting
 from auditlake.spark.on_demand import SparkOnDemand
 from tests.running import await_true
 from tests.small_lake import ORDERS, T0_US, write_lake_with_manifest
@@ -60,7 +60,7 @@ def samples(text: str) -> Samples:
 @contextmanager
 def exported(lake: Lake, *stages: Beat) -> Iterator[str]:
     """Export a lake; yield the URL without a path, once the lake has been read."""
-    with exporting("127.0.0.1", 0, Watched(frozenset(stages), lake)) as url:
+    with exporting("127.0.0.1", 0, frozenset(stages), lake) as url:
         await_true(lambda: "\nauditlake_lake_up 1.0" in ask(url)[2])
         yield url.removesuffix("/metrics")
 
@@ -240,7 +240,7 @@ def test_a_port_in_use_is_named(lake: Lake) -> None:
     with exported(lake, Beat.SERVE) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(ConfigError, match=f"metrics cannot be served at 127.0.0.1:{port}"):
-            exporting("127.0.0.1", port, Watched(frozenset(), lake)).__enter__()
+            exporting("127.0.0.1", port, frozenset(), lake).__enter__()
 
 
 def test_facts_that_cannot_be_read_become_unknown() -> None:
