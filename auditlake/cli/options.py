@@ -19,7 +19,7 @@ import click
 
 from auditlake.errors import BadUsage, LakeUnusable, TableUnreadable, WrongSource
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import read_manifest
+from auditlake.lake.manifest import read_manifest, require_manifest
 from auditlake.lsn import Lsn
 from auditlake.messages import use_format
 from auditlake.signals import ENDING, handled
@@ -138,25 +138,24 @@ def this_user() -> str:
         return f"uid {os.getuid()}"
 
 
-def with_gaps(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the option to answer questions inside a gap to a command; use it below `with_settings`."""
-    return click.option(
-        "--allow-gap", is_flag=True, help="Answer inside a gap with the last known state before it, and say so."
-    )(command)
-
-
-def with_zone(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the option of the reader's time zone to a command; use it below `with_settings`."""
-    return click.option(
-        "--tz", metavar="ZONE", help="Time zone of times without one, and of those shown: Europe/Paris, local [UTC]."
-    )(command)
-
-
-def with_dialect(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the option of the SQL dialect to a command; use it below `with_settings`."""
-    choices = click.Choice(["spark", "postgres"])
-    text = "Whose SQL it is [postgres, or spark if Spark is demanded]."
-    return click.option("--dialect", type=choices, help=text)(command)
+with_gaps = click.option(
+    "--allow-gap", is_flag=True, help="Answer inside a gap with the last known state before it, and say so."
+)
+with_zone = click.option(
+    "--tz", metavar="ZONE", help="Time zone of times without one, and of those shown: Europe/Paris, local [UTC]."
+)
+with_dialect = click.option(
+    "--dialect",
+    type=click.Choice(["spark", "postgres"]),
+    help="Whose SQL it is [postgres, or spark if Spark is demanded].",
+)
+with_engine = click.option(
+    "--engine",
+    _ENGINE,
+    type=click.Choice(["auto", "spark", "duckdb"]),
+    help="In this process what fits, else Spark; all of it in Spark; or nothing in Spark [auto].",
+)
+"""The engine of the pipeline."""
 
 
 def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
@@ -166,18 +165,18 @@ def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
     return click.option("--streaming", type=modes, help="Take large transactions while they run [on].")(command)
 
 
-def with_engine(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the choice of the pipeline's engine to a command; use it below `with_settings`."""
-    choices = click.Choice(["auto", "spark", "duckdb"])
-    text = "In this process what fits, else Spark; all of it in Spark; or nothing in Spark [auto]."
-    return click.option("--engine", _ENGINE, type=choices, help=text)(command)
-
-
 def lake_of(settings: Settings) -> Lake:
     """Return the lake of a command: opened once, so that its stages, metrics and questions share one session."""
     context = click.get_current_context(silent=True)
     opened: dict[Place, Lake] = {} if context is None else context.meta.setdefault(_OPENED, {})
     return opened.setdefault(settings.lake, Lake(settings.lake))
+
+
+def existing_lake_of(settings: Settings) -> Lake:
+    """Return the lake of a command that needs one; raises LakeUnusable without it."""
+    lake = lake_of(settings)
+    require_manifest(lake)
+    return lake
 
 
 def spark_of(settings: Settings) -> SparkOnDemand:

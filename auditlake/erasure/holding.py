@@ -29,7 +29,7 @@ class WantedHold:
     """A hold as it was typed."""
 
     name: str
-    tables: str
+    pattern: str
     key: tuple[str, ...]
     until: str | None
     reason: str
@@ -49,12 +49,12 @@ def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable
     with hold(lake, "hold add", Stage.ERASE):
         if wanted.name in {each.name for each in holds_in_force(lake)}:
             raise BadUsage(f"there is a hold {wanted.name} already", "Release it first, or choose another name.")
-        tables = [t for t in list_histories(lake) if any(matches(wanted.tables, n) for n in t.known_as)]
+        tables = [t for t in list_histories(lake) if any(matches(wanted.pattern, n) for n in t.known_as)]
         if not tables:
-            raise BadUsage(f"no table of this lake matches {wanted.tables}", "auditlake status lists the tables.")
+            raise BadUsage(f"no table of this lake matches {wanted.pattern}", "auditlake status lists the tables.")
         key = _token(lake, tables, wanted, now) if wanted.key else None
         event = HoldEvent(
-            ADDED, wanted.name, wanted.tables, key, until_us, wanted.reason, wanted.by, time.time_ns() // 1000
+            ADDED, wanted.name, wanted.pattern, key, until_us, wanted.reason, wanted.by, time.time_ns() // 1000
         )
         record_event(lake, event)
         reach(After.HOLD_RECORDED)
@@ -114,7 +114,7 @@ def _end(until: str | None, now: datetime) -> int | None:
 def _token(lake: Lake, tables: list[HistoryTable], wanted: WantedHold, now: datetime) -> str:
     if len(tables) > 1:
         names = ", ".join(table.label for table in tables)
-        raise BadUsage(f"--key is of one table, and {wanted.tables} matches {names}", "Name one table.")
+        raise BadUsage(f"--key is of one table, and {wanted.pattern} matches {names}", "Name one table.")
     (table,) = tables
     reader = Reader(lake, now)
     upto = reader.known.last_lsn

@@ -26,7 +26,7 @@ from auditlake.ledger.blocks import Block, leaves_of, read_blocks, read_last_blo
 from auditlake.ledger.digest_database import insert_digest
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
 from auditlake.ledger.witness import Witness
-from auditlake.store.files import make_folder, put_if_absent
+from auditlake.store.files import make_folder, put_if_absent, read_given
 from auditlake.store.place import Place
 
 KEY_VARIABLE = "AUDITLAKE_DIGEST_KEY"
@@ -58,24 +58,14 @@ def read_key(path: Path | None) -> SigningKey:
         if encoded := os.environ.get(KEY_VARIABLE):
             return SigningKey.parse(encoded, KEY_VARIABLE)
         raise ConfigError("no key to sign with", f"Set `key` in [digest], or {KEY_VARIABLE}. {_NEW_KEY}")
-    try:
-        return SigningKey.parse(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-        raise ConfigError(f"the key {path} cannot be read: {reason}", _NEW_KEY) from exc
+    return SigningKey.parse(read_given(path, f"the key {path}", _NEW_KEY, ConfigError), str(path))
 
 
 def read_public_key(text: str) -> PublicKey:
     """Read a public key, given as its text or as the file that has it; raises BadUsage."""
-    if "+" in text:
-        return PublicKey.parse(text)
-    try:
-        return PublicKey.parse(Path(text).read_text())
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-        raise BadUsage(
-            f"the public key {text} cannot be read: {reason}", "auditlake digest --show-key prints it."
-        ) from exc
+    if "+" not in text:
+        text = read_given(Path(text), f"the public key {text}", "auditlake digest --show-key prints it.")
+    return PublicKey.parse(text)
 
 
 def last_block(lake: Lake) -> Block:

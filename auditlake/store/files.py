@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, ParamSpec, Self, TypeVar
 
+from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
@@ -197,6 +198,15 @@ class AtOnce:
         done: Future[_Content] = Future()
         done.set_result(read(*args, **kwargs))
         return done
+
+
+def read_given(path: Path, what: str, hint: str, error: type[AuditlakeError] = BadUsage) -> str:
+    """Read a text file that a user has named; raises `error`, which calls it `what`, if it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise error(f"{what} cannot be read: {reason}", hint) from exc
 
 
 def parquet(place: Place) -> Path | IO[bytes]:

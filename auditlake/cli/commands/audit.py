@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.commands.feed import Delivery, print_changes
-from auditlake.cli.options import DashedCommand, lake_of, stopped_by_signals, with_gaps, with_settings, with_zone
+from auditlake.cli.options import (
+    DashedCommand,
+    existing_lake_of,
+    stopped_by_signals,
+    with_gaps,
+    with_settings,
+    with_zone,
+)
 from auditlake.errors import BadUsage
 from auditlake.messages import say
 
@@ -28,12 +35,10 @@ def _reader(settings: Settings, *tables: str) -> Reader:
     """Read the lake; for a question about the named tables alone, if there are any."""
     from auditlake.audit.lake_reader import Reader
     from auditlake.lake.histories import ALL
-    from auditlake.lake.manifest import require_manifest
     from auditlake.temporal.moments import read_known
     from auditlake.temporal.table_lookup import mentioned
 
-    lake = lake_of(settings)
-    require_manifest(lake)
+    lake = existing_lake_of(settings)
     asked = mentioned(*tables) if tables else ALL
     known = read_known(lake, allow_gaps=settings.allow_gap, asked=asked, by_commits=True)
     return Reader(lake, datetime.now(settings.zone), known)

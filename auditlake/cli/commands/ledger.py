@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.options import FILE, lake_of, with_settings
-from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -92,11 +91,9 @@ def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None
     import json
 
     from auditlake.ledger.prove import ProofTarget, proofs_of
+    from auditlake.store.files import read_given
 
-    try:
-        text = None if note is None else note.read_text()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise BadUsage(f"{note} cannot be read", "Give a file that auditlake digest wrote.") from exc
+    text = None if note is None else read_given(note, str(note), "Give a file that auditlake digest wrote.")
     click.echo(json.dumps(proofs_of(lake_of(settings), ProofTarget(what, key), text), ensure_ascii=False, indent=1))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from auditlake.cli.options import FILE, lake_of, with_dialect, with_gaps, with_settings, with_zone
+from auditlake.cli.options import FILE, existing_lake_of, with_dialect, with_gaps, with_settings, with_zone
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
@@ -121,14 +121,12 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: OutputForm, sc
       auditlake sql "select date_trunc('day', placed)::date, count(*) from orders group by 1"
       auditlake sql --dialect spark 'select product_id, exact_text(price) from products'
     """
-    from auditlake.lake.manifest import require_manifest
     from auditlake.query.languages import language
     from auditlake.query.output import answer
     from auditlake.query.statement import read_state
     from auditlake.terminal import working
 
-    lake = lake_of(settings)
-    require_manifest(lake)
+    lake = existing_lake_of(settings)
     state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap, script=script)
     # Before a JVM starts, which takes seconds: statements are refused here if they can be.
     queries = language(settings.dialect).prepare_all(state, script)
@@ -159,13 +157,11 @@ def shell(settings: Settings, as_of: str | None, engine: str) -> None:
       auditlake shell
       auditlake shell --as-of -2h < questions.sql
     """
-    from auditlake.lake.manifest import require_manifest
     from auditlake.query.engine_choice import Engines
     from auditlake.query.languages import language
     from auditlake.query.shell import Shell, inputs_of
 
-    lake = lake_of(settings)
-    require_manifest(lake)
+    lake = existing_lake_of(settings)
     spark = _Started(settings)
     dialect = language(settings.dialect)
     running = Shell(
@@ -252,12 +248,10 @@ def views(settings: Settings, engine: str, as_of: str | None, open_end: str, **g
       auditlake views --engine spark --as-of 2026-11-21
       auditlake views --engine duckdb --parametrised
     """
-    from auditlake.lake.manifest import require_manifest
     from auditlake.messages import write_exactly
     from auditlake.query.exported_views import Choice, view_script
 
-    lake = lake_of(settings)
-    require_manifest(lake)
+    lake = existing_lake_of(settings)
     choice = Choice(as_of, open_end=open_end != "null", parametrised=given["parametrised"], zone=settings.zone)
     write_exactly(view_script(lake, engine, choice).removesuffix("\n"))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
-from auditlake.cli.options import FILE, Stop, lake_of, with_settings, with_zone
+from auditlake.cli.options import FILE, Stop, existing_lake_of, with_settings, with_zone
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage, ConfigError, Unsupported
 from auditlake.extras import MCP
@@ -62,7 +62,6 @@ def serve(  # noqa: PLR0913 - the options of a command
       auditlake serve --lake ./lake
       auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
     """
-    from auditlake.lake.manifest import require_manifest
     from auditlake.serve.access_log import AccessLog
     from auditlake.serve.resources import Limits, Resources
     from auditlake.serve.server import Listen, parse_listen
@@ -70,8 +69,7 @@ def serve(  # noqa: PLR0913 - the options of a command
 
     if proxies and behind_proxy is None:
         raise BadUsage("--proxy-address needs --behind-proxy", "Name the header in which the proxy names the user.")
-    lake = lake_of(settings)
-    require_manifest(lake)  # refused here, not by every page
+    lake = existing_lake_of(settings)  # refused here, not by every page
     address, port = parse_listen(listen)
     source = None if settings.source is None else settings.source.get_secret_value()
     limits = Limits(timeout_s=timeout_s, export_rows=export_rows)
@@ -89,12 +87,12 @@ def _token(file: Path | None) -> str | None:
     """Return the token, None if there is none; raises ConfigError if the file cannot be read, or is empty."""
     if file is None:
         return os.environ.get(_TOKEN) or None
-    try:
-        token = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"token file {file} cannot be read", "Write the token into it, on one line.") from exc
+    from auditlake.store.files import read_given
+
+    hint = "Write the token into it, on one line."
+    token = read_given(file, f"token file {file}", hint, ConfigError).strip()
     if not token:
-        raise ConfigError(f"token file {file} is empty", "Write the token into it, on one line.")
+        raise ConfigError(f"token file {file} is empty", hint)
     return token
 
 

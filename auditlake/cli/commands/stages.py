@@ -14,6 +14,7 @@ from auditlake.cli.options import (
     Stop,
     bootstrap_target,
     confirm,
+    existing_lake_of,
     lake_of,
     spark_of,
     stopped_by_signals,
@@ -155,10 +156,8 @@ def apply(settings: Settings, *, until_current: bool) -> None:
     """
     from auditlake import follow as stage
     from auditlake.erasure.retention import Retaining
-    from auditlake.lake.manifest import require_manifest
 
-    lake = lake_of(settings)
-    require_manifest(lake)
+    lake = existing_lake_of(settings)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
         retaining = Retaining(lake, settings.retention.kept, "apply", say)
@@ -184,10 +183,8 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
 
     from auditlake.erasure import retention
     from auditlake.erasure.returned import report_returned
-    from auditlake.lake.manifest import require_manifest
 
-    lake, kept = lake_of(settings), settings.retention.kept
-    require_manifest(lake)
+    lake, kept = existing_lake_of(settings), settings.retention.kept
     if as_json and not dry_run:
         raise BadUsage("--json needs --dry-run", "Add --dry-run, or omit --json.")
     if dry_run:

@@ -113,21 +113,17 @@ def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, giv
     from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
     from auditlake.ledger.signed_note import open_note
     from auditlake.ledger.verification import VerifiedDigest, verify_digests
+    from auditlake.store.files import read_given
     from auditlake.terminal import working
 
     key = read_public_key(public_key)
-    evidence = [VerifiedDigest(str(path), open_note(_read(path), key, str(path))) for path in digests]
+    hint = "Give a file that auditlake digest wrote."
+    notes = {str(path): read_given(path, f"the digest {path}", hint) for path in digests}
+    evidence = [VerifiedDigest(name, open_note(note, key, name)) for name, note in notes.items()]
     with working("comparing the lake with its digests"):
         proof = verify_digests(lake_of(settings), evidence, given["limit"])
     lines = (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"])
     _show(lines, proof_summary(proof), proof.failure())
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise BadUsage(f"the digest {path} cannot be read", "Give a file that auditlake digest wrote.") from exc
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> VerifyRequest:
