@@ -67,7 +67,7 @@ class Access:
     Without `users`, everyone who is authenticated sees every table.
     """
 
-    hosts: frozenset[str]
+    hosts: frozenset[str] = frozenset()
     token: str | None = None
     proxy_header: str | None = None
     proxies: tuple[Network, ...] = _THIS_MACHINE

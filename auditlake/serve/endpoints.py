@@ -4,7 +4,7 @@ The OpenAPI document is generated from this table, and so are the routes; a test
 is answered as a problem with an HTTP status.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, get_origin
@@ -193,6 +193,21 @@ def problem(exc: Exception) -> Response:
         return Response(status_code=400)  # nobody reads it
     found, status = described(exc)
     return Response(found.model_dump_json(), status, media_type="application/json")
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def caught(answer: Handler) -> Handler:
+    """Return a handler that answers an error of another as a `problem`."""
+
+    async def respond(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
+            return problem(exc)
+
+    return respond
 
 
 def described(exc: Exception) -> tuple[models.ProblemJson, int]:

@@ -11,22 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
-from pydantic import Field
 
 from auditlake.audit.filters import parse_filters
 from auditlake.errors import NotAnswerable
 from auditlake.query.formats import pieces
 from auditlake.serve.resources import Resources
-from auditlake.serve.table_answers import OneTable, state_of
+from auditlake.serve.table_answers import Filtered, state_of
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
 
 _MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
-class OfExport(OneTable):
+class OfExport(Filtered):
     """Rows of a table, and the format."""
 
-    where: list[str] = Field(default=[], max_length=20)
     sort: str | None = None
     format: Literal["csv", "json", "parquet"] = "csv"
 
@@ -59,5 +57,5 @@ def export(resources: Resources, asked: OfExport) -> Download:
 
 
 def _batches(resources: Resources, state: TableState, selection: RowSelection) -> Iterator[pa.RecordBatch]:
-    with resources.cursor(bounded=False) as cursor:
+    with resources.unbounded_cursor() as cursor:
         yield from OpenState(state, cursor).pages(selection)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
@@ -158,65 +157,50 @@ def step(resources: Resources, asked: OtherCommit) -> models.CommitJson:
     return models.CommitJson(number=number, lsn=str(commit[0]), time=format_us(commit[1]), time_us=commit[1])
 
 
-@dataclass
-class Samples:
-    """Lag and slot at the times of the last requests for the status."""
+_Sample = tuple[int, tuple[float | None, ...]]
+"""A time in microseconds since 1970, and the value of each chart then."""
+_CHARTS = (
+    ("lag", "bytes of WAL"),
+    ("retained by the slot", "bytes of WAL"),
+    ("age of the newest known moment", "seconds"),
+    ("parked tables", "tables"),
+)
 
-    kept: deque[tuple[int, float | None, float | None, float | None, float]] = field(
-        default_factory=lambda: deque(maxlen=_SAMPLES)
-    )
-    _last: Status | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(self, resources: Resources) -> Status:
+def _sample(status: Status) -> _Sample:
+    lag = status.source.lag_bytes if status.source else None
+    retained = status.source.slot.retained_bytes if status.source and status.source.slot else None
+    numbers = (lag, retained, status.current_age_s, len(status.parked))
+    values = tuple(None if number is None else float(number) for number in numbers)
+    return int(status.read_at_s * 1_000_000), values
+
+
+class StatusAnswers:
+    """Status with the samples of one server, of the times of the last requests for it."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
+        self._last: Status | None = None
+        self._lock = threading.Lock()
+
+    def _read(self, resources: Resources) -> Status:
         """Read the status, and keep a sample of it; at most once per `_FRESH_S`."""
         with self._lock:
             if self._last is None or time.time() - self._last.read_at_s > _FRESH_S:
                 self._last = read_status(resources.lake, resources.source)
-                self.kept.append(_sample(self._last))
+                self._samples.append(_sample(self._last))
             return self._last
 
-    def charts(self) -> list[models.ChartJson]:
-        """Return the samples as charts."""
-        names = (
-            ("lag", "bytes of WAL"),
-            ("retained by the slot", "bytes of WAL"),
-            ("age of the newest known moment", "seconds"),
-            ("parked tables", "tables"),
-        )
-        times = [sample[0] for sample in self.kept]
-        return [
-            models.ChartJson(name=name, unit=unit, times_us=times, values=[_number(sample[at]) for sample in self.kept])
-            for at, (name, unit) in enumerate(names, 1)
-        ]
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _sample(status: Status) -> tuple[int, float | None, float | None, float | None, float]:
-    source = status.source
-    slot = source.slot if source else None
-    return (
-        int(status.read_at_s * 1_000_000),
-        source.lag_bytes if source else None,
-        slot.retained_bytes if slot else None,
-        status.current_age_s,
-        float(len(status.parked)),
-    )
-
-
-class StatusAnswers:
-    """Status with the samples of one server."""
-
-    def __init__(self) -> None:
-        self._samples = Samples()
+    def _charts(self) -> Iterator[models.ChartJson]:
+        times = [time_us for time_us, _ in self._samples]
+        for place, (name, unit) in enumerate(_CHARTS):
+            values = [values[place] for _, values in self._samples]
+            yield models.ChartJson(name=name, unit=unit, times_us=times, values=values)
 
     def status(self, resources: Resources, asked: At) -> models.StatusReportJson:
         """Return verdict, positions, lag and growth; for some tables alone, theirs without lag and growth."""
         reader = resources.reader()
-        status = self._samples.read(resources)
+        status = self._read(resources)
         at = moment(resources, reader, asked.at)[1]
         sizes = [_size(table) for _, table in sorted(reader.known.tables.items())]
         if reader.known.only is not None:
@@ -238,7 +222,7 @@ class StatusAnswers:
             verdict=sentence,
             remedy=remedy,
             status=as_json(status),
-            charts=[*_growth(reader), *self._samples.charts()],
+            charts=[*_growth(reader), *self._charts()],
             sizes=sizes,
         )
 

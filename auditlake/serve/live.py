@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 
 from pydantic import Field
@@ -37,7 +38,7 @@ from auditlake.feed.request import FeedRequest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.bounds import Room
-from auditlake.serve.endpoints import cut_short, parse, problem
+from auditlake.serve.endpoints import cut_short, parse
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import StreamedResponse, StreamPlaces
 from auditlake.temporal.moments import read_known
@@ -74,20 +75,13 @@ class Live:
 
     async def respond(self, request: Request) -> Response:
         """Answer with a stream of events."""
-        give_back = _nothing
-        try:
-            asked = parse(OfChanges, request.query_params)
-            seen = self._resources.seen_by(request)
-            give_back = self._places.take()
-            after = request.headers.get("last-event-id") or asked.after
-            wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
-            now = datetime.now(self._resources.zone)
-            stream = await seen.run(lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
-        except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
-            give_back()
-            if not isinstance(exc, Exception):
-                raise
-            return problem(exc)
+        asked = parse(OfChanges, request.query_params)
+        seen = self._resources.seen_by(request)
+        after = request.headers.get("last-event-id") or asked.after
+        wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
+        now = datetime.now(self._resources.zone)
+        opened = partial(seen.run, lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
+        stream, give_back = await self._places.open(opened)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamedResponse(self._events(stream), give_back, media_type="text/event-stream", headers=headers)
 
@@ -150,10 +144,6 @@ class _Stream:
             return self.resources.reader()
         except AuditlakeError:  # the next stream says why
             return None
-
-
-def _nothing() -> None:
-    """Give no place back."""
 
 
 def event(committed: ChangedTransaction) -> str:

@@ -6,7 +6,7 @@ template sees the answer as `answer`; autoescape is on, and values of rows go th
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,7 +35,7 @@ from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log
-from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, problem, tagged, validated
+from auditlake.serve.endpoints import PREFIX, Endpoint, Handler, described, parse, problem, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
     SHORT,
@@ -78,7 +78,6 @@ _FORM = ("fc", "fo", "fv")
 _WHOLE: "Context" = {"url": unlinked, "evidence_url": "#", "cut": None}
 """What a page has in a file that is kept."""
 
-Handler = Callable[[Request], Awaitable[Response]]
 Context = dict[str, Any]
 Shown = Callable[["Pages", Request], Context]
 """What a template shows, of the pages as one user sees them."""

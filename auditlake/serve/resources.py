@@ -232,7 +232,7 @@ class Resources:
         self._seen_lock = threading.Lock()
         self._running: dict[int, _Running] = {}
         """The request of each thread."""
-        self.held = HeldTables(self._open)
+        self.held = HeldTables(self.unbounded_cursor)
 
     def for_client(self, client: Hashable, grant: Grant) -> "Resources":
         """Return the same resources for one client, with the tables that its grant shows."""
@@ -246,28 +246,18 @@ class Resources:
 
     def prepare(self) -> None:
         """Import DuckDB and read the lake in the background, before a request has to; requests report errors."""
-        self._pool.submit(lambda: self._open().close())
+        self._pool.submit(lambda: self.unbounded_cursor().close())
         self._pool.submit(self.reader, None)
 
-    @contextmanager
-    def cursor(self, *, bounded: bool = True) -> Iterator["DuckDBPyConnection"]:
-        """Open a cursor of the embedded database; `run` interrupts a bounded one if the request takes too long.
-
-        One that is not bounded may be used by several threads, one after the other.
+    def cursor(self) -> "DuckDBPyConnection":
+        """Open a cursor of the embedded database that `run` interrupts if the request takes too long.
 
         Raises Cancelled if the request is over.
         """
-        with self.open_cursor() if bounded else self._open() as cursor:
-            yield cursor
+        return cancellable(self.unbounded_cursor())
 
-    def open_cursor(self) -> "DuckDBPyConnection":
-        """Open a cursor that `run` interrupts if the request takes too long; the caller closes it.
-
-        Raises Cancelled if the request is over.
-        """
-        return cancellable(self._open())
-
-    def _open(self) -> "DuckDBPyConnection":
+    def unbounded_cursor(self) -> "DuckDBPyConnection":
+        """Open one that nothing interrupts, which several threads may use, one after the other."""
         with self._lock:
             self._latest.database = self._latest.database or connect_for_statements(self.lake)
             return self._latest.database.cursor()

@@ -10,10 +10,10 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 from types import FrameType
@@ -26,16 +26,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from auditlake.config import parse_address
 from auditlake.counters import Beat, Counter, beat, begin, counted
-from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
+from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
-from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, require_safe
+from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
 from auditlake.serve.access_log import TABLES, AccessLog
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
-from auditlake.serve.endpoints import Endpoint, cut_short, endpoints, openapi, parse, parse_body, problem, tagged
+from auditlake.serve.endpoints import (
+    Endpoint,
+    Handler,
+    caught,
+    cut_short,
+    endpoints,
+    openapi,
+    parse,
+    parse_body,
+    tagged,
+)
 from auditlake.serve.export import OfExport, export
-from auditlake.serve.grants import PageUser
 from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
@@ -55,7 +65,6 @@ _POSTED = (
     ("complete", "Complete a statement at the cursor.", OfCompletion, models.CompletionsJson),
 )
 
-Handler = Callable[[Request], Awaitable[Response]]
 _ENDING_S = 2
 _TICKS_PER_S = 10
 _BEAT_S = 5.0
@@ -79,7 +88,7 @@ def create_app(
         Route("/api/v1/undo", _undoing(resources)),
         Route("/api/v1/sql", _posted(resources, OfSql, statements.answer), methods=["POST"]),
         Route("/api/v1/complete", _posted(resources, OfCompletion, completions), methods=["POST"]),
-        Route("/api/v1/changes", live.respond),
+        Route("/api/v1/changes", caught(live.respond)),
         Route("/sql/answer", _posted(resources, OfSql, statements.answer, pages.sql_answer), methods=["POST"]),
         Route("/static/{name}", _static),
         *pages.routes(),
@@ -116,17 +125,14 @@ def _document() -> str:
 
 def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
-        try:
-            asked, seen = parse(endpoint.asked, request.query_params), resources.seen_by(request)
-            with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
-                body = await seen.run(
-                    lambda: endpoint.answer(seen, asked).model_dump_json().encode(), request.is_disconnected
-                )
-        except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
-            return problem(exc)
+        asked, seen = parse(endpoint.asked, request.query_params), resources.seen_by(request)
+        with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
+            body = await seen.run(
+                lambda: endpoint.answer(seen, asked).model_dump_json().encode(), request.is_disconnected
+            )
         return tagged(request, body, "application/json")
 
-    return answer
+    return caught(answer)
 
 
 def _posted(
@@ -138,16 +144,13 @@ def _posted(
     """Return a handler of JSON requests; `shown` formats the answer."""
 
     async def respond(request: Request) -> Response:
-        try:
-            asked, seen = parse_body(model, await _body(request)), resources.seen_by(request)
-            found = await seen.run(lambda: answer(seen, asked), request.is_disconnected)
-            request.scope[TABLES] = getattr(found, "tables", [])
-            body = await seen.run(lambda: shown(found), request.is_disconnected)
-        except Exception as exc:  # noqa: BLE001 - as above
-            return problem(exc)
+        asked, seen = parse_body(model, await _body(request)), resources.seen_by(request)
+        found = await seen.run(lambda: answer(seen, asked), request.is_disconnected)
+        request.scope[TABLES] = getattr(found, "tables", [])
+        body = await seen.run(lambda: shown(found), request.is_disconnected)
         return Response(body, media_type="application/json")
 
-    return respond
+    return caught(respond)
 
 
 async def _body(request: Request) -> bytes:
@@ -163,24 +166,15 @@ def _exporting(resources: Resources) -> Handler:
     places = StreamPlaces(_MOST_EXPORTS, "exports", "auditlake sql --format csv")
 
     async def answer(request: Request) -> Response:
-        try:
-            asked, seen = parse(OfExport, request.query_params), resources.seen_by(request)
-            give_back = places.take()
-        except AuditlakeError as exc:
-            return problem(exc)
-        try:
-            download = await seen.run(lambda: export(seen, asked), request.is_disconnected)
-        except BaseException as exc:  # as above; or the client has gone
-            give_back()
-            if not isinstance(exc, Exception):
-                raise
-            return problem(exc)
+        asked, seen = parse(OfExport, request.query_params), resources.seen_by(request)
+        opened = partial(seen.run, lambda: export(seen, asked), request.is_disconnected)
+        download, give_back = await places.open(opened)
         pieces = _Pieces(seen, download.chunks)
         headers = {"content-disposition": f'attachment; filename="{download.name}"'}
         ended = lambda: pieces.close(give_back)  # noqa: E731 - of this export
         return StreamedResponse(pieces.each(), ended, media_type=download.media_type, headers=headers)
 
-    return answer
+    return caught(answer)
 
 
 class _Pieces:
@@ -218,14 +212,11 @@ class _Pieces:
 
 def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
-        try:
-            asked, seen = parse(OfComparison, request.query_params), resources.seen_by(request)
-            text = await seen.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
-        except Exception as exc:  # noqa: BLE001 - as above
-            return problem(exc)
+        asked, seen = parse(OfComparison, request.query_params), resources.seen_by(request)
+        text = await seen.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})
 
-    return answer
+    return caught(answer)
 
 
 def _whole(statements: Iterator[str]) -> str:
@@ -285,28 +276,21 @@ async def _sign_out(_: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Address of the server, more names of it, and who has access.
-
-    That is whoever has the token; the users of a file, with their own tokens; and those that a reverse proxy at one of
-    `proxies` names in a header.
-    """
+    """Address of the server, more names of it, who has access under them, and the log of that."""
 
     address: str = "127.0.0.1"
     port: int = 8640
-    token: str | None = None
-    proxy_header: str | None = None
     names: tuple[str, ...] = ()
-    proxies: tuple[str, ...] = ()
-    users: Mapping[str, PageUser] | None = None
+    access: Access = field(default_factory=Access)
     access_log: AccessLog | None = None
 
 
 def parse_listen(text: str) -> tuple[str, int]:
     """Parse ADDRESS:PORT, or PORT alone; raises ConfigError."""
-    address, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65_535:  # noqa: PLR2004 - 16 bits
-        raise ConfigError(f"--listen is {text!r}, need ADDRESS:PORT", "For example 127.0.0.1:8640, or [::1]:8640.")
-    return address.strip("[]") or "127.0.0.1", int(port)
+    try:
+        return parse_address(text)
+    except ValueError as exc:
+        raise ConfigError(f"--listen {exc}", "For example 127.0.0.1:8640, or [::1]:8640.") from None
 
 
 def serve(
@@ -316,11 +300,10 @@ def serve(
 
     Raises ConfigError if the address is not safe without authentication, or cannot be bound.
     """
-    access = Access(frozenset(), listen.token, listen.proxy_header, networks(listen.proxies), listen.users)
-    require_safe(listen.address, access)
+    require_safe(listen.address, listen.access)
     bound = bind(listen)
     port = bound.getsockname()[1]
-    access = replace(access, hosts=hosts_of(listen.address, port, listen.names))
+    access = replace(listen.access, hosts=hosts_of(listen.address, port, listen.names))
     config = uvicorn.Config(
         create_app(resources, access, spark, listen.access_log),
         log_level="critical",

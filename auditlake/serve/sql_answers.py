@@ -85,7 +85,7 @@ class Statements:
 
     def _engine(self, resources: Resources) -> InDuckDb:
         with self._one_engine:
-            self._in_duckdb = self._in_duckdb or InDuckDb(self._settings, resources.open_cursor)
+            self._in_duckdb = self._in_duckdb or InDuckDb(self._settings, resources.cursor)
             return self._in_duckdb
 
     def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:

@@ -5,13 +5,15 @@ response, at whichever await it is.
 """
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from auditlake.serve.resources import Busy
+
+T = TypeVar("T")
 
 
 class StreamPlaces:
@@ -23,11 +25,19 @@ class StreamPlaces:
         self._used = 0
         self._lock = threading.Lock()
 
-    def take(self) -> Callable[[], None]:
-        """Take a place, and return the function that gives it back; further calls of it do nothing.
+    async def open(self, opened: Callable[[], Awaitable[T]]) -> tuple[T, Callable[[], None]]:
+        """Take a place for a stream, and open it; return it, and a function that gives the place back, once.
 
-        Raises Busy.
+        Raises Busy, and what `opened` raises.
         """
+        give_back = self._take()
+        try:
+            return await opened(), give_back
+        except BaseException:  # also if the client has gone
+            give_back()
+            raise
+
+    def _take(self) -> Callable[[], None]:
         with self._lock:
             if self._used >= self._most:
                 raise Busy(f"{self._most} {self._kind} are open", f"Try again later, or use {self._instead}.")

@@ -53,20 +53,24 @@ class OneTable(At):
     table: str = Field(description="Name of the table, as schema.table.", max_length=300)
 
 
-class OfRows(OneTable):
-    """Rows of a table."""
+class Filtered(OneTable):
+    """A table, and filters on its rows."""
 
     where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
+
+
+class OfRows(Filtered):
+    """Rows of a table."""
+
     sort: str | None = Field(default=None, description="Column to sort by, then by the key; -COLUMN: descending.")
     offset: int = Field(default=0, ge=0, le=10_000_000)
     limit: int = Field(default=50, ge=1, description="Number of rows; at most 500.")
 
 
-class OfFacets(OneTable):
+class OfFacets(Filtered):
     """A column, and filters on the rows."""
 
     column: str
-    where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
 
 
 class OfNeighbour(OneTable):

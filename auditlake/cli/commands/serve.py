@@ -62,6 +62,7 @@ def serve(  # noqa: PLR0913 - the options of a command
       auditlake serve --lake ./lake
       auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
     """
+    from auditlake.serve.access import Access, networks
     from auditlake.serve.access_log import AccessLog
     from auditlake.serve.resources import Limits, Resources
     from auditlake.serve.server import Listen, parse_listen
@@ -76,11 +77,11 @@ def serve(  # noqa: PLR0913 - the options of a command
     resources = Resources(lake, settings.zone, limits, source, settings.dialect)
     users = None if users_file is None else _users(users_file)
     looked = None if access_log is None else AccessLog(access_log)
-    where = Listen(address, port, _token(token_file), behind_proxy, names, proxies, users, looked)
+    access = Access(frozenset(), _token(token_file), behind_proxy, networks(proxies), users)
     stop = Stop()
     with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
         started = lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it")  # noqa: E731 - of this command
-        run(resources, where, settings.spark, started, stop)
+        run(resources, Listen(address, port, names, access, looked), settings.spark, started, stop)
 
 
 def _token(file: Path | None) -> str | None:

@@ -61,7 +61,7 @@ class _AtOnce(HeldTables):
 def holding(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The same page, with the rows of every table in memory."""
     page = Page(write_lake(tmp_path_factory.mktemp("held") / "lake"))
-    page.resources.held = _AtOnce(page.resources.open_cursor, least_rows=0, quiet_s=0)
+    page.resources.held = _AtOnce(page.resources.cursor, least_rows=0, quiet_s=0)
     return page
 
 

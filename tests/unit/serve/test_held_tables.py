@@ -101,13 +101,13 @@ def test_far_pages_are_those_of_the_files(lake: Lake) -> None:
 def test_the_table_used_last_stays_in_bounded_memory(lake: Lake) -> None:
     """There is room for one of two tables; one that needs more than two thirds of the memory is never held."""
     page = Page(lake)
-    page.resources.held = HeldTables(page.resources.open_cursor, most_bytes=32 << 20, quiet_s=0)
+    page.resources.held = HeldTables(page.resources.cursor, most_bytes=32 << 20, quiet_s=0)
     for offset, name in enumerate(("items", "others", "items")):
         page.json("rows", table=name, sort="price", offset=offset)
         page.resources.held.wait()
         assert page.resources.held.names == [f"public.{name}"]
         assert 0 < page.resources.held.held_bytes <= 24 << 20
-    page.resources.held = HeldTables(page.resources.open_cursor, most_bytes=6 << 20, quiet_s=0)
+    page.resources.held = HeldTables(page.resources.cursor, most_bytes=6 << 20, quiet_s=0)
     page.json("rows", table="others", sort="-price", limit=1)
     page.resources.held.wait()
     assert page.resources.held.held_bytes == 0
@@ -127,7 +127,7 @@ def test_a_table_that_cannot_be_held_does_not_keep_others_out(
         return made(held, cursor, reader, rows)
 
     monkeypatch.setattr(HeldTables, "_made", fails)
-    page.resources.held = HeldTables(page.resources.open_cursor, quiet_s=0)
+    page.resources.held = HeldTables(page.resources.cursor, quiet_s=0)
     for name in ("items", "others"):
         assert page.json("rows", table=name, sort="price", limit=1)["rows"]
         page.resources.held.wait()

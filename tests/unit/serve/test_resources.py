@@ -94,7 +94,7 @@ def test_a_client_that_has_gone_ends_its_query(tmp_path: Path) -> None:
 
     def work() -> str:
         try:
-            resources.open_cursor().execute(_ENDLESS)
+            resources.cursor().execute(_ENDLESS)
         except Exception as exc:
             ended.append(type(exc).__name__)
             raise
@@ -123,7 +123,7 @@ def test_a_request_that_is_over_asks_no_more(resources: Resources) -> None:
                 ended.append(type(exc).__name__)
         return "found"
 
-    resources.open_cursor().close()  # the first one takes longer
+    resources.cursor().close()  # the first one takes longer
     with pytest.raises(Busy, match="longer than"):
         _run(resources, work)
     await_true(lambda: ended == ["InterruptException", "Cancelled"], 60)
@@ -174,7 +174,7 @@ def test_a_query_that_begins_after_the_end_of_its_request_is_interrupted(
         await asyncio.to_thread(await_true, lambda: ended == ["InterruptException"], 60)
 
     monkeypatch.setattr(Cancellation, "cancel", recorded)
-    resources.open_cursor().close()  # as above
+    resources.cursor().close()  # as above
     asyncio.run(ask())
 
 
@@ -202,7 +202,7 @@ def test_two_clients_that_ask_for_much_keep_no_third_from_an_answer(tmp_path: Pa
     whole = Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=600))
 
     def endless(client: Resources) -> Callable[[], object]:
-        return lambda: client.open_cursor().execute(_ENDLESS)
+        return lambda: client.cursor().execute(_ENDLESS)
 
     async def ask() -> str:
         asked = []
@@ -365,7 +365,7 @@ def test_the_end_of_the_server_ends_a_query(tmp_path: Path) -> None:
 
     def work() -> str:
         try:
-            resources.open_cursor().execute(_ENDLESS)
+            resources.cursor().execute(_ENDLESS)
         finally:
             ended.set()
         return "found"
