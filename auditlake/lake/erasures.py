@@ -21,7 +21,14 @@ from auditlake.delta.log_reader import read_newest_state
 from auditlake.errors import LakeUnusable
 from auditlake.lake.key_tokens import token
 from auditlake.lake.layout import ERASED_APP, Lake
-from auditlake.lake.records import numbered_records, read_record, require_record, write_numbered, write_record
+from auditlake.lake.records import (
+    numbered_records,
+    read_record,
+    require_record,
+    write_numbered,
+    write_record,
+    writing,
+)
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent, read_each
@@ -200,11 +207,8 @@ def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
 def record_end(lake: Lake, erasure: Erasure) -> None:
     """Record that nothing is left to do of an erasure; raises LakeUnusable."""
     content = {"number": erasure.number, "time_us": time.time_ns() // 1000}
-    try:
-        with suppress(FileExistsError):
-            put_if_absent(_end(lake, erasure.number), json.dumps(content, indent=2).encode())
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.erasures} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    with writing(lake.erasures), suppress(FileExistsError):
+        put_if_absent(_end(lake, erasure.number), json.dumps(content, indent=2).encode())
 
 
 def _end(lake: Lake, number: int) -> Place:

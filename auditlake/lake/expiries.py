@@ -13,11 +13,9 @@ from typing import Any
 
 from auditlake.delta.sql import TableFiles
 from auditlake.lake.layout import EXPIRED_APP, Lake
-from auditlake.lake.records import numbered_records, require_record, write_numbered
+from auditlake.lake.records import read_numbered, write_numbered
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.store.files import read_each
-from auditlake.store.place import Place
 
 CHANGES_NAME, TRANSACTIONS_NAME = TableName("auditlake", "changes"), TableName("auditlake", "transactions")
 """Stand for these tables in a record, with rows instead of versions; so they are called in SQL."""
@@ -61,7 +59,7 @@ def record_run(lake: Lake, run: ExpiryRun) -> None:
 
 def read_runs(lake: Lake) -> list[ExpiryRun]:
     """Read the records of all runs, in their order; raises LakeUnusable if one cannot be read."""
-    return read_each(lake.root, _read, numbered_records(lake.expiries))
+    return read_numbered(lake.expiries, _run, "Restore it; it records what retention removed.")
 
 
 def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
@@ -70,10 +68,6 @@ def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
     for each in (each for run in runs for each in run.tables if each.name == name):
         found[Lsn(each.horizon)] = found.get(Lsn(each.horizon), 0) + each.versions
     return found
-
-
-def _read(place: Place) -> ExpiryRun:
-    return require_record(place, _run, "Restore it; it records what retention removed.")
 
 
 def _run(content: Mapping[str, Any]) -> ExpiryRun:

@@ -18,11 +18,9 @@ from dataclasses import asdict, dataclass
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import numbered_records, require_record, write_numbered
+from auditlake.lake.records import read_numbered, write_numbered
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import matches_table
-from auditlake.store.files import read_each
-from auditlake.store.place import Place
 
 ADDED, RELEASED = "added", "released"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -55,13 +53,8 @@ def matches(pattern: str, table: TableName) -> bool:
 
 def read_events(lake: Lake) -> list[HoldEvent]:
     """Read all additions and releases of holds, in order; raises LakeUnusable if a record cannot be read."""
-    return read_each(lake.root, _read, numbered_records(lake.holds))
-
-
-def _read(place: Place) -> HoldEvent:
-    return require_record(
-        place, lambda content: HoldEvent(**content), "Restore it; it records which rows must be kept."
-    )
+    remedy = "Restore it; it records which rows must be kept."
+    return read_numbered(lake.holds, lambda content: HoldEvent(**content), remedy)
 
 
 def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:

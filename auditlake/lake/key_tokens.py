@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import writing
 from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent
 
@@ -48,11 +49,8 @@ def make_secret(lake: Lake) -> bytes:
     """Return the secret of a lake, which is made if there is none; raises LakeUnusable."""
     if (known := read_secret(lake)) is not None:
         return known
-    try:
-        with suppress(FileExistsError):  # another process was faster
-            put_if_absent(lake.token_key, secrets.token_hex(_BYTES).encode())
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    with writing(lake.root), suppress(FileExistsError):  # another process was faster
+        put_if_absent(lake.token_key, secrets.token_hex(_BYTES).encode())
     made = read_secret(lake)
     if made is None:
         raise LakeUnusable(f"{lake.token_key} is missing", "Run this again.")

@@ -10,8 +10,7 @@ that the second half of an LSN's text, and its place in a page and a segment, ar
 and `replication.stream` convert where LSNs are received and sent; everywhere else they are those of the lake.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +19,7 @@ from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import read_record, replace_file, require_record
+from auditlake.lake.records import read_record, replace_file, require_record, writing
 from auditlake.lsn import Lsn
 from auditlake.store.files import ensure_folder, unfinished_name
 
@@ -107,7 +106,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     Raises LakeUnusable if the folder cannot be written or contains anything else.
     """
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
-    with _writing(lake):
+    with writing(lake.root):
         ensure_folder(lake.root)
         ours = (unfinished_name(lake.manifest.name), lock.FOLDER)
         if others := sorted(place.name for place in lake.root.iterdir() if place.name not in ours):
@@ -122,8 +121,7 @@ def record_timeline(lake: Lake, timeline: int) -> None:
 
     Raises LakeUnusable if lake.json cannot be read or written.
     """
-    with _writing(lake):
-        _replace(lake, _content(lake) | {"timeline": timeline})
+    _change(lake, timeline=timeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
     Raises LakeUnusable if lake.json cannot be read or written.
     """
     before = require_manifest(lake)
-    with _writing(lake):
+    with writing(lake.root):
         content = _content(lake) | asdict(manifest)
         if (before.system_identifier, before.lsn_offset) != (manifest.system_identifier, manifest.lsn_offset):
             ended = EarlierSource(before.system_identifier, before.timeline, before.lsn_offset, upto)
@@ -165,9 +163,7 @@ def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> 
 
     Raises LakeUnusable if lake.json cannot be read or written.
     """
-    with _writing(lake):
-        tables = None if patterns is None else list(patterns)
-        _replace(lake, _content(lake) | {_CREATED: True, _TABLES: tables})
+    _change(lake, **{_CREATED: True, _TABLES: patterns and list(patterns)})
 
 
 def created_publication(lake: Lake) -> bool:
@@ -192,14 +188,9 @@ def _content(lake: Lake) -> dict[str, Any]:
     return require_record(lake.manifest, dict, _RESTORE)
 
 
-@contextmanager
-def _writing(lake: Lake) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise LakeUnusable(
-            f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder or choose another."
-        ) from exc
+def _change(lake: Lake, **changed: object) -> None:
+    with writing(lake.root):
+        _replace(lake, _content(lake) | changed)
 
 
 def _replace(lake: Lake, content: object) -> None:

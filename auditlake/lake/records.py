@@ -6,7 +6,8 @@
     shapes/<schema>.<table>.json   each followed table as of capture's last comparison with the catalog
 
 `lake.manifest`, `lake.parking` and others write files of their own by `write_record` and `change_record`. Only a file
-written as durable is fsynced. All other state that cannot be recreated is in the Delta tables.
+written as durable is fsynced. All other state that cannot be recreated is in the Delta tables. What writes raises
+LakeUnusable if the folder cannot be written, what reads if a file cannot be read, or has not the form that it needs.
 
 The capture status is written when capture connects, loses its source or ends. It is informational: a killed capture
 leaves its last state behind, so only the slot's active reader shows whether a capture is running.
@@ -54,23 +55,24 @@ _Content = TypeVar("_Content")
 
 
 def write_record(lake: Lake, place: Place, content: object, *, durable: bool = False) -> None:
-    """Replace the file at `place` by `content`; a folder below the lake's is created if missing.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
-    try:
+    """Replace the file at `place` by `content`; a folder below the lake's is created if missing."""
+    with writing(lake.root):
         if place.parent != lake.root:  # the root exists, or this is not a lake
             files.ensure_folder(place.parent)
         replace_file(place, content, durable=durable)
+
+
+@contextmanager
+def writing(folder: Place) -> Iterator[None]:
+    """Raise a failed write to a folder as LakeUnusable."""
+    try:
+        yield
     except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+        raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder, or use another.") from exc
 
 
 def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content | None:
-    """Return what `read` makes of the content of a file; None if it is absent.
-
-    Raises LakeUnusable, with the remedy, if it cannot be read, or has not the form that `read` needs.
-    """
+    """Return what `read` makes of the content of a file; None if it is absent. An error has the remedy."""
     try:
         return read(json.loads(place.read_text()))
     except FileNotFoundError:
@@ -80,7 +82,7 @@ def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _
 
 
 def require_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content:
-    """Return the same of a file that must be there; raises LakeUnusable."""
+    """Return the same of a file that must be there."""
     if (found := read_record(place, read, remedy)) is None:
         raise LakeUnusable(f"{place} is missing", remedy)
     return found
@@ -106,7 +108,7 @@ def change_record(lake: Lake, place: Place, content: object, version: str | None
 
     On a disk, the lock of the stage that writes it keeps others out. A lease may have passed to another process.
 
-    Raises LakeConflict if another process changed it meanwhile, LakeUnusable if the folder cannot be written.
+    Raises LakeConflict if another process changed it meanwhile.
     """
     with _changing(lake, place):
         if place.parent != lake.root:
@@ -122,14 +124,18 @@ def remove_record(lake: Lake, place: Place, version: str | None) -> None:
 
 @contextmanager
 def _changing(lake: Lake, place: Place) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError:
-        raise LakeConflict(
-            f"another process changed {place}", "Another process has taken over this stage; stop this one."
-        ) from None
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    with writing(lake.root):
+        try:
+            yield
+        except FileExistsError:
+            raise LakeConflict(
+                f"another process changed {place}", "Another process has taken over this stage; stop this one."
+            ) from None
+
+
+def read_numbered(folder: Place, read: Callable[[Any], _Content], remedy: str) -> list[_Content]:
+    """Return what `read` makes of each file of a folder that `write_numbered` wrote, in their order."""
+    return files.read_each(folder, lambda place: require_record(place, read, remedy), numbered_records(folder))
 
 
 def numbered_records(folder: Place) -> list[Place]:
@@ -141,9 +147,9 @@ def numbered_records(folder: Place) -> list[Place]:
 def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
     """Write a file that is never replaced, durable, under the next number, with the content for that number.
 
-    Raises LakeUnusable if the folder cannot be written, LakeConflict if other processes write again and again.
+    Raises LakeConflict if other processes write again and again.
     """
-    try:
+    with writing(folder):
         files.make_folder(folder)
         for _ in attempts(_ATTEMPTS, str(folder), "Run this again."):
             number = max((int(place.name[:_DIGITS]) for place in numbered_records(folder)), default=-1) + 1
@@ -151,8 +157,6 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
             with suppress(FileExistsError):
                 files.put_if_absent(folder / f"{number:0{_DIGITS}}.json", text.encode())
                 return
-    except OSError as exc:
-        raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder.") from exc
 
 
 def replace_file(
@@ -180,7 +184,7 @@ class CaptureState:
 
 
 def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
-    """Record the state of capture from now on; raises LakeUnusable if the folder cannot be written."""
+    """Record the state of capture from now on."""
     before = read_capture_state(lake)
     _write_status(lake, replace(before or CaptureState(None, ""), state=state, since=_now(), problem=problem))
 
@@ -194,7 +198,7 @@ def captures_now(lake: Lake) -> bool:
 def write_seen(lake: Lake, lsn: Lsn, time_us: int, schemas: Collection[int]) -> None:
     """Record the LSN and the time of a check that found the publication to publish everything that lake.json records.
 
-    `schemas` are the OIDs of the entries of its schemas. Raises LakeUnusable if the folder cannot be written.
+    `schemas` are the OIDs of the entries of its schemas.
     """
     before = read_capture_state(lake) or CaptureState(None, _now())
     seen = replace(before, publication_seen=str(lsn), publication_seen_us=time_us, publication_schemas=sorted(schemas))
@@ -218,10 +222,7 @@ def _write_status(lake: Lake, state: CaptureState) -> None:
 
 
 def read_capture_state(lake: Lake) -> CaptureState | None:
-    """Read the capture status; None if capture never ran.
-
-    Raises LakeUnusable if the file is not valid.
-    """
+    """Read the capture status; None if capture never ran."""
     return read_record(lake.capture_state, lambda content: CaptureState(**content), "Remove it; capture recreates it.")
 
 
@@ -238,28 +239,19 @@ class LastBatch:
 
 
 def write_last_batch(lake: Lake, engine: str, reason: str | None) -> None:
-    """Record the engine of a batch, unless that of the last one was the same, for the same reason.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Record the engine of a batch, unless that of the last one was the same, for the same reason."""
     before = read_last_batch(lake)
     if before is None or (before.engine, before.reason) != (engine, reason):
         write_record(lake, lake.last_batch, asdict(LastBatch(engine, reason, _now())))
 
 
 def read_last_batch(lake: Lake) -> LastBatch | None:
-    """Read the engine of the last batch; None if apply has folded nothing yet.
-
-    Raises LakeUnusable if the file is not valid.
-    """
+    """Read the engine of the last batch; None if apply has folded nothing yet."""
     return read_record(lake.last_batch, lambda content: LastBatch(**content), "Remove it; apply recreates it.")
 
 
 def read_recorded(lake: Lake) -> Membership | None:
-    """Read the record; None if there is none yet.
-
-    Raises LakeUnusable if it cannot be read.
-    """
+    """Read the record of the publication; None if there is none yet."""
     return read_record(lake.publication, _membership, "Restore it, or use another lake.")
 
 
@@ -273,29 +265,15 @@ def _member(content: Mapping[str, Any]) -> Member:
 
 
 def record_tables(lake: Lake, found: Membership, tables: Mapping[TableName, int]) -> None:
-    """Record the current publication of the tables copied now, by the names of their histories; other entries stay.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Record the current publication of the tables copied now, by the names of their histories; other entries stay."""
     recorded = read_recorded(lake) or Membership(found.publication, found.operations, {})
     members = {member.relation: member for member in found.tables.values()}
     fresh = {name: members[oid] for name, oid in tables.items() if oid in members}
-    _write_publication(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
-
-
-def record_publication(lake: Lake, membership: Membership) -> None:
-    """Replace the record, for a publication that was created again.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
-    _write_publication(lake, membership)
+    record_publication(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
 
 
 def recorded_or_new(lake: Lake, found: Membership) -> Membership:
-    """Read the record; if there is none, create it from the tables that have a history.
-
-    Raises LakeUnusable.
-    """
+    """Read the record; if there is none, create it from the tables that have a history."""
     if (recorded := read_recorded(lake)) is not None:
         return recorded
     names = {*lake.history_names()} & found.tables.keys()
@@ -303,7 +281,8 @@ def recorded_or_new(lake: Lake, found: Membership) -> Membership:
     return read_recorded(lake) or found
 
 
-def _write_publication(lake: Lake, membership: Membership) -> None:
+def record_publication(lake: Lake, membership: Membership) -> None:
+    """Replace the record of the publication."""
     content = {
         "publication": membership.publication,
         "operations": sorted(membership.operations),
@@ -316,18 +295,12 @@ def _write_publication(lake: Lake, membership: Membership) -> None:
 
 
 def read_shape(lake: Lake, name: TableName) -> Shape | None:
-    """Read the last recorded shape of a table; None if there is none.
-
-    Raises LakeUnusable if it cannot be read.
-    """
+    """Read the last recorded shape of a table; None if there is none."""
     return read_record(lake.shape(name), _shape, "Restore it: it shows how the table was changed.")
 
 
 def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
-    """Record the shape of a table; what was recorded of comparisons with former types stays.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Record the shape of a table; what was recorded of comparisons with former types stays."""
     former = read_shape(lake, name)
     kept = former.compared if former is not None and former.relation.oid == shape.relation.oid else {}
     content = asdict(replace(shape, compared={**kept, **shape.compared}))
