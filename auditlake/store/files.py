@@ -29,7 +29,6 @@ FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 _SUMMED_BYTES = 8 << 20
 _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
-_DELETED_AT_ONCE = 1000
 _REQUESTS_AT_ONCE = 32
 _Item = TypeVar("_Item")
 _Content = TypeVar("_Content")
@@ -226,9 +225,7 @@ def remove_folder(place: Place) -> None:
     if isinstance(place, Path):
         shutil.rmtree(place)
         return
-    keys = list(objects.keys(place.bucket, f"{place.key}/"))
-    for begin in range(0, len(keys), _DELETED_AT_ONCE):
-        objects.delete(place.bucket, keys[begin : begin + _DELETED_AT_ONCE])
+    objects.delete(place.bucket, list(objects.keys(place.bucket, f"{place.key}/")))
 
 
 def read_listed(place: Place, etag: str | None) -> bytes:
@@ -325,8 +322,8 @@ def remove_files(places: Sequence[Place]) -> None:
         if isinstance(place, Path):
             place.unlink(missing_ok=True)
     remote = [place for place in places if isinstance(place, Remote)]
-    for begin in range(0, len(remote), _DELETED_AT_ONCE):
-        objects.delete(remote[0].bucket, [place.key for place in remote[begin : begin + _DELETED_AT_ONCE]])
+    for bucket in {place.bucket for place in remote}:
+        objects.delete(bucket, [place.key for place in remote])
 
 
 def remove_durably(places: Sequence[Place]) -> None:

@@ -193,11 +193,9 @@ def absent(bucket: str, key: str) -> FileNotFoundError:
 
 def head(bucket: str, key: str) -> Head | None:
     """Return what the store knows of an object; None if it does not exist."""
-    import obstore  # noqa: PLC0415 - as above
-
     try:
         with _os_errors(bucket, key, "head"):
-            found = obstore.head(_store(bucket), key)
+            found = _store(bucket).head(key)
     except FileNotFoundError:
         return None
     return Head(found["size"], found["last_modified"].timestamp())
@@ -208,18 +206,14 @@ def current_version(bucket: str, key: str) -> str | None:
 
     Raises FileNotFoundError.
     """
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, key, "head"):
-        return obstore.head(_store(bucket), key)["version"]
+        return _store(bucket).head(key)["version"]
 
 
 def get(bucket: str, key: str) -> Got:
     """Read an object, and its ETag, from the store."""
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, key, "get"):
-        result = obstore.get(_store(bucket), key)
+        result = _store(bucket).get(key)
         etag = result.meta["e_tag"] or ""
         return Got(bytes(result.bytes()), etag)
 
@@ -247,22 +241,18 @@ def read_listed(session: Session, bucket: str, key: str, etag: str | None) -> by
 
 def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
     """Read the bytes from `start` to before `end`."""
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, key, "get"):
-        return bytes(obstore.get_range(_store(bucket), key, start=start, end=end))
+        return bytes(_store(bucket).get_range(key, start=start, end=end))
 
 
 def _get_tail(session: Session, bucket: str, key: str) -> tuple[int, bytes]:
     """Read the size of an object, and its end; of one that never changes once, because engines open it repeatedly."""
-    import obstore  # noqa: PLC0415 - as above
-
     kept = session.part(_Contents)
     known, held = kept.sizes.find((bucket, key)), kept.ends.find((bucket, key))
     if known is not None and held is not None:
         return known, held
     with _os_errors(bucket, key, "get"):
-        result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
+        result = _store(bucket).get(key, options={"range": {"suffix": _TAIL_BYTES}})
         size_bytes, content = result.meta["size"], bytes(result.bytes())
     kept.keep(bucket, key, content, size_bytes)
     return size_bytes, content
@@ -322,21 +312,17 @@ def put_if_match(bucket: str, key: str, content: bytes, etag: str) -> str:
 
 
 def _put(bucket: str, key: str, content: bytes, mode: Any, checksum: str | None = None) -> str:  # noqa: ANN401 - obstore's own union
-    import obstore  # noqa: PLC0415 - as above
-
     store = _store(bucket, checksum)
     with _os_errors(bucket, key, "put"):
-        put = _repeated(lambda: obstore.put(store, key, content, mode=mode, use_multipart=False))
+        put = _repeated(lambda: store.put(key, content, mode=mode, use_multipart=False))
         return put["e_tag"] or ""
 
 
 def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
     """Delete objects, also those that do not exist."""
-    import obstore  # noqa: PLC0415 - as above
-
-    if keys_to_delete:
+    if keys_to_delete:  # obstore sends a request for each thousand
         with _os_errors(bucket, keys_to_delete[0], "delete"):
-            _repeated(lambda: obstore.delete(_store(bucket), list(keys_to_delete)))
+            _repeated(lambda: _store(bucket).delete(list(keys_to_delete)))
 
 
 def keys(bucket: str, prefix: str, *, at_most: int | None = None) -> Iterator[str]:
@@ -359,10 +345,8 @@ def written_keys(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
 
 
 def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator["ObjectMeta"]:
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, prefix, "list"):
-        for number, metas in enumerate(obstore.list(_store(bucket), prefix, offset=offset, chunk_size=page)):
+        for number, metas in enumerate(_store(bucket).list(prefix, offset=offset, chunk_size=page)):
             if number:  # each page after the first is a request of its own
                 count(Counter.STORE_REQUESTS, "list")
             yield from metas
@@ -370,20 +354,16 @@ def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator
 
 def children(bucket: str, prefix: str) -> list[str]:
     """List the names of objects and folders directly below a prefix that ends in a slash."""
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, prefix, "list"):
-        listed = obstore.list_with_delimiter(_store(bucket), prefix)
+        listed = _store(bucket).list_with_delimiter(prefix)
     paths = [*listed["common_prefixes"], *(found["path"] for found in listed["objects"])]
     return sorted(path.removeprefix(prefix).strip("/") for path in paths)
 
 
 def copy(bucket: str, key: str, to: str) -> None:
     """Copy an object, within the store."""
-    import obstore  # noqa: PLC0415 - as above
-
     with _os_errors(bucket, key, "copy"):
-        obstore.copy(_store(bucket), key, to)
+        _store(bucket).copy(key, to)
 
 
 class ObjectReader(io.RawIOBase):

@@ -556,7 +556,7 @@ def test_the_size_of_what_never_changes_is_asked_once(remote_folder: Remote, mon
     objects.put(record.bucket, record.key, b"{ }")
     assert objects.size(record.session, record.bucket, record.key) == 3
     monkeypatch.setattr(objects, "head", lambda *_: pytest.fail("its size is known"))
-    monkeypatch.setattr("obstore.get", lambda *_, **__: pytest.fail("its end is known"))
+    monkeypatch.setattr("obstore.store.S3Store.get", lambda *_, **__: pytest.fail("its end is known"))
     assert objects.size(data.session, data.bucket, data.key) == 1_000_000
     with data.open() as again:
         again.seek(-3, 2)
