@@ -178,8 +178,5 @@ def bind_copies(lake: Lake, rules: Masking, relations: Iterable[Relation]) -> di
 
 
 def read_masks(lake: Lake, rules: Masking) -> Masks | None:
-    """Open the masks of a lake; None if nothing is masked.
-
-    Raises ConfigError if the lake records other rules.
-    """
+    """Open the masks of a lake; None if nothing is masked. Raises ConfigError if the lake records other rules."""
     return Masks(lake, rules) or None

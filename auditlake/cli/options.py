@@ -117,10 +117,7 @@ def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> st
 
 
 def confirm(question: str) -> None:
-    """Ask on stderr whether to go on; abort if the answer is no.
-
-    Raises BadUsage if nobody can answer.
-    """
+    """Ask on stderr whether to go on; abort if the answer is no. Raises BadUsage if nobody can answer."""
     try:
         click.confirm(question, abort=True, err=True)
     except click.Abort:

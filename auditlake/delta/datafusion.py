@@ -15,10 +15,7 @@ from auditlake.store.place import Place
 
 
 def hashed(place: Place, sql: str) -> pa.Table | None:
-    """Run SQL over the newest version of a table, as `t`; None if it does not exist.
-
-    Raises LakeUnusable.
-    """
+    """Run SQL over the newest version of a table, as `t`; None if it does not exist. Raises LakeUnusable."""
     from deltalake import QueryBuilder  # noqa: PLC0415 - as in `delta.table`
     from deltalake.exceptions import DeltaError  # noqa: PLC0415 - as in `delta.table`
 

@@ -30,10 +30,7 @@ class _Tables(Kept):
 
 
 def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
-    """Read all rows, in these columns. No rows if there is no table.
-
-    Raises LakeUnusable.
-    """
+    """Read all rows, in these columns. No rows if there is no table. Raises LakeUnusable."""
     try:
         listing, kept = list_newest(table), session.part(_Tables)
         held: _Rows | None = kept.find(table)

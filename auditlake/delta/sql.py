@@ -170,10 +170,7 @@ def read_log_at(place: Place, version: int, etag: str | None = None, listing: Li
 
 
 def read_newest(place: Place) -> TableFiles | None:
-    """Read the current version of a table; None if it does not exist.
-
-    Raises as `read_log_at`.
-    """
+    """Read the current version of a table; None if it does not exist. Raises as `read_log_at`."""
     listing = list_newest(place)
     if listing.newest < 0:
         return None

@@ -34,10 +34,7 @@ def list_older(lake: Lake, table: TableName) -> list[Noncurrent]:
 
 
 def delete_older(lake: Lake, table: TableName) -> None:
-    """Delete the older versions, if the lake's bucket keeps them; the lock of ERASE is held.
-
-    Raises as `list_older`.
-    """
+    """Delete the older versions, if the lake's bucket keeps them; the lock of ERASE is held. Raises as `list_older`."""
     if _are_kept(lake):
         delete_noncurrent(lake.root, list_older(lake, table))
         reach(After.VERSIONS_DELETED)

@@ -238,10 +238,7 @@ def _retry_after_s(value: str | None) -> float | None:
 
 
 def read_cursor(path: Path) -> str | None:
-    """Read the cursor of a state file; None if there is none yet.
-
-    Raises ConfigError if it cannot be read.
-    """
+    """Read the cursor of a state file; None if there is none yet. Raises ConfigError if it cannot be read."""
     try:
         return str(json.loads(path.read_text())["cursor"])
     except FileNotFoundError:

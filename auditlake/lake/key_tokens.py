@@ -30,10 +30,7 @@ def token(secret: bytes, table: TableName, key: Sequence[str]) -> str:
 
 
 def read_secret(lake: Lake) -> bytes | None:
-    """Read the secret of a lake; None if no token was ever needed.
-
-    Raises LakeUnusable.
-    """
+    """Read the secret of a lake; None if no token was ever needed. Raises LakeUnusable."""
     try:
         secret = bytes.fromhex(lake.token_key.read_text())
     except FileNotFoundError:

@@ -8,6 +8,8 @@ The order of a lake is that of its LSNs. A source whose log is behind the lake (
 new cluster) therefore gets an offset: LSN of the lake = LSN of the source + `lsn_offset`. It is a multiple of 4 GiB, so
 that the second half of an LSN's text, and its place in a page and a segment, are the same in both. `source.connection`
 and `replication.stream` convert where LSNs are received and sent; everywhere else they are those of the lake.
+
+Everything here raises LakeUnusable if lake.json cannot be read or written.
 """
 
 from collections.abc import Mapping
@@ -101,10 +103,7 @@ def require_manifest(lake: Lake) -> Manifest:
 
 
 def write_manifest(lake: Lake, manifest: Manifest) -> None:
-    """Write lake.json into an empty or missing folder, which makes it a lake.
-
-    Raises LakeUnusable if the folder cannot be written or contains anything else.
-    """
+    """Make a folder that is missing or empty a lake; raises LakeUnusable if it contains anything else."""
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     with writing(lake.root):
         ensure_folder(lake.root)
@@ -117,10 +116,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
 
 
 def record_timeline(lake: Lake, timeline: int) -> None:
-    """Record that the lake continues with another timeline of its source.
-
-    Raises LakeUnusable if lake.json cannot be read or written.
-    """
+    """Record that the lake continues with another timeline of its source."""
     _change(lake, timeline=timeline)
 
 
@@ -145,10 +141,7 @@ def _earlier(content: Mapping[str, Any]) -> tuple[EarlierSource, ...]:
 
 
 def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
-    """Record that the lake continues with another source, after the changes up to `upto` of the one before.
-
-    Raises LakeUnusable if lake.json cannot be read or written.
-    """
+    """Record that the lake continues with another source, after the changes up to `upto` of the one before."""
     before = require_manifest(lake)
     with writing(lake.root):
         content = _content(lake) | asdict(manifest)
@@ -159,10 +152,7 @@ def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
 
 
 def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> None:
-    """Record that bootstrap creates the publication for the tables that match, None for all; called before it does.
-
-    Raises LakeUnusable if lake.json cannot be read or written.
-    """
+    """Record that bootstrap creates the publication for the tables that match, None for all; called before it does."""
     _change(lake, **{_CREATED: True, _TABLES: patterns and list(patterns)})
 
 

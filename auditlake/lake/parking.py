@@ -12,6 +12,8 @@ A table is parked, never a stage: capture and all other tables continue.
 5. A record ends with a later snapshot of the table: it is in force while `until` is after the table's last snapshot,
    so the commit of that snapshot also ends it. `resync` therefore leaves its own record behind, and no reader can see
    the old history without a record.
+
+Everything here raises LakeUnusable if a record cannot be read or written.
 """
 
 import json
@@ -160,8 +162,6 @@ def park(lake: Lake, parked: Parked) -> bool:
     """Record that a table is parked; return False if it is for this cause, with the same moment or an earlier one.
 
     A silent reason that is in force keeps its first moment, and ends with a snapshot after the later of both `until`.
-
-    Raises LakeUnusable if the folder cannot be written.
     """
     path = lake.parked(parked.table, parked.cause)
     recorded, version = _read(path)
@@ -210,15 +210,12 @@ def names_with(lake: Lake, cause: Cause) -> frozenset[TableName]:
 
 
 def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
-    """Read the record of one cause, ended or not; None if there is none.
-
-    Raises LakeUnusable if it cannot be read.
-    """
+    """Read the record of one cause, ended or not; None if there is none."""
     return _read(lake.parked(table, cause))[0]
 
 
 def read_records(lake: Lake) -> list[Parked]:
-    """Read all records, in force or not; raises LakeUnusable if one cannot be read."""
+    """Read all records, in force or not."""
     places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
     return [record for record, _ in read_each(lake.root, _read, places) if record is not None]
 
@@ -227,8 +224,6 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
     """Read which of these tables are parked, each with its earliest reason; read the watermark before.
 
     With `silent`, only by the records of capture.
-
-    Raises LakeUnusable if a record cannot be read.
     """
     return in_force(read_records(lake), tables, silent=silent)
 
@@ -252,8 +247,6 @@ def read_saved(lake: Lake, histories: Histories) -> tuple[list[HistoryTable], di
 
     In a store, a table that `histories` knows is looked at only if it seems to be parked: a new snapshot may have ended
     that. The others are returned as apply saved them last.
-
-    Raises LakeUnusable if a record cannot be read.
     """
     tables = histories.current(lambda _: False)
     parked = read_parked(lake, tables)

@@ -166,18 +166,12 @@ def has_ledger(lake: Lake) -> bool:
 
 
 def read_blocks(lake: Lake) -> list[Block]:
-    """Read all blocks, in order; none if nothing was ever sealed.
-
-    Raises LakeUnusable if a block is not one.
-    """
+    """Read all blocks, in order; none if nothing was ever sealed. Raises LakeUnusable if a block is not one."""
     return _read(lake, "order by block")
 
 
 def read_last_block(lake: Lake) -> Block | None:
-    """Read the last block; None if nothing was ever sealed.
-
-    Raises LakeUnusable if it is not a block.
-    """
+    """Read the last block; None if nothing was ever sealed. Raises LakeUnusable if it is not a block."""
     return next(iter(_read(lake, "order by block desc limit 1")), None)
 
 

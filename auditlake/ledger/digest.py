@@ -87,10 +87,7 @@ def stored_at(to: Place, checkpoint: Checkpoint) -> Place:
 
 
 def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
-    """Keep a digest; one of the same tree that is already there stays.
-
-    Raises LakeUnusable if it cannot be written.
-    """
+    """Keep a digest; one of the same tree that is already there stays. Raises LakeUnusable if it cannot be written."""
     place = stored_at(to, checkpoint)
     try:
         make_folder(place.parent)

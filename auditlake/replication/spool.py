@@ -414,10 +414,7 @@ class Spool:
         return sum(transaction.file_bytes for transaction in self._open.values())
 
     def add(self, data: bytearray, starts: Ints, ends: Ints) -> None:
-        """Add messages of the current block; `data` is changed and kept.
-
-        Raises DecodeError.
-        """
+        """Add messages of the current block; `data` is changed and kept. Raises DecodeError."""
         assert self._block is not None  # noqa: S101  # the caller has checked `in_block`
         segment = _read_block(data, starts, ends, self._block.xid)
         for number, payload in segment.relations():

@@ -130,10 +130,7 @@ class _Stream:
 
     @classmethod
     def open(cls, resources: Resources, wanted: FeedRequest, now: datetime) -> "_Stream":
-        """Open the feed of the tables that are seen.
-
-        Raises Hidden, and what `FeedRequest.open` does.
-        """
+        """Open the feed of the tables that are seen; raises Hidden, and what `FeedRequest.open` does."""
         lake = resources.reader().lake
         known = resources.shown(read_known(lake))
         return cls(resources, wanted.open(lake, now, threading.Event(), known), known.only)

@@ -323,10 +323,7 @@ class Resources:
         return known.limited_to(tables, self.grant.takes)
 
     def require_whole(self, what: str) -> None:
-        """Check that the user may see every table; `what` is about all of them.
-
-        Raises Hidden.
-        """
+        """Check that the user may see every table; `what` is about all of them. Raises Hidden."""
         if not self.grant.is_whole:
             raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
 

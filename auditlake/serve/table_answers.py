@@ -90,10 +90,7 @@ class OfFind(OneTable):
 
 
 def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableState, models.MomentJson]:
-    """Return a table at a moment.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return a table at a moment; raises BadUsage, NotAnswerable."""
     reader = resources.reader(at)
     lsn, shown = moment(resources, reader, at)
     table = reader.table(name, lsn)  # another one may have had the name at another time
@@ -169,10 +166,7 @@ def _count(state: TableState, opened: Callable[[], OpenState], where: tuple[Filt
 
 
 def rows(resources: Resources, asked: OfRows) -> models.RowsJson:
-    """Return a page of the rows of a table.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return a page of the rows of a table; raises BadUsage, NotAnswerable."""
     state, at = state_of(resources, asked.table, asked.at)
     if asked.limit > resources.limits.page_rows:
         raise BadUsage(f"limit is {asked.limit}, need at most {resources.limits.page_rows}", "Ask for several pages.")
@@ -207,10 +201,7 @@ def _row_models(state: TableState, found: pa.Table) -> Iterator[models.RowJson]:
 
 
 def neighbour(resources: Resources, asked: OfNeighbour) -> models.NeighbourJson:
-    """Return the key of the row before or after a key, in the order of keys.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the key of the row before or after a key, in the order of keys; raises BadUsage, NotAnswerable."""
     state, at = state_of(resources, asked.table, asked.at)
     with _opened(resources, state) as opened:
         found = opened().beside(asked.key, forwards=asked.way == "next")

@@ -83,10 +83,7 @@ class Order:
 
 
 def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Column, ...]) -> Order:
-    """Parse `column` or `-column`.
-
-    Raises BadUsage.
-    """
+    """Parse `column` or `-column`; raises BadUsage."""
     if not given:
         return Order(None, False, key)
     return Order(*sort_column(given, columns), key)

@@ -82,10 +82,7 @@ def ensure_folder(place: Place) -> None:
 def replace_file(
     place: Place, content: str, *, durable: bool, before_rename: Callable[[], None] = lambda: None
 ) -> None:
-    """Replace a file, in an existing folder; a reader sees the old content or the new one.
-
-    Raises OSError.
-    """
+    """Replace a file, in an existing folder; a reader sees the old content or the new one. Raises OSError."""
     if isinstance(place, Remote):
         before_rename()
         objects.put(place.bucket, place.key, content.encode())

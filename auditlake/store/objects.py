@@ -202,10 +202,7 @@ def head(bucket: str, key: str) -> Head | None:
 
 
 def current_version(bucket: str, key: str) -> str | None:
-    """Return the id of an object's current version; None if its bucket keeps no versions.
-
-    Raises FileNotFoundError.
-    """
+    """Return the id of an object's current version; None if its bucket keeps no versions. Raises FileNotFoundError."""
     with _os_errors(bucket, key, "head"):
         return _store(bucket).head(key)["version"]
 
