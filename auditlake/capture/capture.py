@@ -49,7 +49,7 @@ import pyarrow.compute as pc
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.capture.ddl_recorder import DdlProof, DdlRecorder
 from auditlake.capture.masking import read_masks
-from auditlake.capture.partition_watch import HeldPartition, PartitionWatch
+from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch
 from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
 from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
@@ -248,7 +248,7 @@ class Capture:
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
         with self._asking():
-            held = HeldPartition(self.done_lsn, self._log.current_us)
+            held = HeldUpTo(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
             if self._shapes.moved or self._publication.is_changed(self._control):
@@ -396,8 +396,9 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
             snapshots.refresh(control, present)
             partitions.refresh(control, present)
             shapes.refresh(control, present)
-            partitions.check(control, HeldPartition(log.acknowledged, log.current_us))
-            shapes.check(control, HeldPartition(log.acknowledged, log.current_us))
+            held = HeldUpTo(log.acknowledged, log.current_us)
+            partitions.check(control, held)
+            shapes.check(control, held)
             reader = read_reader(control, source.manifest.slot)
         opened.pop_all()
         return OpenedCapture(control, stream, log, snapshots, partitions, shapes, reader)

@@ -124,8 +124,8 @@ class CaptureLog:
 
     def start_at(self, consistent_point: Lsn) -> None:
         """Record the slot's start: everything before `consistent_point` is in the snapshot."""
-        positions = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: 0}
-        self._changes.append(None, positions)
+        at = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: self.current_us}
+        self._changes.append(None, at)
         reach(After.START)
 
     def start_again_at(self, consistent_point: Lsn) -> None:
@@ -135,13 +135,7 @@ class CaptureLog:
         """
         self._changes.discard_above("lsn", self.watermark)
         self._transactions.discard_above("lsn", self.watermark)
-        positions = {
-            CHANGES_APP: consistent_point - 1,
-            ACKNOWLEDGED_APP: consistent_point,
-            CURRENT_APP: self.current_us,
-        }
-        self._changes.append(None, positions)
-        reach(After.START)
+        self.start_at(consistent_point)
 
     def partial(self) -> Partial | None:
         """Return the transaction that a crash left in parts above the watermark, if any."""

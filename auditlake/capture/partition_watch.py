@@ -321,8 +321,8 @@ def read_since(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPartition:
-    """The lake's position, the LSN before which everything is durable, and its currency in microseconds since 1970."""
+class HeldUpTo:
+    """What the lake holds: everything before an LSN, and every commit up to a time, in microseconds since 1970."""
 
     lsn: Lsn
     time_us: int
@@ -391,7 +391,7 @@ class PartitionWatch:
         record_partitions(control, self.lake, lacking)
         self._read_records()
 
-    def check(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
+    def check(self, control: psycopg.Connection[Row], held: HeldUpTo) -> None:
         """Compare every table with its record; call it before more becomes durable."""
         if self._written_at != fingerprint(self.lake.partitions):
             self._read_records()
@@ -415,7 +415,7 @@ class PartitionWatch:
                 self._watched[name] = _Watched(known)
 
     def _compare(
-        self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: HeldPartition
+        self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: HeldUpTo
     ) -> None:
         now = read_parts(control, watched.known.relation)
         watched.found = frozenset(now)
@@ -455,7 +455,7 @@ class PartitionWatch:
         return watched.known.problem
 
     def _truncated(
-        self, name: TableName, watched: _Watched, rewritten: Sequence[tuple[Partition, PartNow]], held: HeldPartition
+        self, name: TableName, watched: _Watched, rewritten: Sequence[tuple[Partition, PartNow]], held: HeldUpTo
     ) -> str | None:
         """Describe the partition with a new file that may not have logged or kept its rows; None without one.
 
@@ -489,7 +489,7 @@ class PartitionWatch:
             write_partitions(self.lake, name, known)
             watched.known, watched.digest = known, None
 
-    def _park(self, name: TableName, problem: str, read_at: Lsn, held: HeldPartition) -> None:
+    def _park(self, name: TableName, problem: str, read_at: Lsn, held: HeldUpTo) -> None:
         remedy = f"The stream does not show it. {RENEWED_BY_FOLLOW}"
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
         park(self.lake, parked)

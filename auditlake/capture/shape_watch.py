@@ -37,7 +37,7 @@ import psycopg
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import DdlRecorder
-from auditlake.capture.partition_watch import HeldPartition, read_since
+from auditlake.capture.partition_watch import HeldUpTo, read_since
 from auditlake.capture.trigger_record import read_trigger_record, record_trigger
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.layout import Lake
@@ -86,7 +86,7 @@ def _last_seen(read_at: WalEnd) -> WalEnd:
     return WalEnd(Lsn(read_at.lsn - 1), read_at.time_us)
 
 
-def _gap(name: TableName, held: HeldPartition, end: WalEnd, changes: tuple[str, ...]) -> Gap:
+def _gap(name: TableName, held: HeldUpTo, end: WalEnd, changes: tuple[str, ...]) -> Gap:
     """Return the range of a table that begins at the first LSN which is not certain, and ends at `end`."""
     reason = f"{UNKNOWN_SHAPE}: {', '.join(changes)}"
     return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
@@ -99,7 +99,7 @@ class _Unsettled:
     shape: Shape
     changed_by: int
     read_at: WalEnd
-    held: HeldPartition
+    held: HeldUpTo
     found: ShapeDifference
 
     @property
@@ -175,7 +175,7 @@ class ShapeWatch:
         if others:
             self._read_records(control)
 
-    def check(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
+    def check(self, control: psycopg.Connection[Row], held: HeldUpTo) -> None:
         """Compare every table with its record; call it before more becomes durable."""
         if self._written_at != fingerprint(self.lake.shapes):
             self._read_records(control)
@@ -217,7 +217,7 @@ class ShapeWatch:
         file = self.lake.shape(name).name
         return name in self._watched and file in before_at and before_at[file] == self._read_at.get(file)
 
-    def _compare_all(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
+    def _compare_all(self, control: psycopg.Connection[Row], held: HeldUpTo) -> None:
         self._read_trigger(control)  # first: one that is installed after a change has not reported it
         digests, types = read_table_digests(control, self._oids), read_types(control, self._oids)
         changed, dropped = {}, list[TableName]()
@@ -239,7 +239,7 @@ class ShapeWatch:
                 self._compare(name, watched, shapes[watched.oid], read_at, held)
 
     def _compare(
-        self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: HeldPartition
+        self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: HeldUpTo
     ) -> None:
         shape, changed_by = now
         found = compare_shapes(watched.shape, shape)
@@ -281,14 +281,14 @@ class ShapeWatch:
             park(self.lake, replace(ended, cause=Cause.SHAPE, until=left_at))
         unpark(self.lake, name, Cause.PENDING)
 
-    def _since(self, name: TableName, watched: _Watched) -> HeldPartition | None:
+    def _since(self, name: TableName, watched: _Watched) -> HeldUpTo | None:
         """Return since when a difference is not settled, also one that an earlier capture saw; None without one."""
         if watched.unsettled is not None:
             return watched.unsettled.held
         parked = find_parked(self.lake, name, Cause.PENDING) if name in self._parked_pending else None
-        return None if parked is None else HeldPartition(Lsn(parked.lsn + 1), cast("int", parked.time_us))
+        return None if parked is None else HeldUpTo(Lsn(parked.lsn + 1), cast("int", parked.time_us))
 
-    def _record_return(self, name: TableName, since: HeldPartition, read_at: WalEnd) -> None:
+    def _record_return(self, name: TableName, since: HeldUpTo, read_at: WalEnd) -> None:
         """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
         if not self.trigger_reports:
             record_gaps(self.lake, [_gap(name, since, _last_seen(read_at), (_TOUCHED,))])
@@ -352,17 +352,17 @@ class ShapeWatch:
                 held = self._proved(held, number, version)
                 shown_us = self.log.time_of(version.lsn) or end.time_us
                 gaps.append(_gap(name, held, WalEnd(version.lsn, shown_us), visible))
-                held = HeldPartition(version.lsn, shown_us - 1)
+                held = HeldUpTo(version.lsn, shown_us - 1)
             shape, number = version.relation, version.number
         if (visible := visible_differences(shape, now)) or not gaps:
             held = self._proved(held, number, end.lsn)
             gaps.append(_gap(name, held, end, visible or unsettled.found.visible))
         record_gaps(self.lake, gaps)
 
-    def _proved(self, held: HeldPartition, number: int | None, until: RelationVersion | Lsn) -> HeldPartition:
+    def _proved(self, held: HeldUpTo, number: int | None, until: RelationVersion | Lsn) -> HeldUpTo:
         """Return up to when rows of the version `number` before `until` prove its shape; `held` if there are none."""
         found = self.log.last_change(number, held.lsn, until) if number is not None else None
-        return held if found is None else HeldPartition(found[0], found[1] - 1)
+        return held if found is None else HeldUpTo(found[0], found[1] - 1)
 
     @property
     def trigger_reports(self) -> bool:

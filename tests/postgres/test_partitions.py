@@ -10,7 +10,7 @@ import pytest
 
 import auditlake
 from auditlake.capture import partition_watch
-from auditlake.capture.partition_watch import HeldPartition, PartitionWatch, Since, read_since, record_partitions
+from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
@@ -409,11 +409,11 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
         watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
         execute(database, "truncate t_a")
         for _ in range(60):
-            watch.check(conn, HeldPartition(low, 0))
+            watch.check(conn, HeldUpTo(low, 0))
             clock_s[0] += 1
         assert looked_at_s == [0, 30, 60]
         assert watch.pending
-        watch.check(conn, HeldPartition(wal_end(database), 0))
+        watch.check(conn, HeldUpTo(wal_end(database), 0))
     assert not watch.pending
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
 
@@ -427,13 +427,13 @@ def test_a_partition_that_is_created_and_removed_while_another_file_is_undecided
     watch = PartitionWatch(lake, said.append)
     with connect(database) as conn:
         watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
-        watch.check(conn, HeldPartition(low, 0))
+        watch.check(conn, HeldUpTo(low, 0))
         made = "create table t_c partition of t for values in ('c')", "insert into t values (1, 'c')"
         execute(database, *made, f"vacuum full {rewritten}")
-        watch.check(conn, HeldPartition(low, 0))
+        watch.check(conn, HeldUpTo(low, 0))
         assert watch.pending
         execute(database, "drop table t_c")
-        watch.check(conn, HeldPartition(wal_end(database), 0))
+        watch.check(conn, HeldUpTo(wal_end(database), 0))
     assert not watch.pending
     assert [*read_known(lake).parked] == [_T]
     assert "public.t: its partition t_c was dropped or detached" in str(said)

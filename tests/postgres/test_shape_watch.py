@@ -14,7 +14,7 @@ import auditlake
 from auditlake.capture import shape_watch
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import DdlRecorder
-from auditlake.capture.partition_watch import HeldPartition
+from auditlake.capture.partition_watch import HeldUpTo
 from auditlake.capture.shape_watch import ShapeWatch, record_shapes
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
@@ -534,7 +534,7 @@ def test_a_trigger_that_is_disabled_is_noticed_by_the_next_comparison(site: Site
         log = CaptureLog(site.lake)
         watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
         watch.refresh(conn, {_T: oid_of(conn, "t")})
-        held = HeldPartition(log.acknowledged, 1)
+        held = HeldUpTo(log.acknowledged, 1)
         watch.check(conn, held)
         watch.record_trigger()
         assert watch.trigger_reports
@@ -551,7 +551,7 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
         log = CaptureLog(site.lake)
         watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
         watch.refresh(conn, watched)
-        watch.check(conn, HeldPartition(log.acknowledged, 1))
+        watch.check(conn, HeldUpTo(log.acknowledged, 1))
         monkeypatch.setattr(files, "_SETTLED_NS", 0)  # the record is older than a tick of the clock
 
         def write(*given: Any) -> None:
@@ -561,10 +561,10 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
 
         site.execute("alter table t add y int")
         monkeypatch.setattr(shape_watch, "write_shape", write)
-        watch.check(conn, HeldPartition(log.acknowledged, 1))
-        watch.check(conn, HeldPartition(site.end(), 1))
+        watch.check(conn, HeldUpTo(log.acknowledged, 1))
+        watch.check(conn, HeldUpTo(site.end(), 1))
         assert not watch.pending
-        before = HeldPartition(site.end(), 1)
+        before = HeldUpTo(site.end(), 1)
         site.execute("alter table x add y int")
         watch.check(conn, before)
     assert find_parked(site.lake, TableName("public", "x"), Cause.PENDING)
