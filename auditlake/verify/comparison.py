@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -48,7 +48,7 @@ from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Conversion
 from auditlake.verify.digest import Digest, KeyDifference, Sums, chosen_buckets, differing_keys
 from auditlake.verify.lake_side import Unreadable, VerifiedState, bucket_rows, exact_session, reading, state_at, sums_of
-from auditlake.verify.report import Finding, TableReport, first_findings
+from auditlake.verify.report import Finding, TableReport
 from auditlake.verify.source_side import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 
 AT_ONCE = 4
@@ -277,8 +277,7 @@ class SourceComparison:
         buckets = chosen_buckets(sums, side.sums, len(columns))
         lake, source = bucket_rows(state, columns, side.digest, buckets), self._source_rows(side, buckets)
         findings = [_finding(row, columns, side) for row in differing_keys(lake, source, keyed=bool(side.digest.key))]
-        shown, more = first_findings(findings, self._bounds.findings)
-        return replace(report, findings=shown, more=more or len(buckets) < len(differing))
+        return report.with_findings(findings, self._bounds.findings, more=len(buckets) < len(differing))
 
     def _source_rows(self, side: _Side, buckets: npt.NDArray[np.int64]) -> pa.Table:
         """Read the rows of these buckets again, under the same snapshot."""

@@ -47,7 +47,7 @@ from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.types import ColumnType, Conversion
 from auditlake.verify.key_eras import KeyEra, era_conditions, key_eras
-from auditlake.verify.report import Finding, TableReport, first_findings
+from auditlake.verify.report import Finding, TableReport
 
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS)
 _NULLABLE_ENDS = ("_to_time", "_end_op")
@@ -81,7 +81,7 @@ def check_structure(history: History, limit: int) -> TableReport:
     findings: list[Finding] = []
     for era in key_eras(history.table):
         findings += _broken_in(era, history, limit + 1 - len(findings))
-    return _report(history.table, findings, limit)
+    return TableReport(str(history.table.name)).with_findings(findings, limit)
 
 
 def _broken_in(era: KeyEra, history: History, limit: int) -> list[Finding]:
@@ -143,7 +143,7 @@ def replay(session: SparkSession, lake: Lake, log: ChangesVersion, history: Hist
         rows = rows.localCheckpoint()  # each pass reads its rows twice
     columns = _identified_since(table, base, columns)
     listed = _compared(history.rows.where(ends_after_sql(base)), rows, columns).limit(limit + 1).toArrow()
-    return _report(table, _replay_findings(listed, columns), limit)
+    return TableReport(str(table.name)).with_findings(_replay_findings(listed, columns), limit)
 
 
 def _next_tail(lake: Lake, log: ChangesVersion, table: HistoryTable, after: Lsn) -> Tail | None:
@@ -250,8 +250,3 @@ def _keys_of(listed: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[tupl
         texts.append(exact_texts(values, type_of(column), raws).to_pylist())
     for at in range(listed.num_rows):
         yield tuple((column.name, texts[place][at]) for place, column in enumerate(key))
-
-
-def _report(table: HistoryTable, findings: Sequence[Finding], limit: int) -> TableReport:
-    shown, more = first_findings(findings, limit)
-    return TableReport(str(table.name), findings=shown, more=more)

@@ -8,10 +8,12 @@ has (of a parked table, for example), or holds another valid value. `histories.j
 without which readers only take longer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from auditlake.capture.partition_watch import read_partitions
 from auditlake.capture.trigger_record import read_trigger_record
+from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
 from auditlake.lake.erasures import read_erasures
@@ -29,8 +31,13 @@ def check_logs(lake: Lake) -> Iterator[TableReport]:
     """Check the logs of all tables; report only damaged ones."""
     for name, place in tables_of(lake):
         if problems := log_problems(place):
-            findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
-            yield TableReport(name, findings=tuple(findings), lost=True)
+            yield replace(report_of(name, problems), lost=True)
+
+
+def report_of(name: str, problems: Iterable[FileProblem], limit: int | None = None) -> TableReport:
+    """Return the report of a table whose files have problems."""
+    findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
+    return TableReport(name).with_findings(findings, len(findings) if limit is None else limit)
 
 
 def tables_of(lake: Lake) -> Iterator[tuple[str, Place]]:

@@ -98,6 +98,15 @@ class TableReport:
             return TableVerdict.SKIPPED if self.skipped else TableVerdict.UNVERIFIED
         return TableVerdict.EQUAL
 
+    def with_findings(self, findings: Sequence[Finding], limit: int, *, more: bool = False) -> "TableReport":
+        """Add findings, at most `limit`; `more`: these are not all."""
+        more = self.more or more or len(findings) > limit
+        return replace(self, findings=(*self.findings, *findings[:limit]), more=more)
+
+    def with_note(self, note: str) -> "TableReport":
+        """Add a note."""
+        return replace(self, notes=(*self.notes, note))
+
     def and_also(self, other: "TableReport") -> "TableReport":
         """Merge the result of another check of the same table."""
         return replace(
@@ -168,11 +177,6 @@ def as_json_lines(report: Report, *, keys: bool) -> Iterator[str]:
     lsn = None if report.lsn is None else str(report.lsn)
     counts = {verdict.value: len(report.of(verdict)) for verdict in TableVerdict}
     yield _json({"event": "done", "lsn": lsn, "rows": sum(table.rows or 0 for table in report.tables), **counts})
-
-
-def first_findings(findings: Sequence[Finding], limit: int) -> tuple[tuple[Finding, ...], bool]:
-    """Return at most `limit` findings, and whether some were left out."""
-    return tuple(findings[:limit]), len(findings) > limit
 
 
 def _printable(value: str) -> str:

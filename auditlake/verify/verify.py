@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.tails import ChangesVersion, open_log
 from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
 from auditlake.delta.append_table import open_delta
-from auditlake.delta.data_files import FileProblem, check_files
+from auditlake.delta.data_files import check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.belonging import require_together
 from auditlake.lake.erasures import require_erased_log
@@ -49,9 +49,9 @@ from auditlake.spark.planning import interpreted_if_wide
 from auditlake.temporal.knowledge import recorded
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
-from auditlake.verify.lake_files import check_logs, check_records
+from auditlake.verify.lake_files import check_logs, check_records, report_of
 from auditlake.verify.lake_side import Unreadable, exact_session, reading
-from auditlake.verify.report import Finding, Report, TableReport, first_findings
+from auditlake.verify.report import Finding, Report, TableReport
 from auditlake.verify.source_side import snapshot
 
 
@@ -150,23 +150,17 @@ def _log_files(request: VerifyRequest) -> Iterator[TableReport]:
     lake = request.lake
     for path in (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps):
         if (delta := open_delta(path)) and (findings := check_files(path, delta.version())):
-            yield replace(_of_files(path.name, findings, request.limit), lost=True)
+            yield replace(report_of(path.name, findings, request.limit), lost=True)
 
 
 def _history_files(request: VerifyRequest, histories: Iterable[HistoryTable]) -> Iterator[TableReport]:
     for table in histories:
         if not table.as_made:  # only Delta itself can read its log
-            yield TableReport(
-                str(table.name), notes=("its files are not checked: it has foreign Delta table features",)
+            yield TableReport(str(table.name)).with_note(
+                "its files are not checked: it has foreign Delta table features"
             )
         elif findings := check_files(table.path, table.delta_version):
-            yield _of_files(str(table.name), findings, request.limit)
-
-
-def _of_files(name: str, problems: Sequence[FileProblem], limit: int) -> TableReport:
-    findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
-    shown, more = first_findings(findings, limit)
-    return TableReport(name, findings=shown, more=more)
+            yield report_of(str(table.name), findings, request.limit)
 
 
 def _check_versions(request: VerifyRequest, spark: SparkSession, names: Iterable[TableName]) -> Iterator[TableReport]:
@@ -211,20 +205,20 @@ class _VersionCheck:
         watermark = Lsn(0) if self.log is None else self.log.watermark
         if table.position > max(watermark, table.snapshot_lsn):
             detail = f"position {table.position}, the watermark of changes is {watermark}"
-            report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
+            report = report.with_findings([Finding("position", detail=detail)], self.request.limit)
         missing = [each for each in recorded(self.gaps, (), table.name) if each.meets(since, table.position)]
         if table.has_expired:
             note = f"its versions that ended up to {table.horizon} have expired; those of then are taken as they are"
-            report = replace(report, notes=(*report.notes, note))
+            report = report.with_note(note)
         if table.horizon < since == min(self._expired, table.position):
             note = f"its versions up to {since} are taken as they are: the changes up to {self._expired} have expired"
-            report = replace(report, notes=(*report.notes, note))
+            report = report.with_note(note)
         elif since > table.horizon:
             note = f"its versions before the snapshot at {since} are not replayed: changes between are missing"
-            report = replace(report, notes=(*report.notes, note))
+            report = report.with_note(note)
         if missing:
-            note = f"not replayed: its changes between {missing[0].after} and {missing[0].upto} are missing"
-            return replace(report, notes=(*report.notes, note))
+            first = missing[0]
+            return report.with_note(f"not replayed: its changes between {first.after} and {first.upto} are missing")
         if self.log is None:
             return report
         try:
