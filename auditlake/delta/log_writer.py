@@ -33,13 +33,13 @@ Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Actions", "Table Features"
 import errno
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from auditlake.delta.log_entry import entry_bytes, entry_name
-from auditlake.delta.log_reader import Replay, checkpoint_file, entries_since
+from auditlake.delta.log_reader import Replay, checkpoint_file, entries_since, entry
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place, by_requests
@@ -96,20 +96,52 @@ def put_commit(path: Place, version: int, operation: str, actions: Iterable[Acti
     _withdraw_late(path, version)
 
 
+def put_next(
+    path: Place,
+    version: int,
+    operation: str,
+    actions: Sequence[Action],
+    conflicts: Callable[[Mapping[str, Any]], bool],
+) -> int | None:
+    """Write the entry of the first free version from `version` on, and return that.
+
+    None, without an entry, if an action of another one since `version` conflicts, or such an entry was deleted: this
+    process was suspended for longer than entries are kept.
+    """
+    while True:
+        try:
+            put_commit(path, version, operation, actions)
+        except FileExistsError:
+            try:
+                refused = any(map(conflicts, entry(path, version)))
+            except FileNotFoundError:
+                return None
+            if refused:
+                return None
+            version += 1
+        else:
+            return version
+
+
+def changes_table(action: Mapping[str, Any]) -> bool:
+    """Return whether an action changes the columns, the properties or the features of its table."""
+    return "metaData" in action or "protocol" in action
+
+
 def _withdraw_late(path: Place, version: int) -> None:
     """Take an entry back that is not in effect, because another commit had its version; raises FileExistsError then.
 
     So it does if the entry before was never there: an older copy was put in the place of the table.
     """
     log = path / "_delta_log"
-    late = FileExistsError(errno.EEXIST, "Another commit had this version", str(_entry(log, version)))
+    late = FileExistsError(errno.EEXIST, "Another commit had this version", str(_entry_place(log, version)))
     if version == 0:  # the entries of a table are deleted after its second checkpoint
         if (log / "_last_checkpoint").exists():
             raise late
-    elif not _entry(log, version - 1).exists() and (
+    elif not _entry_place(log, version - 1).exists() and (
         entries_since(path, version + 1) or not checkpoint_file(log, version - 1).exists()
     ):
-        _entry(log, version).unlink(missing_ok=True)
+        _entry_place(log, version).unlink(missing_ok=True)
         raise late
 
 
@@ -129,10 +161,10 @@ def _put(
     path: Place, version: int, operation: str, actions: Iterable[Action], more: Mapping[str, Mapping[str, int]]
 ) -> None:
     info = {"timestamp": _now_ms(), "operation": operation, "txnId": str(uuid.uuid4()), **more}
-    put_if_absent(_entry(path / "_delta_log", version), entry_bytes(version, info, actions))
+    put_if_absent(_entry_place(path / "_delta_log", version), entry_bytes(version, info, actions))
 
 
-def _entry(log: Place, version: int) -> Place:
+def _entry_place(log: Place, version: int) -> Place:
     return log / entry_name(version)
 
 

@@ -30,16 +30,15 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from auditlake.delta.erasing import ERASE
-from auditlake.delta.log_reader import entry
-from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
+from auditlake.delta.log_writer import Action, changes_table, moved, put_commit, put_next, removed, without_change
 from auditlake.delta.row_groups import held_bytes, read_kept, row_groups
 from auditlake.delta.table import open_table
 from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_row_batches
@@ -84,31 +83,14 @@ def rearrange(files: Files, added: Sequence[Action]) -> bool:
     """Replace files by others; return False, without a commit, if another commit touched them."""
     replaced = (removed(file.add) for file in files.by_name.values())
     actions = [without_change(action) for action in (*replaced, *added)]
-    version = files.table.delta_version + 1
-    while True:
-        try:
-            put_commit(files.table.path, version, "OPTIMIZE", actions)
-        except FileExistsError:
-            if _touched(files, version):
-                return False
-            version += 1
-        else:
-            return True
-
-
-def _touched(files: Files, version: int) -> bool:
-    """Return whether a version removes one of the files, marks rows of it, changes metadata or protocol, or fences."""
     paths = {file.add["path"] for file in files.by_name.values()}
-    try:
-        actions = [*entry(files.table.path, version)]
-    except FileNotFoundError:  # deleted: this process was suspended for longer than entries are kept
-        return True
-    for action in actions:
-        if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
-            return True
-        if action.get("commitInfo", {}).get("operation") in {FENCE, ERASE}:
-            return True
-    return False
+
+    def conflicts(theirs: Mapping[str, Any]) -> bool:
+        """Return whether an action removes one of the files, marks rows of it, changes the table, or fences."""
+        fences = theirs.get("commitInfo", {}).get("operation") in {FENCE, ERASE}
+        return fences or changes_table(theirs) or theirs.get("remove", {}).get("path") in paths
+
+    return put_next(files.table.path, files.table.delta_version + 1, "OPTIMIZE", actions, conflicts) is not None
 
 
 _LARGE_ROW_BYTES = 1 << 20

@@ -38,13 +38,14 @@ import pyarrow as pa
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_batches, write_part
-from auditlake.delta.log_reader import entry, live_files, read_newest_state
+from auditlake.delta.log_reader import live_files, read_newest_state
 from auditlake.delta.log_writer import (
     Action,
     Creation,
+    changes_table,
     create_table,
     has_own_features,
-    put_commit,
+    put_next,
     recreate_table,
     with_schema,
 )
@@ -377,27 +378,11 @@ def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[
     Raises LakeConflict if another process changed the table's columns meanwhile.
     """
     actions = with_columns(table, columns, names)
-    version = table.delta_version + 1
-    while True:
-        try:
-            put_commit(table.path, version, "ADD COLUMN", actions)
-        except FileExistsError:
-            try:
-                theirs = [*entry(table.path, version)]
-            except FileNotFoundError:  # deleted: this process was suspended for longer than entries are kept
-                raise _columns_conflict(table.name) from None
-            if any("metaData" in action or "protocol" in action for action in theirs):
-                raise _columns_conflict(table.name) from None
-            version += 1
-        else:
-            return
-
-
-def _columns_conflict(name: TableName) -> LakeConflict:
-    return LakeConflict(
-        f"another process changes the columns of {name}",
-        "Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
-    )
+    if put_next(table.path, table.delta_version + 1, "ADD COLUMN", actions, changes_table) is None:
+        raise LakeConflict(
+            f"another process changes the columns of {table.name}",
+            "Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
+        )
 
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:

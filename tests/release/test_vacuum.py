@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import auditlake.apply.deletion_vector_writer as marking
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
+from auditlake.delta import log_writer
 from auditlake.delta.checkpoints import KEPT_FOR_S
 from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake import compaction
@@ -76,7 +77,7 @@ def test_a_compaction_whose_file_a_vacuum_deleted_is_not_committed(
     stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})
     apply_pending(lambda: spark, source.lake)
     rows = all_rows(spark, source.lake)
-    monkeypatch.setattr(compaction, "put_commit", _vacuumed_once_before(spark, source.lake))
+    monkeypatch.setattr(log_writer, "put_commit", _vacuumed_once_before(spark, source.lake))
     assert not rewrite_due(Means(spark.newSession), the_history(source.lake), Due(open_part=True))
     assert (all_rows(spark, source.lake), _missing(source.lake)) == (rows, [])
     assert rewrite_due(Means(spark.newSession), the_history(source.lake), Due(open_part=True))

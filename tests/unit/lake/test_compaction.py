@@ -12,6 +12,7 @@ import pytest
 from deltalake import CommitProperties, QueryBuilder, Transaction
 from pyroaring import BitMap64
 
+from auditlake.delta import log_writer
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import DataFile, write_part
 from auditlake.delta.deletion_vectors import write_vectors
@@ -21,7 +22,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, Unsupported
-from auditlake.lake import compaction, history, maintenance
+from auditlake.lake import compaction, maintenance
 from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
 from auditlake.lake.history import HistoryTable, create_history, history_schema
 from auditlake.lake.history_files import Files, is_open, part_of
@@ -209,7 +210,7 @@ def test_columns_are_not_set_in_a_version_that_expired(tmp_path: Path, monkeypat
         let_expire(lake)
         put_commit(*commit)
 
-    monkeypatch.setattr(history, "put_commit", late)
+    monkeypatch.setattr(log_writer, "put_commit", late)
     with pytest.raises(LakeConflict, match="another process changes the columns"):
         add_columns(table, Column("newest", 23, -1, key=False, since=Lsn(170)))
     assert the_table(lake).columns == table.columns
