@@ -112,7 +112,7 @@ def mark(
             places[name] |= positions
     actions = [*added, *marked(files, places)]
     reach(After.ROWS_WRITTEN)
-    _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
+    commit(table, "MERGE", [*moved({HISTORY_APP: upto}), *reshaping, *actions])
 
 
 def _write(files: Files, part: Computed, *, inserts_only: bool) -> tuple[list[Action], Mapping[str, BitMap64]]:
@@ -210,10 +210,11 @@ def _of_part(rows: pa.Table, part: str, *, alone: bool) -> pa.Table:
     return kept.drop_columns("_part")
 
 
-def _commit(table: HistoryTable, actions: list[Action]) -> None:
+def commit(table: HistoryTable, operation: str, actions: Iterable[Action]) -> None:
+    """Commit to a history as it was read; raises LakeConflict if its position moved since, else Overtaken."""
     version = table.delta_version + 1
     try:
-        put_commit(table.path, version, "MERGE", actions)
+        put_commit(table.path, version, operation, actions)
     except FileExistsError:
         if open_table(table.path).transaction_version(HISTORY_APP) != table.position:
             raise conflict(table) from None

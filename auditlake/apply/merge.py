@@ -51,14 +51,13 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.apply import keys, typed_values
-from auditlake.apply.deletion_vector_writer import HELD_BYTES, computed_by_spark, mark
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, commit, computed_by_spark, mark
 from auditlake.apply.errors import cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import BROADCAST_ROWS, Folded
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
-from auditlake.delta.commit_failures import Overtaken
 from auditlake.delta.log_reader import entry
-from auditlake.delta.log_writer import Action, moved, put_commit
+from auditlake.delta.log_writer import Action, moved
 from auditlake.delta.table import open_table
 from auditlake.engine import Engine
 from auditlake.failpoints import After, reach
@@ -161,15 +160,7 @@ def reshape(tail: Tail) -> None:
 
     Raises LakeConflict if another process moved the table.
     """
-    table = tail.table
-    try:
-        put_commit(
-            table.path, table.delta_version + 1, "ALTER TABLE", [*moved({HISTORY_APP: tail.upto}), *reshaping(tail)]
-        )
-    except FileExistsError:
-        if open_table(table.path).transaction_version(HISTORY_APP) != table.position:
-            raise conflict(table) from None
-        raise Overtaken from None
+    commit(tail.table, "ALTER TABLE", [*moved({HISTORY_APP: tail.upto}), *reshaping(tail)])
 
 
 def reshaping(tail: Tail) -> list[Action]:
