@@ -131,6 +131,16 @@ class Lake:
         place: Place = self.root
         object.__setattr__(self, "session", begun_session(place))
 
+    @property
+    def own_tables(self) -> tuple[Place, ...]:
+        """Return the Delta tables that capture writes."""
+        return self.changes, self.relations, self.added, self.transactions, self.gaps
+
+    @property
+    def ledger_tables(self) -> tuple[Place, Place]:
+        """Return the Delta tables of the ledger."""
+        return self.ledger_entries, self.ledger_blocks
+
     def begun_again(self) -> "Lake":
         """Return the same place with a session that knows nothing of it."""
         return Lake(cast("Path", begun_again(self.root)))  # as the root of every lake

@@ -30,7 +30,7 @@ class WrongLabel(NamedTuple):
 
 def wrong_labels(lake: Lake, blocks: Sequence[Block], most: int) -> list[WrongLabel]:
     """Return the first entries of successive blocks with a label that is refused, at most so many."""
-    tables = {place.name: read_newest(place) for place in (lake.ledger_entries, lake.ledger_blocks)}
+    tables = {place.name: read_newest(place) for place in lake.ledger_tables}
     of_blocks = f"between {blocks[0].number:d} and {blocks[-1].number:d}"
     rows = select(f"{_CHECKED.format(of_blocks=of_blocks)} limit {most:d}", **tables).to_pylist()
     return [WrongLabel(row["number"], row["block"]) for row in rows]

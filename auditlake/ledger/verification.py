@@ -274,15 +274,11 @@ def _against(
 
 def _damaged_files(lake: Lake) -> Iterator[Mismatch]:
     """Yield files of the lake's own tables that are missing, or not those that the log names."""
-    for place in (lake.changes, lake.transactions, lake.relations, lake.added, lake.gaps, *_of_ledger(lake)):
+    for place in (*lake.own_tables, *lake.ledger_tables):
         table = open_delta(place)
         for each in () if table is None else check_files(place, table.version()):
-            name = f"{LEDGER}/{place.name}" if place in _of_ledger(lake) else place.name
+            name = f"{LEDGER}/{place.name}" if place in lake.ledger_tables else place.name
             yield Mismatch(each.kind, name, file=each.file, detail=each.detail)
-
-
-def _of_ledger(lake: Lake) -> tuple[Place, Place]:
-    return lake.ledger_entries, lake.ledger_blocks
 
 
 class _Rows:
@@ -365,7 +361,7 @@ class _Rows:
 
     def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
         place, listed = table.place, table.files
-        of_ledger = {each.name: read_newest(each) for each in _of_ledger(self._lake)}
+        of_ledger = {each.name: read_newest(each) for each in self._lake.ledger_tables}
         for sql in (_compared(kind, condition, of_block, expired_upto(table)), _repeated(kind, condition)):
             found = select(f"{sql} limit {self._limit + 1}", t=table, **of_ledger)
             for row in found.to_pylist():

@@ -42,8 +42,7 @@ def report_of(name: str, problems: Iterable[FileProblem], limit: int | None = No
 
 def tables_of(lake: Lake) -> Iterator[tuple[str, Place]]:
     """Yield the Delta tables of a lake: its own, those of the ledger, and the histories."""
-    own = (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps)
-    for place in (*own, lake.ledger_entries, lake.ledger_blocks):
+    for place in (*lake.own_tables, *lake.ledger_tables):
         if place.is_dir():
             yield (place.name if place.parent == lake.root else f"ledger/{place.name}"), place
     for name in lake.history_names():

@@ -147,8 +147,7 @@ def check_data_files(request: VerifyRequest, histories: Iterable[HistoryTable]) 
 
 def _log_files(request: VerifyRequest) -> Iterator[TableReport]:
     """Check the files of the lake's own tables; report only damaged ones."""
-    lake = request.lake
-    for path in (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps):
+    for path in request.lake.own_tables:
         if (delta := open_delta(path)) and (findings := check_files(path, delta.version())):
             yield replace(report_of(path.name, findings, request.limit), lost=True)
 
