@@ -58,13 +58,21 @@ def read_key(path: Path | None) -> SigningKey:
         if encoded := os.environ.get(KEY_VARIABLE):
             return SigningKey.parse(encoded, KEY_VARIABLE)
         raise ConfigError("no key to sign with", f"Set `key` in [digest], or {KEY_VARIABLE}. {_NEW_KEY}")
-    return SigningKey.parse(read_given(path, f"the key {path}", _NEW_KEY, ConfigError), str(path))
+    text = read_given(path, lambda why: ConfigError(f"the key {path} cannot be read: {why}", _NEW_KEY))
+    return SigningKey.parse(text, str(path))
+
+
+def read_digest(path: Path) -> str:
+    """Read the file of a digest; raises BadUsage."""
+    hint = "Give a file that auditlake digest wrote."
+    return read_given(path, lambda why: BadUsage(f"the digest {path} cannot be read: {why}", hint))
 
 
 def read_public_key(text: str) -> PublicKey:
     """Read a public key, given as its text or as the file that has it; raises BadUsage."""
     if "+" not in text:
-        text = read_given(Path(text), f"the public key {text}", "auditlake digest --show-key prints it.")
+        hint = "auditlake digest --show-key prints it."
+        text = read_given(Path(text), lambda why: BadUsage(f"the public key {text} cannot be read: {why}", hint))
     return PublicKey.parse(text)
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, ParamSpec, Self, TypeVar
 
-from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.errors import AuditlakeError
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
@@ -196,13 +196,12 @@ class AtOnce:
         return done
 
 
-def read_given(path: Path, what: str, hint: str, error: type[AuditlakeError] = BadUsage) -> str:
-    """Read a text file that a user has named; raises `error`, which calls it `what`, if it cannot be read."""
+def read_given(path: Path, unreadable: Callable[[str | None], AuditlakeError]) -> str:
+    """Read a text file that a user has named; if it cannot be read, raises the error that the reason makes."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-        raise error(f"{what} cannot be read: {reason}", hint) from exc
+        raise unreadable(exc.strerror if isinstance(exc, OSError) else "it is not text") from exc
 
 
 def parquet(place: Place) -> Path | IO[bytes]:

@@ -90,10 +90,10 @@ def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None
     """
     import json
 
+    from auditlake.ledger.digest import read_digest
     from auditlake.ledger.prove import ProofTarget, proofs_of
-    from auditlake.store.files import read_given
 
-    text = None if note is None else read_given(note, str(note), "Give a file that auditlake digest wrote.")
+    text = None if note is None else read_digest(note)
     click.echo(json.dumps(proofs_of(lake_of(settings), ProofTarget(what, key), text), ensure_ascii=False, indent=1))
 
 

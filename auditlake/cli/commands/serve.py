@@ -91,7 +91,7 @@ def _token(file: Path | None) -> str | None:
     from auditlake.store.files import read_given
 
     hint = "Write the token into it, on one line."
-    token = read_given(file, f"token file {file}", hint, ConfigError).strip()
+    token = read_given(file, lambda why: ConfigError(f"token file {file} cannot be read: {why}", hint)).strip()
     if not token:
         raise ConfigError(f"token file {file} is empty", hint)
     return token

@@ -109,16 +109,14 @@ def _show(lines: Iterable[str], summary: str, failure: AuditlakeError | None) ->
 
 def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, given: Mapping[str, Any]) -> None:
     """Compare the lake with digests; raises LakeUnusable if it differs."""
-    from auditlake.ledger.digest import read_public_key
+    from auditlake.ledger.digest import read_digest, read_public_key
     from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
     from auditlake.ledger.signed_note import open_note
     from auditlake.ledger.verification import VerifiedDigest, verify_digests
-    from auditlake.store.files import read_given
     from auditlake.terminal import working
 
     key = read_public_key(public_key)
-    hint = "Give a file that auditlake digest wrote."
-    notes = {str(path): read_given(path, f"the digest {path}", hint) for path in digests}
+    notes = {str(path): read_digest(path) for path in digests}
     evidence = [VerifiedDigest(name, open_note(note, key, name)) for name, note in notes.items()]
     with working("comparing the lake with its digests"):
         proof = verify_digests(lake_of(settings), evidence, given["limit"])
