@@ -4,10 +4,12 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copytree, rmtree
 from unittest.mock import patch
 
 from auditlake.erasure.retention import expire
-from auditlake.lake.erasures import Erasure, record_end
+from auditlake.errors import LakeUnusable
+from auditlake.lake.erasures import Erasure, record_end, require_erased_log
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.verification import VerifiedDigest
@@ -39,6 +41,7 @@ def run_erased(root: Path) -> None:
     lake = write_lake(root)
     digest, keys = sealed(lake), [block.key for block in read_blocks(lake)]
     before = states(lake)
+    copytree(lake.root / "changes", root.with_name(f"{root.name}-kept"))
     with patch("auditlake.erasure.forget.record_end", partial(_end, [key for key in keys if key])):
         _forget(lake, *OF_ONE)
     assert found_in(lake, ONE) == {}, "values of columns are left"
@@ -52,6 +55,18 @@ def run_erased(root: Path) -> None:
     _require_secrets(lake)
     require_sound(lake)
     _tamper(lake, digest)
+    _put_back(lake, root.with_name(f"{root.name}-kept"))
+
+
+def _put_back(lake: Lake, kept: Path) -> None:
+    """Require that changes from before the erasures are not taken for those of now."""
+    rmtree(lake.root / "changes")
+    copytree(kept, lake.root / "changes")
+    try:
+        require_erased_log(lake)
+    except LakeUnusable:
+        return
+    raise AssertionError("changes with erased values are not found")
 
 
 def _end(keys: Sequence[bytes], lake: Lake, erasure: Erasure) -> None:

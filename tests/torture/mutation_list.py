@@ -334,4 +334,5 @@ MUTATIONS = (
     ),
     _erased("take any row for the one that was sealed", ("ledger.verification:_Rows._joined", "", "yield from ()")),
     _erased("take any bounds for right", ("delta.bounds_check:_Values.are_within", "", "return True")),
+    _erased("take changes from before an erasure for right", ("lake.erasures:require_erased_log", "", "return")),
 )
