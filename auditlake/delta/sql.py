@@ -69,6 +69,7 @@ _TYPES = {  # by the names of Delta and of Spark
     "double": "double",
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
+    "map<string,string>": "map(varchar, varchar)",
 }
 
 
@@ -193,8 +194,10 @@ def _types(found: Replay) -> dict[str, str]:
 
 
 def duckdb_type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
-    """Return DuckDB's type for one of Delta; that of a simple type may have Spark's name."""
+    """Return DuckDB's type for one of Delta; a simple type, or an array of such, may have its name in Spark's DDL."""
     match kind:
+        case str() if kind.startswith("array<"):
+            return f"{duckdb_type(kind[len('array<') : -1])}[]"
         case {"type": "array", "elementType": element}:
             return f"{duckdb_type(element)}[]"
         case {"type": "map", "keyType": key, "valueType": value}:

@@ -32,9 +32,7 @@ _MISSED = frozenset({"blob", "double", "float"})
 """In columns of these types, DuckDB 1.5 misses values of files with Bloom filters: any bytes outside ASCII, and -0 if
 0 is asked for (github.com/duckdb/duckdb/issues/24994 and pull request 23829). No writer here makes such filters, but
 another one may have rewritten a file. A condition on an expression is not pushed into the scan, which reads them."""
-_PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS if name != _RAW} | {
-    _RAW: "map(varchar, varchar)"
-}
+_PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS}
 
 
 def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
@@ -94,8 +92,7 @@ def _unscanned(columns: Iterable[Column]) -> list[str]:
 
 def sql_type(column: Column) -> str:
     """Return DuckDB's type of a column of a history."""
-    held = type_of(column)
-    return duckdb_type(held.delta) if held.element is None else f"{duckdb_type(held.element.delta)}[]"
+    return duckdb_type(type_of(column).delta)
 
 
 def apart(column: Column, value: str) -> str:

@@ -44,9 +44,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.relation import Column
-from auditlake.values.types import DATE_LENGTH, NOT_FINITE, TEXT, YEAR_LENGTH, ColumnType, Conversion, column_type
+from auditlake.values.types import (
+    DATE_LENGTH,
+    NOT_FINITE,
+    TEXT,
+    YEAR_LENGTH,
+    ColumnType,
+    Conversion,
+    column_type,
+    digits_of_decimal,
+)
 
-_SCALARS = {
+RAW = "map<string,string>"
+"""The type of `_raw`."""
+_ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),
     "int": pa.int32(),
@@ -58,8 +69,8 @@ _SCALARS = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    RAW: pa.map_(pa.string(), pa.string()),
 }
-_RAW_MAP = pa.map_(pa.string(), pa.string())
 
 
 def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
@@ -299,12 +310,15 @@ def _fixed(digits: str, scientific: int) -> str:
 
 def arrow_type(held: ColumnType) -> pa.DataType:
     """Return the Arrow type of a column of a history."""
-    if held.element is not None:
-        return pa.list_(arrow_type(held.element))
-    if held.kind is Conversion.DECIMAL:
-        precision, scale = held.delta.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _SCALARS[held.delta]
+    return arrow_of(held.delta)
+
+
+def arrow_of(delta: str) -> pa.DataType:
+    """Return the Arrow type of a column of a history whose type has this name."""
+    if delta.startswith("array<"):
+        return pa.list_(arrow_of(delta[len("array<") : -1]))
+    parts = digits_of_decimal(delta)
+    return _ARROW[delta] if parts is None else pa.decimal128(*parts)
 
 
 def typed_values(texts: pa.Array, held: ColumnType) -> pa.Array:
@@ -334,10 +348,10 @@ def outside(texts: pa.Array, held: ColumnType) -> pa.Array:
 def raw_map(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """Return `_raw` of some rows: by stored name the texts that are not NULL; NULL for a row without any."""
     if all(array.null_count == len(array) for array in texts.values()):
-        return pa.nulls(rows, _RAW_MAP)
+        return pa.nulls(rows, _ARROW[RAW])
     columns = {name: array.to_pylist() for name, array in texts.items()}
     entries = [[(name, of[row]) for name, of in columns.items() if of[row] is not None] or None for row in range(rows)]
-    return pa.array(entries, _RAW_MAP)
+    return pa.array(entries, _ARROW[RAW])
 
 
 def _fits(texts: pa.Array, held: ColumnType) -> pa.Array:

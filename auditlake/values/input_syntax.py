@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from auditlake.values.exact_text import double_text, real_text
-from auditlake.values.types import BUILT_IN_NAMES, element_of
+from auditlake.values.types import BUILT_IN_NAMES, digits_of_numeric, element_of
 
 _SPACE = " \t\n\r\v\f"
 _VARHDRSZ = 4
@@ -62,7 +62,7 @@ def type_name(type_oid: int, typmod: int) -> str:
 
 def _modifier(name: str, typmod: int) -> str:
     if name == "numeric" and typmod >= _VARHDRSZ:
-        return "({},{})".format(*_precision_and_scale(typmod))
+        return "({},{})".format(*digits_of_numeric(typmod))
     if name in {"bpchar", "varchar"} and typmod >= _VARHDRSZ:
         return f"({typmod - _VARHDRSZ})"
     return f"({typmod})" if name in {"bit", "varbit", *_ZONED} and typmod >= 0 else ""
@@ -137,15 +137,11 @@ def _digits(given: str) -> tuple[bool, str, int] | str:
     return match[1] == "-", match[2] + (match[3] or ""), len(match[3] or "") - int(match[4] or 0)
 
 
-def _precision_and_scale(typmod: int) -> tuple[int, int]:
-    return (typmod - _VARHDRSZ) >> 16 & 0xFFFF, (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
-
-
 def _numeric(given: str, typmod: int) -> Spelling:
     parts = _digits(given)
     if typmod < _VARHDRSZ:
         return Spelling(parts if isinstance(parts, str) else _fixed(*parts), exact=isinstance(parts, str))
-    precision, scale = _precision_and_scale(typmod)
+    precision, scale = digits_of_numeric(typmod)
     if isinstance(parts, str):
         if parts != "NaN":
             raise ValueError("a finite number or NaN")

@@ -15,6 +15,7 @@ Authority: postgresql.org/docs/current/datatype.html; src/include/catalog/pg_typ
 """
 
 import math
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,7 +25,9 @@ STRING_OIDS = frozenset({25, 1042, 1043})
 """Types whose binary format equals their text format."""
 
 _VARHDRSZ = 4
-_MAX_PRECISION = 38
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+MOST_DIGITS = 38
+"""Of a decimal in Delta, Spark and DuckDB."""
 
 
 class Conversion(Enum):
@@ -139,6 +142,20 @@ def column_type(type_oid: int, typmod: int) -> ColumnType:
     return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
 
 
+def digits_of_decimal(delta: str) -> tuple[int, int] | None:
+    """Return those of a decimal by the name of its type; None for other types."""
+    match = _DECIMAL.fullmatch(delta)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def digits_of_numeric(typmod: int) -> tuple[int, int]:
+    """Return precision and scale of a `numeric` with a modifier; the scale has 11 bits and a sign.
+
+    Authority: src/backend/utils/adt/numeric.c, `make_numeric_typmod`
+    """
+    return (typmod - _VARHDRSZ) >> 16 & 0xFFFF, (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
+
+
 def is_widened(was: tuple[int, int], now: tuple[int, int]) -> bool:
     """Return whether every value of type `was` has the same text in type `now`; both are a type's OID and modifier.
 
@@ -196,11 +213,9 @@ def base_type(type_oid: int, base_schema: str, base_name: str) -> int:
 
 
 def _numeric(typmod: int) -> ColumnType:
-    # numeric.c: typmod = ((precision << 16) | (scale & 0x7ff)) + VARHDRSZ; the scale is 11 bits, signed.
     if typmod < _VARHDRSZ:
         return TEXT
-    precision = ((typmod - _VARHDRSZ) >> 16) & 0xFFFF
-    scale = (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
-    if precision > _MAX_PRECISION or not 0 <= scale <= precision:
+    precision, scale = digits_of_numeric(typmod)
+    if precision > MOST_DIGITS or not 0 <= scale <= precision:
         return TEXT
     return ColumnType(Conversion.DECIMAL, f"decimal({precision},{scale})")

@@ -10,16 +10,16 @@ Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; 
 
 from dataclasses import dataclass, replace
 
+from auditlake.delta.sql import duckdb_type
 from auditlake.query.embedded.spark_types import (
     INTEGRAL,
-    MOST_DIGITS,
     decimal,
-    duckdb_type,
     is_decimal,
     precision_and_scale,
 )
 from auditlake.query.room import take
 from auditlake.relation import TableName
+from auditlake.values.types import MOST_DIGITS
 
 BIGINT_MAX = 2**63 - 1
 _EXACT_DOUBLE = 2**53

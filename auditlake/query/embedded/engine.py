@@ -27,7 +27,7 @@ from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import StateRequest, state_query, versions_query
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import all_row_groups
-from auditlake.delta.sql import TableFiles, read_newest
+from auditlake.delta.sql import TableFiles, duckdb_type, read_newest
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
 from auditlake.lake.expiries import expired_upto
@@ -38,7 +38,6 @@ from auditlake.query.compared_columns import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
 from auditlake.query.embedded.queries import Translated, translate
-from auditlake.query.embedded.spark_types import arrow_of, duckdb_type
 from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
@@ -47,7 +46,7 @@ from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
 from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known
-from auditlake.values.exact_text import exact_texts, held_in
+from auditlake.values.exact_text import arrow_of, exact_texts, held_in
 from auditlake.values.padding import has_padded_elements
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -214,10 +213,8 @@ def _spark_type(kind: str) -> str | None:
     return _OF_DUCKDB.get(kind)
 
 
-_OF_DUCKDB = {duckdb_type(kind): kind for kind in ("bigint", "int", "smallint", "string", "binary", "timestamp")} | {
-    "boolean": "boolean",
-    "date": "date",
-}
+_OF_LOGS = ("bigint", "int", "smallint", "string", "binary", "timestamp", "boolean", "date")
+_OF_DUCKDB = {duckdb_type(kind): kind for kind in _OF_LOGS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
+from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import (
     BIGINT_MAX,
@@ -48,18 +49,17 @@ from auditlake.query.embedded.arithmetic import (
 from auditlake.query.embedded.spark_types import (
     FLOATING,
     INTEGRAL,
-    MOST_DIGITS,
     VOID,
     common,
     compared,
     decimal,
-    duckdb_type,
     is_comparable,
     is_decimal,
     is_groupable,
     precision_and_scale,
 )
 from auditlake.sql_names import standard_literal
+from auditlake.values.types import MOST_DIGITS
 
 _INT_MAX = 2**31 - 1
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")

@@ -6,45 +6,16 @@ Authority: spark.apache.org/docs/4.2.0/sql-ref-ansi-compliance.html, "Type Promo
 org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion
 """
 
-import re
-
-import pyarrow as pa
-
-from auditlake.values.exact_text import arrow_type
-from auditlake.values.types import ColumnType, Conversion
+from auditlake.values.types import MOST_DIGITS, digits_of_decimal
 
 VOID = "void"
 INTEGRAL = ("smallint", "int", "bigint")
 FLOATING = frozenset({"float", "double"})
-RAW = "map<string,string>"
-MOST_DIGITS = 38
 
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _DIGITS = {"smallint": 5, "int": 10, "bigint": 20}
-_DUCKDB = {
-    "boolean": "boolean",
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "float",
-    "double": "double",
-    "string": "varchar",
-    "binary": "blob",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-    RAW: "map(varchar, varchar)",
-}
-_KINDS = {
-    "boolean": Conversion.BOOLEAN,
-    "string": Conversion.TEXT,
-    "binary": Conversion.BYTEA,
-    "date": Conversion.DATE,
-    "timestamp": Conversion.TIMESTAMPTZ,
-    "timestamp_ntz": Conversion.TIMESTAMP,
-    **dict.fromkeys(INTEGRAL, Conversion.INTEGER),
-    **dict.fromkeys(FLOATING, Conversion.FLOAT),
-}
+_COMPARABLE = frozenset(
+    {*INTEGRAL, *FLOATING, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"},
+)
 
 
 def decimal(precision: int, scale: int) -> str | None:
@@ -54,19 +25,17 @@ def decimal(precision: int, scale: int) -> str | None:
 
 def precision_and_scale(kind: str) -> tuple[int, int] | None:
     """Return those of a decimal, or of the decimal that an integer type becomes; None for other types."""
-    if match := _DECIMAL.fullmatch(kind):
-        return int(match[1]), int(match[2])
-    return (_DIGITS[kind], 0) if kind in _DIGITS else None
+    return (_DIGITS[kind], 0) if kind in _DIGITS else digits_of_decimal(kind)
 
 
 def is_decimal(kind: str) -> bool:
     """Return whether a type is a decimal."""
-    return _DECIMAL.fullmatch(kind) is not None
+    return digits_of_decimal(kind) is not None
 
 
 def is_comparable(kind: str) -> bool:
     """Return whether `=` and `<` mean the same on values of this type in both engines."""
-    return is_decimal(kind) or (kind in _KINDS and kind != VOID)
+    return is_decimal(kind) or kind in _COMPARABLE
 
 
 def is_groupable(kind: str) -> bool:
@@ -97,24 +66,3 @@ def compared(one: str, other: str) -> str | None:
     if (kind := common(one, other)) is not None or left is None or right is None:
         return kind
     return f"decimal({MOST_DIGITS},{max(0, MOST_DIGITS - max(left[0] - left[1], right[0] - right[1]))})"
-
-
-def duckdb_type(kind: str) -> str:
-    """Return the name of the same type in DuckDB."""
-    if kind.startswith("array<"):
-        return f"{duckdb_type(kind[len('array<') : -1])}[]"
-    return kind if is_decimal(kind) else _DUCKDB[kind]
-
-
-def arrow_of(kind: str) -> pa.DataType:
-    """Return the Arrow type in which Spark sends values of a type."""
-    if kind == RAW:
-        return pa.map_(pa.string(), pa.string())
-    return arrow_type(_column_type(kind))
-
-
-def _column_type(kind: str) -> ColumnType:
-    """Return the type of a history's column that holds such values."""
-    if kind.startswith("array<"):
-        return ColumnType(Conversion.ARRAY, kind, _column_type(kind[len("array<") : -1]))
-    return ColumnType(Conversion.DECIMAL if is_decimal(kind) else _KINDS[kind], kind)

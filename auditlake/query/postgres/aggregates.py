@@ -19,7 +19,6 @@ from auditlake.query.postgres.types import (
     INT4,
     INT8,
     INTEGERS,
-    MOST_DIGITS,
     NUMBERS,
     NUMERIC,
     TEXT,
@@ -31,6 +30,7 @@ from auditlake.query.postgres.types import (
     is_element,
     is_groupable,
 )
+from auditlake.values.types import MOST_DIGITS
 
 
 @dataclass(frozen=True, slots=True)

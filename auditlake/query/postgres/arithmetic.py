@@ -26,7 +26,6 @@ from auditlake.query.postgres.types import (
     INT4,
     INTEGERS,
     INTERVAL,
-    MOST_DIGITS,
     NUMBERS,
     NUMERIC,
     TEXT,
@@ -40,6 +39,7 @@ from auditlake.query.postgres.types import (
     is_comparable,
 )
 from auditlake.sql_names import standard_literal
+from auditlake.values.types import MOST_DIGITS
 
 _ON_TEXT = {"+": "pg_add", "-": "pg_subtract", "*": "pg_multiply", "/": "pg_divide", "%": "pg_remainder"}
 

@@ -21,7 +21,6 @@ from auditlake.query.postgres.types import (
     FLOAT4,
     FLOAT8,
     INTEGERS,
-    MOST_DIGITS,
     NUMBERS,
     NUMERIC,
     TEXT,
@@ -34,6 +33,7 @@ from auditlake.query.postgres.types import (
     decimal,
 )
 from auditlake.sql_names import standard_literal
+from auditlake.values.types import MOST_DIGITS
 
 _BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)

@@ -34,7 +34,6 @@ from auditlake.query.embedded.engine import (
     rows_of,
     selected_columns,
 )
-from auditlake.query.embedded.spark_types import RAW, arrow_of
 from auditlake.query.postgres import documents, formats, numbers, patterns
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
@@ -45,7 +44,7 @@ from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.values.exact_text import double_text, real_text
+from auditlake.values.exact_text import RAW, arrow_of, double_text, real_text
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection

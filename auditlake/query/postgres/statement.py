@@ -21,25 +21,7 @@ from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
-from auditlake.query.postgres.types import (
-    BOOL,
-    BYTEA,
-    DATE,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    JSONB,
-    MOST_DIGITS,
-    TEXT,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    Type,
-    array,
-    enum_type,
-    type_of_column,
-)
+from auditlake.query.postgres.types import JSONB, Type, enum_type, type_held_as, type_of_column
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
 from auditlake.query.statement import LSNS_OF_LOGS, Defined, LakeState, Log, PreparedQuery, selected
@@ -47,7 +29,7 @@ from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
-from auditlake.values.types import is_built_in
+from auditlake.values.types import MOST_DIGITS, is_built_in
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
 IN_SPARK = "Ask in the dialect spark."
@@ -170,7 +152,7 @@ def _columns(
     if isinstance(selection, State):
         return tuple(shown)
     period = [
-        ShownColumn(each, _OF_HISTORY[kind], masked=each == "_raw" and bool(masked.hidden))
+        ShownColumn(each, type_held_as(kind), masked=each == "_raw" and bool(masked.hidden))
         for each, kind in PERIOD_COLUMNS
         if each != "_part"
     ]
@@ -192,29 +174,8 @@ def _type(lake: Lake, table: HistoryTable, column: Column) -> Type:
     return found
 
 
-_OF_HISTORY = {
-    "bigint": INT8,
-    "int": INT4,
-    "smallint": INT2,
-    "string": TEXT,
-    "binary": BYTEA,
-    "boolean": BOOL,
-    "date": DATE,
-    "float": FLOAT4,
-    "double": FLOAT8,
-    "timestamp": TIMESTAMPTZ,
-    "timestamp_ntz": TIMESTAMP,
-    "map<string,string>": Type("map"),
-}
-
-
 def _of_log(of: SparkCell) -> ShownColumn:
-    kind = of.kind
-    if kind == JSONB.name:
-        return ShownColumn(of.name or "", JSONB)
-    if kind.startswith("array<"):
-        return ShownColumn(of.name or "", array(_OF_HISTORY[kind[len("array<") : -1]]))
-    return ShownColumn(of.name or "", _OF_HISTORY[kind])
+    return ShownColumn(of.name or "", type_held_as(of.kind))
 
 
 def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Opened:

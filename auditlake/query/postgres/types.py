@@ -13,11 +13,12 @@ others            the text, which is shown and tested for NULL, and nothing else
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from auditlake.delta.sql import duckdb_type
 from auditlake.relation import Column
+from auditlake.values.exact_text import RAW
 from auditlake.values.input_syntax import SQL_NAMES
-from auditlake.values.types import BUILT_IN, column_type, element_of
+from auditlake.values.types import BUILT_IN, BUILT_IN_NAMES, column_type, digits_of_decimal, element_of
 
-MOST_DIGITS = 38
 _VARHDRSZ = 4
 
 
@@ -67,31 +68,10 @@ class Type:
         return _KINDS.get(self.name, "string")
 
 
-_DUCKDB = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "float",
-    "float8": "double",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamptz": "timestamp",
-    "interval": "interval",
-    "bytea": "blob",
-}
-_KINDS = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "int",
-    "int8": "bigint",
-    "float4": "float",
-    "float8": "double",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-    "bytea": "binary",
-}
+_AS_HELD = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea")
+_KINDS = {name: column_type(BUILT_IN[name][0], -1).delta for name in _AS_HELD}
+_DUCKDB = {name: duckdb_type(kind) for name, kind in _KINDS.items()}
+_DUCKDB |= {"timestamptz": "timestamp", "interval": "interval"}
 
 BOOL, INT2, INT4, INT8 = Type("bool"), Type("int2"), Type("int4"), Type("int8")
 FLOAT4, FLOAT8, NUMERIC = Type("float4"), Type("float8"), Type("numeric")
@@ -108,7 +88,7 @@ TIMES = ("date", "timestamp", "timestamptz")
 _COMPARABLE = frozenset({*NUMBERS, *TEXTS, *TIMES, "bool", "uuid", "bytea", "interval"})
 _INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
 _KNOWN = (_COMPARABLE | {"json", "jsonb"}) - {"interval"}
-_NAMES = {oid: name for name, (oid, _) in BUILT_IN.items()}
+_OF_KINDS = {kind: Type(name) for name, kind in _KINDS.items()} | {"string": TEXT, RAW: Type("map"), "jsonb": JSONB}
 
 
 def decimal(digits: int, scale: int) -> Type:
@@ -119,6 +99,11 @@ def decimal(digits: int, scale: int) -> Type:
 def array(element: Type) -> Type:
     """Return the array type of a type."""
     return Type(f"{element.name}[]", element=element)
+
+
+def type_held_as(kind: str) -> Type:
+    """Return the type of a column of a history, or of a log, that is no column of the source."""
+    return array(type_held_as(kind[len("array<") : -1])) if kind.startswith("array<") else _OF_KINDS[kind]
 
 
 def as_decimal(of: Type) -> Type | None:
@@ -176,12 +161,12 @@ def type_of_column(column: Column) -> Type:
 
 
 def _scalar(oid: int, typmod: int) -> Type:
-    name = _NAMES.get(oid, "")
-    held = column_type(oid, typmod).delta
-    if name == "numeric" and held.startswith("decimal("):
-        digits, scale = held.removeprefix("decimal(").removesuffix(")").split(",")
+    name = BUILT_IN_NAMES.get(oid, "")
+    parts = digits_of_decimal(column_type(oid, typmod).delta)
+    if parts is not None:
+        digits, scale = parts
         # One more digit before the point: DuckDB writes a decimal(2,2) as .00.
-        return decimal(int(digits) + (digits == scale), int(scale))
+        return decimal(digits + (digits == scale), scale)
     if name == "oid":
         return Type("oid")
     if name == "bpchar":
