@@ -12,7 +12,6 @@ from auditlake.query.statement import LakeState, PreparedQuery, prepare_statemen
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-Query = PreparedQuery | PostgresQuery
 Rows = EmbeddedRows | PostgresRows
 
 
@@ -32,13 +31,13 @@ class InDuckDb:
         self._embedded = Embedded(spark_settings, open_cursor, masks)
         self._postgres = PostgresEngines(open_cursor)
 
-    def prepare(self, state: LakeState, sql: str, dialect: Dialect) -> Query:
+    def prepare(self, state: LakeState, sql: str, dialect: Dialect) -> PreparedQuery:
         """Prepare one statement; raises BadUsage, NotAnswerable."""
         if dialect == SPARK:
             return prepare_statement(state, sql, {})
         return prepare(state, sql, {}, self._masks)
 
-    def answer(self, state: LakeState, query: Query) -> Rows:
+    def answer(self, state: LakeState, query: PreparedQuery) -> Rows:
         """Run a statement.
 
         Raises NotEmbedded if only Spark answers it, BadUsage if it reads a masked column or fails on a row.
@@ -47,8 +46,8 @@ class InDuckDb:
             return self._postgres.rows(state, query)
         return self._embedded.answer(state, query)
 
-    def notes(self, state: LakeState, query: Query, rows: Rows, nulls: Iterable[int]) -> Iterator[str]:
+    def notes(self, state: LakeState, query: PreparedQuery, rows: Rows, nulls: Iterable[int]) -> Iterator[str]:
         """Yield notes on an answer, given the indexes of columns that had a NULL; in PostgreSQL's dialect none."""
-        if isinstance(query, PostgresQuery) or isinstance(rows, PostgresRows):
+        if isinstance(rows, PostgresRows):
             return iter(())
         return self._embedded.notes(state, query, rows, nulls)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from auditlake.errors import BadUsage
 from auditlake.query import statement
 from auditlake.query.compared_columns import Columns
 from auditlake.query.lexical import Unfinished, tokens_of
-from auditlake.query.statement import Answer, Defined, LakeState
+from auditlake.query.statement import Answer, Defined, LakeState, PreparedQuery
 
 SPARK: Literal["spark"] = "spark"
 POSTGRES: Literal["postgres"] = "postgres"
@@ -18,26 +18,10 @@ DEFAULT = POSTGRES
 TITLES: dict[Dialect, str] = {POSTGRES: "PostgreSQL", SPARK: "Spark SQL"}
 
 
-class Prepared(Protocol):
-    """A statement that is ready for an engine."""
-
-    @property
-    def lsn(self) -> Any:  # noqa: ANN401 - an LSN, which is a field in one of the two
-        """Its moment."""
-
-    @property
-    def defines(self) -> str | None:
-        """The view that it defines; it has no result then."""
-
-    @property
-    def defined(self) -> "dict[str, Columns] | Defined":
-        """The same with its columns, for the statements after it."""
-
-
 class Answers(Protocol):
     """The engines of a dialect."""
 
-    def answer(self, state: LakeState, queries: Sequence[Any]) -> list[Answer]:
+    def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
         """Run the statements of a script."""
 
     def report(self) -> None:
@@ -51,11 +35,11 @@ class Language:
     name: str
     split: Callable[[str], list[str]]
     is_complete: Callable[[str], bool]
-    prepare: Callable[[LakeState, str, Defined], Prepared]
+    prepare: Callable[[LakeState, str, Defined], PreparedQuery]
 
-    def prepare_all(self, state: LakeState, script: str) -> list[Prepared]:
+    def prepare_all(self, state: LakeState, script: str) -> list[PreparedQuery]:
         """Prepare the statements of a script; raises as `query.statement.prepare_sql` does."""
-        queries: list[Prepared] = []
+        queries: list[PreparedQuery] = []
         defined: dict[str, Columns] = {}
         for sql in self.split(script) or [script]:
             query = self.prepare(state, sql, defined)

@@ -228,16 +228,20 @@ def _stream(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, 
                 count += write_parquet(rows, out)
                 continue
             # Not a TextIOWrapper: if a query fails on a row it is collected, and closes standard output with it.
-            text = _exact(cast("TextIO", _UTF8(out)), form)
-            _separate(form, text, first=first and not number)
-            count += render(rows, form.name, text, TableLayout(form.expanded, zone=form.zone), nulls[number])
+            text = cast("TextIO", _UTF8(out))
+            count += _text(rows, form, text, nulls[number], first=first and not number)
         out.flush()
     return count
 
 
-def _separate(form: OutputForm, out: TextIO, *, first: bool) -> None:
+def _text(  # noqa: PLR0913 - where and how
+    rows: "DataFrame | Rows", form: OutputForm, out: TextIO, nulls: set[int], *, first: bool, width: int | None = None
+) -> int:
+    """Write one result in a text format; return the number of rows."""
+    out = _exact(out, form)
     if form.name == "csv" and not first:
         out.write("\n")
+    return render(rows, form.name, out, TableLayout(form.expanded, width, form.zone), nulls)
 
 
 def _has_pager() -> bool:
@@ -246,12 +250,10 @@ def _has_pager() -> bool:
 
 def _page(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, first: bool) -> int | None:
     os.environ.setdefault("LESS", "-FRX")  # no pager for what fits the screen; colours; keep the text on leaving
-    layout, count, complete = TableLayout(form.expanded, shutil.get_terminal_size().columns, form.zone), 0, False
+    width, count, complete = shutil.get_terminal_size().columns, 0, False
     with click.get_pager_file() as pager:  # click expects that a pager may close the pipe early
         for number, rows in enumerate(results):
-            text = _exact(pager, form)
-            _separate(form, text, first=first and not number)
-            count += render(rows, form.name, text, layout, nulls[number])
+            count += _text(rows, form, pager, nulls[number], first=first and not number, width=width)
         pager.flush()
         complete = True
     return count if complete else None

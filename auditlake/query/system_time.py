@@ -20,6 +20,7 @@ known, and makes no statement about any moment. Errors in a statement's moments 
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -29,43 +30,22 @@ from auditlake.temporal.moments import Known, just_before, resolve
 from auditlake.temporal.when import AtTime, When
 
 
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """The state at `when`, in the source's own columns."""
+class Form(Enum):
+    """Forms of FOR SYSTEM_TIME, by their words."""
 
-    when: When
-
-
-@dataclass(frozen=True, slots=True)
-class FromTo:
-    """Versions valid at some moment of [start, end)."""
-
-    start: When
-    end: When
+    AS_OF = "AS OF"
+    FROM_TO = "FROM"
+    BETWEEN = "BETWEEN"
+    CONTAINED_IN = "CONTAINED IN"
+    ALL = "ALL"
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """Versions valid at some moment of [start, end]."""
+class Period:
+    """A FOR SYSTEM_TIME clause: its form, and as many moments as that has."""
 
-    start: When
-    end: When
-
-
-@dataclass(frozen=True, slots=True)
-class ContainedIn:
-    """Versions that begin and end in [start, end]."""
-
-    start: When
-    end: When
-
-
-@dataclass(frozen=True, slots=True)
-class AllTime:
-    """Every version."""
-
-
-Period = AsOf | FromTo | Between | ContainedIn | AllTime
+    form: Form
+    moments: tuple[When, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +103,9 @@ def last_lsn(known: Known, period: Period | None, lsn: Lsn) -> Lsn:
 
     Raises NotAnswerable.
     """
-    match period:
-        case None:
-            return lsn
-        case AsOf(when):
-            return resolve(known, when)
-        case AllTime():
-            return known.now_lsn
-        case _:
-            return resolve(known, period.end)
+    if period is None:
+        return lsn
+    return resolve(known, period.moments[-1]) if period.moments else known.now_lsn
 
 
 def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:
@@ -148,30 +122,26 @@ def select_period(known: Known, table: HistoryTable, period: Period) -> Selectio
 
     Raises NotAnswerable if the table is not known over the whole period.
     """
-    match period:
-        case AsOf(when):
+    match period.moments:
+        case (when,):
             return select_state(known, table, resolve(known, when), when)
-        case AllTime():
-            return Versions(Bounds())
+        case (start, end):
+            return Versions(_bounds(known, table, period.form, start, end))
         case _:
-            return Versions(_bounds(known, table, period))
+            return Versions(Bounds())
 
 
-def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
-    start, end = resolve(known, period.start), resolve(known, period.end)
-    known.timeline(table).require((start, period.start), (end, period.end))
-    if _reversed(period.start, start, period.end, end):
+def _bounds(known: Known, table: HistoryTable, form: Form, start: When, end: When) -> Bounds | None:
+    first, last = resolve(known, start), resolve(known, end)
+    known.timeline(table).require((first, start), (last, end))
+    if _reversed(start, first, end, last):
         return None
-    match period:
-        case Between():
-            return Bounds(from_up_to=end, open_after=start)
-        case FromTo():
-            before = just_before(known, period.end)
-            if period.start == period.end or before < start:
-                return None
-            return Bounds(from_up_to=before, open_after=start)
-        case ContainedIn():
-            return Bounds(from_above=just_before(known, period.start), to_up_to=end)
+    if form is Form.BETWEEN:
+        return Bounds(from_up_to=last, open_after=first)
+    if form is Form.CONTAINED_IN:
+        return Bounds(from_above=just_before(known, start), to_up_to=last)
+    before = just_before(known, end)
+    return None if start == end or before < first else Bounds(from_up_to=before, open_after=first)
 
 
 def _reversed(start: When, start_lsn: Lsn, end: When, end_lsn: Lsn) -> bool:

@@ -30,7 +30,7 @@ from auditlake.jvm_trace import ended_jvm
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
 from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.in_duckdb import InDuckDb, Query
+from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import Dialect
 from auditlake.query.postgres.engine import PostgresRows
 from auditlake.query.postgres.statement import PostgresQuery
@@ -97,7 +97,7 @@ class Statements:
         tables = require_seen(resources, query)
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
-        if isinstance(query, PreparedQuery) and query.sql.lstrip().lower().startswith("explain"):
+        if query.sql.lstrip().lower().startswith("explain"):
             raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
         columns, rows, is_cut, engine = self._answered(resources, state, query, asked.sql)
         count(Counter.QUESTIONS, engine.lower())
@@ -114,7 +114,7 @@ class Statements:
             tables=tables,
         )
 
-    def _answered(self, resources: Resources, state: LakeState, query: Query, sql: str) -> "_Found":
+    def _answered(self, resources: Resources, state: LakeState, query: PreparedQuery, sql: str) -> "_Found":
         try:
             key = cache_key(query, sql)
             if key is None:
@@ -127,7 +127,7 @@ class Statements:
             require_uncancelled()  # Spark does not hear it
             return self._run_in_spark(resources, query)
 
-    def _run(self, resources: Resources, state: LakeState, query: Query) -> "_Found":
+    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
         """Answer in DuckDB; raises NotEmbedded."""
         most = resources.limits.sql_rows + 1
         rows = self._engine(resources).answer(state, query)
@@ -167,37 +167,34 @@ class Statements:
             self._one.release()
 
 
-def require_seen(resources: Resources, query: Query) -> list[str]:
+def require_seen(resources: Resources, query: PreparedQuery) -> list[str]:
     """Return the names of the tables that a statement reads.
 
     The lake's own tables are about every table of the source, so only a user who may see all reads them.
 
     Raises Hidden.
     """
-    prepared = query.prepared if isinstance(query, PostgresQuery) else query
-    views = list(prepared.views.values())
+    views = list(query.views.values())
     if any(isinstance(selection, Log) for _, selection in views):
         resources.require_whole("the tables of auditlake itself are")
     if not resources.grant.is_whole and not {name for name, _ in views} <= resources.reader().known.tables.keys():
         raise Hidden("the statement reads a table that you may not see", "Ask who runs this server.")
-    known = prepared.known.tables
+    known = query.known.tables
     return sorted({str(known[name].last_name) if name in known else str(name) for name, _ in views})
 
 
-def cache_key(query: Query, sql: str) -> Hashable | None:
+def cache_key(query: PreparedQuery, sql: str) -> Hashable | None:
     """Return what an answer of DuckDB depends on; None if its statement reads a log, which has no version here.
 
     Relative times of a statement are other LSNs in each of its runs. DuckDB answers no statement with a function of the
     clock, of chance or of the session, but `now()` in PostgreSQL's dialect, of which the translation has the time;
     answers of Spark, which may have one, are not kept.
     """
-    if isinstance(query, PostgresQuery):
-        key = cache_key(query.prepared, sql)
-        return None if key is None else (query.translated.sql, key)
     if any(isinstance(selection, Log) for _, selection in query.views.values()):
         return None
     read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
-    return ("sql", query.lsn, sql, *read)
+    translated = query.translated.sql if isinstance(query, PostgresQuery) else None
+    return ("sql", query.lsn, sql, translated, *read)
 
 
 _Found = tuple[list[models.SqlColumnJson], list[list[str | None]], bool, str]

@@ -145,14 +145,14 @@ class PostgresEngines:
         self._root: DuckDBPyConnection | None = None  # kept open: its end frees the functions that it registered
         self._said = False
 
-    def answer(self, state: LakeState, queries: Sequence[PostgresQuery | PreparedQuery]) -> list[Answer]:
+    def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
         """Run the statements of a script, also DESCRIBE and SHOW TABLES.
 
         Raises BadUsage if an expression fails on a row, NotAnswerable if DuckDB cannot run one.
         """
         return [Answer(self._rows(state, query), lambda _: iter(())) for query in queries]
 
-    def _rows(self, state: LakeState, query: PostgresQuery | PreparedQuery) -> Rows:
+    def _rows(self, state: LakeState, query: PreparedQuery) -> Rows:
         if isinstance(query, PostgresQuery):
             return self.rows(state, query)
         try:
@@ -231,19 +231,18 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: PostgresQuery) -> None:
-    prepared = query.prepared
     reader = Reader(state.known.lake, state.now, state.known)
-    for view, (name, selection) in prepared.views.items():
+    for view, (name, selection) in query.views.items():
         shown = query.columns[view]
         if isinstance(selection, Log):
             rows = log_table(state.known, name, selection.lsn, JSONB.name).sql(connection)
             cells = [_utc(_logged(f"c{n}", each), each, n) for n, each in enumerate(shown)]
         else:
             table = state.known.tables[name]
-            pairs = selected_columns(prepared, table, selection)
+            pairs = selected_columns(query, table, selection)
             check_row_length(table, selection)
             columns = tuple(column for column, _ in pairs)
-            rows = rows_of(connection, prepared, reader, table, selection, columns, raw=True)
+            rows = rows_of(connection, query, reader, table, selection, columns, raw=True)
             cells = [_utc(_value(each, pairs, name), each, n) for n, each in enumerate(shown) if not each.masked]
         connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
 

@@ -45,30 +45,15 @@ class ShownColumn:
     masked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresQuery:
-    """A translated statement: what each of its views shows, and the columns of its result."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresQuery(PreparedQuery):
+    """A statement in PostgreSQL's dialect: its translation, and what each of its views shows."""
 
-    prepared: PreparedQuery
     translated: Query
     columns: Mapping[str, tuple[ShownColumn, ...]]
 
-    @property
-    def lsn(self) -> object:
-        """The statement's own moment."""
-        return self.prepared.lsn
 
-    @property
-    def defines(self) -> None:
-        """The view that it defines: none."""
-
-    @property
-    def defined(self) -> Defined:
-        """The same, by names."""
-        return {}
-
-
-def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PostgresQuery | PreparedQuery:
+def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PreparedQuery:
     """Prepare one statement, a query or one that is the same in both dialects; `masks` are those of the query.
 
     Raises BadUsage, NotAnswerable.
@@ -108,7 +93,8 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
         reading = readings.get(id(node))
         return None if reading is None else opened[labels[reading]]
 
-    return PostgresQuery(prepared, translate(tree, catalog, state.now), columns)
+    translated = translate(tree, catalog, state.now)
+    return PostgresQuery(state.known, state.lsn, sql, views, tails, translated=translated, columns=columns)
 
 
 def _is_of_lake(node: exp.Table) -> bool:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ from auditlake.query.exported_views import Choice, view_script
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
-from auditlake.query.statement import PreparedQuery, read_state, split
+from auditlake.query.statement import read_state, split
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -253,7 +252,7 @@ def test_a_script_is_answered_as_of_one_moment(spark: SparkSession, lake: Lake, 
     script = "select count(*) as n from orders; select note from orders order by id;"
     queries = SPARK_SQL.prepare_all(read_state(lake, "0/1FF", UTC, script=script), script)
     path = tmp_path / "answer"
-    answer([plan(spark, cast("PreparedQuery", query)) for query in queries], OutputForm("csv", path))
+    answer([plan(spark, query) for query in queries], OutputForm("csv", path))
     assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
     wanted = OutputForm("parquet", path)
     with pytest.raises(BadUsage):

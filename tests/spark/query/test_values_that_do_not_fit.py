@@ -2,7 +2,6 @@
 
 from datetime import UTC
 from pathlib import Path
-from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +10,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.spark_engine import plan
-from auditlake.query.statement import PreparedQuery, prepare_sql, read_state
+from auditlake.query.statement import prepare_sql, read_state
 from auditlake.relation import Column, TableName
 from tests.small_lake import version, write_history, write_small_lake
 
@@ -45,7 +44,4 @@ def test_a_computation_with_such_a_column_is_refused(spark: SparkSession, tmp_pa
     rows = plan(spark, prepare_sql(lake, answered))
     assert [tuple(each) for each in rows.collect()] == [(1, None)]
     with pytest.raises(NotAnswerable, match=r"computes with public\.prices\.(price|p|ints), which is NULL here"):
-        [
-            plan(spark, cast("PreparedQuery", query))
-            for query in SPARK_SQL.prepare_all(read_state(lake, None, UTC, script=script), script)
-        ]
+        [plan(spark, query) for query in SPARK_SQL.prepare_all(read_state(lake, None, UTC, script=script), script)]
