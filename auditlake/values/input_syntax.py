@@ -12,17 +12,19 @@ Authority: postgresql.org/docs/current/datatype.html, "Input" of each type
 """
 
 import ipaddress
-import json
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
 
+from auditlake.values import jsonb
 from auditlake.values.exact_text import double_text, real_text
+from auditlake.values.numeric_text import Failed, decimal_text, read_number
 from auditlake.values.types import BUILT_IN_NAMES, digits_of_numeric, element_of
 
 _SPACE = " \t\n\r\v\f"
@@ -119,58 +121,47 @@ def _boolean(given: str, _typmod: int) -> Spelling:
     return Spelling(found.pop())
 
 
-_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
-_SPECIAL = {"nan": "NaN", "inf": "Infinity", "infinity": "Infinity"}
-_SPECIAL |= {f"{sign}{name}": text for name, text in (("inf", "Infinity"), ("infinity", "Infinity")) for sign in "+"}
-_SPECIAL |= {f"-{name}": "-Infinity" for name in ("inf", "infinity")}
+_SPECIAL = {"nan": "NaN", "inf": "Infinity", "infinity": "Infinity", "+inf": "Infinity", "+infinity": "Infinity"}
+_SPECIAL |= {"-inf": "-Infinity", "-infinity": "-Infinity"}
 _LARGEST_NUMERIC = 131072
+_EXACT = Context(prec=4000, Emin=-99999, Emax=99999)
 
 
-def _digits(given: str) -> tuple[bool, str, int] | str:
-    """Take a number apart: whether it is negative, its digits, and how many of them are behind the point."""
+def _number(given: str) -> Decimal | str:
+    """Read a finite number; else return the text of NaN or an infinity."""
     text = given.strip(_SPACE)
     if text.lower() in _SPECIAL:
         return _SPECIAL[text.lower()]
-    match = _NUMBER.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
-        raise ValueError("a number")
-    return match[1] == "-", match[2] + (match[3] or ""), len(match[3] or "") - int(match[4] or 0)
+    try:
+        return read_number(text)
+    except Failed:
+        raise ValueError("a number") from None
 
 
 def _numeric(given: str, typmod: int) -> Spelling:
-    parts = _digits(given)
-    if typmod < _VARHDRSZ:
-        return Spelling(parts if isinstance(parts, str) else _fixed(*parts), exact=isinstance(parts, str))
-    precision, scale = digits_of_numeric(typmod)
-    if isinstance(parts, str):
-        if parts != "NaN":
+    value = _number(given)
+    if isinstance(value, str):
+        if typmod >= _VARHDRSZ and value != "NaN":
             raise ValueError("a finite number or NaN")
-        return Spelling(parts)
-    negative, digits, behind = parts
-    scaled = Fraction(int(digits)) * Fraction(10) ** (scale - behind)
-    if scaled.denominator != 1 or scaled >= 10**precision:
+        return Spelling(value)
+    if typmod < _VARHDRSZ:
+        if value.adjusted() >= _LARGEST_NUMERIC:
+            raise ValueError("a number with fewer digits")
+        return Spelling(decimal_text(value), exact=False)
+    precision, scale = digits_of_numeric(typmod)
+    least = Decimal(1).scaleb(-scale)
+    fits = not value or value.adjusted() < precision - scale
+    if not fits or (fixed := value.quantize(least, context=_EXACT)) != value:
         raise ValueError(f"{max(precision - scale, 0)} digits before the point and {max(scale, 0)} behind it at most")
-    number = str(int(scaled))
-    return Spelling(_fixed(negative, number, scale))
-
-
-def _fixed(negative: bool, digits: str, behind: int) -> str:  # noqa: FBT001 - parts of a number
-    if behind < 0:
-        digits, behind = digits + "0" * -behind, 0
-    if len(digits) > _LARGEST_NUMERIC:
-        raise ValueError("a number with fewer digits")
-    padded = digits.rjust(behind + 1, "0")
-    whole = padded[: len(padded) - behind].lstrip("0") or "0"
-    minus = "-" if negative and int(digits) else ""
-    return f"{minus}{whole}.{padded[len(padded) - behind :]}" if behind else f"{minus}{whole}"
+    return Spelling(decimal_text(fixed))
 
 
 def _float(given: str, _typmod: int, *, real: bool) -> Spelling:
-    parts = _digits(given)
-    if isinstance(parts, str):
-        return Spelling(parts)
-    value = _nearest_real(given.strip(_SPACE)) if real else float(given)
-    if math.isinf(value) or (not value and int(parts[1])):
+    number = _number(given)
+    if isinstance(number, str):
+        return Spelling(number)
+    value = _nearest_real(number) if real else float(number)
+    if math.isinf(value) or (not value and number):
         raise ValueError("a number in the range of the type")
     # -0 and 0 are equal.
     return Spelling(real_text(value) if real else double_text(value), exact=value != 0)
@@ -179,9 +170,9 @@ def _float(given: str, _typmod: int, *, real: bool) -> Spelling:
 _BEYOND_FLOAT = 10**40
 
 
-def _nearest_real(text: str) -> float:
+def _nearest_real(number: Decimal) -> float:
     """Round once, to the nearest float4; by way of a float8 a number may be rounded twice."""
-    exact = Fraction(text)
+    exact = Fraction(number)
     if abs(exact) > _BEYOND_FLOAT:
         return math.inf
     with np.errstate(over="ignore"):
@@ -191,7 +182,7 @@ def _nearest_real(text: str) -> float:
         candidates = (near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf)))
     finite = [each for each in candidates if np.isfinite(each)]
     best = min(finite, key=lambda each: (abs(Fraction(float(each)) - exact), int(each.view(np.uint32)) & 1))
-    return math.copysign(float(best), -1 if text.startswith("-") else 1)
+    return math.copysign(float(best), -1 if number.is_signed() else 1)
 
 
 _YMD = r"(?P<year>[0-9]{4,7})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
@@ -393,55 +384,15 @@ def _bits(given: str, typmod: int, *, fixed: bool) -> Spelling:
     return Spelling(given)
 
 
+_OF_JSON = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
 def _jsonb(given: str, _typmod: int) -> Spelling:
     try:
-        value = json.loads(given, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
-        text = _json_text(value)
-        text.encode()
-    except (ValueError, RecursionError):
+        text = jsonb.canonical(given)
+    except Failed:
         raise ValueError("JSON") from None
-    return Spelling(text, exact=not _has_number(value))
-
-
-class _Number(str):
-    """A number in JSON, in its own digits."""
-
-    __slots__ = ()
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-_JSON_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_JSON_ESCAPED = re.compile(r'["\\\x00-\x1f]')
-
-
-def _json_text(value: object) -> str:
-    """Print as jsonb does: members by length and then bytes of their names, numbers as numeric."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case _Number():
-            return _numeric(value, -1).text
-        case str():
-            if "\x00" in value:
-                raise ValueError(value)
-            return '"' + _JSON_ESCAPED.sub(lambda m: _JSON_ESCAPES.get(m[0]) or f"\\u{ord(m[0]):04x}", value) + '"'
-        case list():
-            return "[" + ", ".join(map(_json_text, value)) + "]"
-        case dict():
-            names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
-            return "{" + ", ".join(f"{_json_text(name)}: {_json_text(value[name])}" for name in names) + "}"
-    raise TypeError(type(value))
-
-
-def _has_number(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_number, value.values()))
-    return any(map(_has_number, value)) if isinstance(value, list) else isinstance(value, _Number)
+    return Spelling(text, exact=re.search("[0-9]", _OF_JSON.sub("", text)) is None)
 
 
 _READERS: dict[str, Callable[[str, int], Spelling]] = {

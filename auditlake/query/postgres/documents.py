@@ -1,18 +1,17 @@
-"""Operators of jsonb on the text that PostgreSQL prints, and the casts from and to that text. Pure.
-
-A part of a jsonb's text is again such a text: keys keep their order, numbers their digits.
+"""Operators of jsonb on the text that PostgreSQL prints (`values.jsonb`), and the casts from and to that text. Pure.
 
 Authority: postgresql.org/docs/current/functions-json.html; src/backend/utils/adt/jsonb_util.c, `JsonbDeepContains`
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from auditlake.query.postgres.numbers import Failed, numeric
+from auditlake.values import jsonb
+from auditlake.values.jsonb import Number, parse, printed
+from auditlake.values.numeric_text import Failed
 
 _PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
 
@@ -32,74 +31,14 @@ def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
     return called
 
 
-class Number(str):
-    """A number of a document, as it is written."""
-
-    __slots__ = ()
-
-
-@_kept
-def parsed(text: str) -> Any:  # noqa: ANN401 - a document
-    """Parse a document; raises Failed."""
-    try:
-        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise Failed("invalid input syntax for type json") from None
-
-
-def _no_constant(_: str) -> None:
-    raise ValueError
+parsed = _kept(parse)
+canonical = _kept(jsonb.canonical)
 
 
 def checked(text: str) -> str:
     """Check a text and return it: a cast to json; raises Failed."""
     parsed(text)
     return text
-
-
-@_kept
-def canonical(text: str) -> str:
-    """Return the text of a jsonb: a cast to jsonb. Keys are in its order, the last of equal ones counts.
-
-    Raises Failed.
-    """
-    try:
-        return printed(_canonical(parsed(text)))
-    except RecursionError:
-        raise Failed("a document is nested too deep") from None
-
-
-def _canonical(value: Any) -> Any:  # noqa: ANN401 - a part of a document
-    if isinstance(value, Number):
-        return Number(numeric(value))
-    if isinstance(value, dict):
-        return {key: _canonical(value[key]) for key in sorted(value, key=lambda key: (len(_utf8(key)), _utf8(key)))}
-    if isinstance(value, list):
-        return list(map(_canonical, value))
-    if isinstance(value, str):
-        _utf8(value)
-    return value
-
-
-def _utf8(text: str) -> bytes:
-    """Return the bytes of a text, which PostgreSQL can hold; raises Failed."""
-    if "\0" in text:
-        raise Failed("unsupported Unicode escape sequence")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        raise Failed("invalid input syntax for type json") from None
-
-
-def printed(value: Any) -> str:  # noqa: ANN401 - a part of a document
-    """Return PostgreSQL's text of a part of a jsonb."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(printed, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 _ABSENT = object()
@@ -127,34 +66,13 @@ def _document(value: Any) -> str | None:  # noqa: ANN401 - a part of a document
     return None if value is _ABSENT else printed(value)
 
 
-def member(text: str, key: str) -> str | None:
-    """`->` with a key."""
-    return _document(_member(parsed(text), key))
+def _reading(step: Callable[[Any, Any], Any], shown: Callable[[Any], str | None]) -> Callable[[str, Any], str | None]:
+    """Return an operator: a step into a document, and how what it finds is shown."""
 
+    def read(text: str, by: Any) -> str | None:  # noqa: ANN401 - a key, a place or a path
+        return shown(step(parsed(text), by))
 
-def member_text(text: str, key: str) -> str | None:
-    """`->>` with a key."""
-    return _text(_member(parsed(text), key))
-
-
-def element(text: str, place: int) -> str | None:
-    """`->` with a place."""
-    return _document(_element(parsed(text), place))
-
-
-def element_text(text: str, place: int) -> str | None:
-    """`->>` with a place."""
-    return _text(_element(parsed(text), place))
-
-
-def at_path(text: str, path: Sequence[str | None]) -> str | None:
-    """`#>`."""
-    return _document(_at(parsed(text), path))
-
-
-def at_path_text(text: str, path: Sequence[str | None]) -> str | None:
-    """`#>>`."""
-    return _text(_at(parsed(text), path))
+    return read
 
 
 def _at(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - a part of a document
@@ -166,6 +84,14 @@ def _at(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - a part
         else:
             value = _member(value, step)
     return value
+
+
+member, member_text = (_reading(_member, shown) for shown in (_document, _text))
+"""`->` and `->>` with a key."""
+element, element_text = (_reading(_element, shown) for shown in (_document, _text))
+"""`->` and `->>` with a place."""
+at_path, at_path_text = (_reading(_at, shown) for shown in (_document, _text))
+"""`#>` and `#>>`."""
 
 
 def has_any(text: str, keys: Sequence[str | None]) -> bool:

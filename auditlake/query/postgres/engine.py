@@ -45,6 +45,7 @@ from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import RAW, arrow_of, double_text, real_text
+from auditlake.values.numeric_text import Failed
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -222,7 +223,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             return None
         try:
             return function(*given)
-        except numbers.Failed as exc:
+        except Failed as exc:
             raise ValueError(f"{FAILED}{exc}\n") from None
         except numbers.NotFinite:
             raise ValueError(_NOT_FINITE) from None

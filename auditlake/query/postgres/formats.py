@@ -15,9 +15,10 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import NO_YEAR, failed
-from auditlake.query.postgres.numbers import decimal_text, read
+from auditlake.query.postgres.numbers import read
 from auditlake.query.postgres.types import INTEGERS, TEXT, TIMES
 from auditlake.sql_names import standard_literal
+from auditlake.values.numeric_text import decimal_text
 
 _CONTEXT = Context(prec=4000, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"(FM)?[90]([90,]*[90])?(\.[90]+)?", re.ASCII)

@@ -7,18 +7,15 @@ Authority: src/backend/utils/adt/numeric.c, `select_div_scale`, `numeric_round`;
 """
 
 import math
-import re
-from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal, localcontext
+
+from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
 _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
 _CONTEXT = Context(prec=4000, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
 _KEY_DIGITS = 6
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
-
-
-class Failed(ValueError):
-    """An expression that fails on a value, as it does in PostgreSQL; the message does not quote the value."""
 
 
 class NotFinite(ValueError):
@@ -27,9 +24,12 @@ class NotFinite(ValueError):
 
 def read(text: str) -> Decimal:
     """Read the text of a value, as a cast of text does; raises Failed, NotFinite."""
-    if _NUMBER.fullmatch(text):
-        return Decimal(text.strip())
-    raise NotFinite if is_not_finite(text) else Failed("invalid input syntax for type numeric")
+    try:
+        return read_number(text)
+    except Failed:
+        if is_not_finite(text):
+            raise NotFinite from None
+        raise
 
 
 def is_not_finite(text: str) -> bool:
@@ -43,30 +43,19 @@ def scale_of(value: Decimal) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def decimal_text(value: Decimal) -> str:
-    """Return PostgreSQL's text of a value."""
-    text = f"{value:f}"
-    return text[1:] if text.startswith("-") and not value else text
-
-
 def numeric(text: str) -> str:
     """Return the canonical text of a number."""
     return decimal_text(read(text))
 
 
-def add(one: str, other: str) -> str:
-    """Add."""
-    return decimal_text(_CONTEXT.add(read(one), read(other)))
+def _exact(operation: Callable[[Context, Decimal, Decimal], Decimal]) -> Callable[[str, str], str]:
+    def computed(one: str, other: str) -> str:
+        return decimal_text(operation(_CONTEXT, read(one), read(other)))
+
+    return computed
 
 
-def subtract(one: str, other: str) -> str:
-    """Subtract."""
-    return decimal_text(_CONTEXT.subtract(read(one), read(other)))
-
-
-def multiply(one: str, other: str) -> str:
-    """Multiply."""
-    return decimal_text(_CONTEXT.multiply(read(one), read(other)))
+add, subtract, multiply = map(_exact, (Context.add, Context.subtract, Context.multiply))
 
 
 def divide(one: str, other: str) -> str:
@@ -135,32 +124,31 @@ def compare(one: str, other: str) -> int:
     return (left > right) - (left < right)
 
 
-def rounded(text: str, scale: int) -> str:
-    """Round half away from zero; the result has this scale, none if it is negative."""
+def _quantized(text: str, scale: int, rounding: str) -> str:
     value = read(text)
     with localcontext(_CONTEXT):
-        result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        result = value.quantize(Decimal(1).scaleb(-scale), rounding)
         return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
+
+
+def rounded(text: str, scale: int) -> str:
+    """Round half away from zero; the result has this scale, none if it is negative."""
+    return _quantized(text, scale, ROUND_HALF_UP)
 
 
 def truncated(text: str, scale: int) -> str:
     """Cut digits off; the result has this scale, none if it is negative."""
-    value = read(text)
-    with localcontext(_CONTEXT):
-        result = value.quantize(Decimal(1).scaleb(-scale), "ROUND_DOWN")
-        return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
+    return _quantized(text, scale, ROUND_DOWN)
 
 
 def floored(text: str) -> str:
     """Return the largest whole number that is not greater."""
-    with localcontext(_CONTEXT):
-        return decimal_text(read(text).quantize(Decimal(1), "ROUND_FLOOR"))
+    return _quantized(text, 0, ROUND_FLOOR)
 
 
 def raised(text: str) -> str:
     """Return the smallest whole number that is not smaller."""
-    with localcontext(_CONTEXT):
-        return decimal_text(read(text).quantize(Decimal(1), "ROUND_CEILING"))
+    return _quantized(text, 0, ROUND_CEILING)
 
 
 def negated(text: str) -> str:

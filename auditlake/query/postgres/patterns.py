@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, padded
-from auditlake.query.postgres.numbers import Failed
 from auditlake.query.postgres.types import BOOL, TEXT
 from auditlake.sql_names import standard_literal
+from auditlake.values.numeric_text import Failed
 
 _TAIL = re.compile(r"%*$")
 _RUNS = re.compile(r"%+")

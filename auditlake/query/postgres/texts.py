@@ -6,7 +6,7 @@ Authority: src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the st
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from auditlake.query.postgres.numbers import Failed
+from auditlake.values.numeric_text import Failed
 
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 

@@ -1,0 +1,71 @@
+"""PostgreSQL's text of a `jsonb`, and of its parts: names keep their order there, numbers their digits. Pure.
+
+Authority: src/backend/utils/adt/jsonb_util.c, `lengthCompareJsonbStringValue`
+"""
+
+import json
+from typing import Any
+
+from auditlake.values.numeric_text import Failed, decimal_text, read_number
+
+_SYNTAX = "invalid input syntax for type json"
+
+
+class Number(str):
+    """A number of a document, as it is written."""
+
+    __slots__ = ()
+
+
+def parse(text: str) -> Any:  # noqa: ANN401 - a document
+    """Parse a document; raises Failed."""
+    try:
+        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Failed(_SYNTAX) from None
+
+
+def _no_constant(_: str) -> None:
+    raise ValueError
+
+
+def canonical(text: str) -> str:
+    """Return the text that PostgreSQL prints of the jsonb that it reads from a text; raises Failed."""
+    try:
+        return printed(_canonical(parse(text)))
+    except RecursionError:
+        raise Failed("a document is nested too deep") from None
+
+
+def _canonical(value: Any) -> Any:  # noqa: ANN401 - a part of a document
+    """Order the members by the length of their names in bytes, then by these; the last of equal ones counts."""
+    if isinstance(value, Number):
+        return Number(decimal_text(read_number(value)))
+    if isinstance(value, dict):
+        return {key: _canonical(value[key]) for key in sorted(value, key=lambda key: (len(_utf8(key)), _utf8(key)))}
+    if isinstance(value, list):
+        return list(map(_canonical, value))
+    if isinstance(value, str):
+        _utf8(value)
+    return value
+
+
+def _utf8(text: str) -> bytes:
+    """Return the bytes of a text that PostgreSQL can hold; raises Failed."""
+    if "\0" in text:
+        raise Failed("unsupported Unicode escape sequence")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        raise Failed(_SYNTAX) from None
+
+
+def printed(value: Any) -> str:  # noqa: ANN401 - a part of a document
+    """Return PostgreSQL's text of a part of a jsonb."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(printed, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
