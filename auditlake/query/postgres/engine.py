@@ -15,35 +15,33 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.lake_reader import Reader
 from auditlake.cancellation import uncancelled
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
-from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_entry, raw_with_printed
+from auditlake.lake.duckdb_rows import connect_for_statements, raw_entry
 from auditlake.lake.history import type_of
 from auditlake.messages import say
-from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.embedded.engine import (
-    NAME,
-    Embedded,
+from auditlake.query.duckdb_views import (
     RowsOfDuckDb,
-    check_row_length,
+    ViewColumn,
+    cell_of,
     closing,
+    create_view,
     duckdb_error,
     interruptible,
-    log_table,
-    rows_of,
-    selected_columns,
+    rows_of_view,
 )
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.engine import NAME, Embedded
 from auditlake.query.postgres import documents, formats, numbers, patterns
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
-from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
+from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8
-from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN
+from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN, Type
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
-from auditlake.relation import Column, TableName
-from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.relation import TableName
+from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, arrow_of, double_text, real_text
 from auditlake.values.numeric_text import Failed
 
@@ -232,41 +230,32 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: PostgresQuery) -> None:
-    reader = Reader(state.known.lake, state.now, state.known)
-    for view, (name, selection) in query.views.items():
-        shown = query.columns[view]
-        if isinstance(selection, Log):
-            rows = log_table(state.known, name, selection.lsn, JSONB.name).sql(connection)
-            cells = [_utc(_logged(f"c{n}", each), each, n) for n, each in enumerate(shown)]
-        else:
-            table = state.known.tables[name]
-            pairs = selected_columns(query, table, selection)
-            check_row_length(table, selection)
-            columns = tuple(column for column, _ in pairs)
-            rows = rows_of(connection, query, reader, table, selection, columns, raw=True)
-            cells = [_utc(_value(each, pairs, name), each, n) for n, each in enumerate(shown) if not each.masked]
-        connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
+    for view, read in query.views.items():
+        rows = rows_of_view(connection, state, query, read, JSONB.name)
+        columns, is_log = query.columns[view], isinstance(read[1], Log)
+        every = [each.shown for each in columns]
+        values = [_logged(f"c{n}", each) if is_log else _value(each, every, read[0]) for n, each in enumerate(columns)]
+        pairs = enumerate(zip(values, columns, strict=True))
+        create_view(connection, view, [_utc(v, each.type, n) for n, (v, each) in pairs if not each.shown.masked], rows)
 
 
-def _value(shown: ShownColumn, pairs: Sequence[tuple[Column, str]], table: TableName) -> str:
+def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName) -> str:
     """Return a column of a view; reading a value that only `_raw` has is an error."""
-    if shown.column is None:
-        return raw_with_printed(pairs) if shown.name == "_raw" else standard_identifier(shown.name)
-    value = bare(shown.column, quoted(shown.column))
-    value = f"cast({value} as {shown.type.duckdb})" if shown.type.is_decimal else value
-    if not type_of(shown.column).may_not_fit:
+    shown, value = typed.shown, cell_of(typed.shown, columns)
+    value = f"cast({value} as {typed.type.duckdb})" if typed.type.is_decimal else value
+    if shown.column is None or not type_of(shown.column).may_not_fit:
         return value
     failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
     return f"case when {raw_entry(shown.column)} is not null then {failure} else {value} end"
 
 
-def _logged(value: str, shown: ShownColumn) -> str:
+def _logged(value: str, typed: TypedColumn) -> str:
     """Return a column of a log: one of structs is a jsonb."""
-    return f"pg_jsonb(cast(to_json({value}) as varchar))" if shown.type == JSONB else value
+    return f"pg_jsonb(cast(to_json({value}) as varchar))" if typed.type == JSONB else value
 
 
-def _utc(value: str, shown: ShownColumn, n: int) -> str:
-    return f"cast({value} as timestamp) as c{n}" if shown.type.name == "timestamptz" else f"{value} as c{n}"
+def _utc(value: str, kind: Type, n: int) -> str:
+    return f"cast({value} as timestamp) as c{n}" if kind.name == "timestamptz" else f"{value} as c{n}"
 
 
 def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> pa.RecordBatch:

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
-from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.pgoutput.table_shape import compared_key
-from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
-from auditlake.query.embedded.engine import check_unmasked, log_table, masked_by, selected_columns
+from auditlake.query.duckdb_views import ViewColumn, columns_of_view
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of
@@ -24,10 +22,10 @@ from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import JSONB, Type, enum_type, type_held_as, type_of_column
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
-from auditlake.query.statement import LSNS_OF_LOGS, Defined, LakeState, Log, PreparedQuery, selected
+from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.statement import prepare_statement as prepare_described
-from auditlake.query.system_time import Reading, Selection, State
-from auditlake.relation import Column, TableName
+from auditlake.query.system_time import Reading, Selection
+from auditlake.relation import TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
 from auditlake.values.types import MOST_DIGITS, is_built_in
 
@@ -36,13 +34,11 @@ IN_SPARK = "Ask in the dialect spark."
 
 
 @dataclass(frozen=True, slots=True)
-class ShownColumn:
-    """A column of a view: its column of the source, None for one of a period or a log."""
+class TypedColumn:
+    """A column of a view, with its type."""
 
-    name: str
+    shown: ViewColumn
     type: Type
-    column: Column | None = None
-    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class PostgresQuery(PreparedQuery):
     """A statement in PostgreSQL's dialect: its translation, and what each of its views shows."""
 
     translated: Query
-    columns: Mapping[str, tuple[ShownColumn, ...]]
+    columns: Mapping[str, tuple[TypedColumn, ...]]
 
 
 def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PreparedQuery:
@@ -122,35 +118,23 @@ def _reading(state: LakeState, node: exp.Table) -> Reading:
 
 def _columns(
     query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str]
-) -> tuple[ShownColumn, ...]:
+) -> tuple[TypedColumn, ...]:
     try:
-        if isinstance(selection, Log):
-            check_unmasked(name, masks)
-            return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn, JSONB.name).fields)
-        table = query.known.tables[name]
-        masked, lake = masked_by(query, table, masks), query.known.lake
-        shown = [
-            ShownColumn(label, _type(lake, table, each), each, masked.hides(each.name) or masked.hides(each.stored))
-            for each, label in selected_columns(query, table, selection)
-        ]
+        columns = columns_of_view(query, name, selection, masks, JSONB.name)
     except NotEmbedded as reason:
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
-    if isinstance(selection, State):
-        return tuple(shown)
-    period = [
-        ShownColumn(each, type_held_as(kind), masked=each == "_raw" and bool(masked.hidden))
-        for each, kind in PERIOD_COLUMNS
-        if each != "_part"
-    ]
-    return (*shown, *period)
+    return tuple(TypedColumn(each, _type(query, name, each)) for each in columns)
 
 
-def _type(lake: Lake, table: HistoryTable, column: Column) -> Type:
+def _type(query: PreparedQuery, name: TableName, shown: ViewColumn) -> Type:
+    column = shown.column
+    if column is None:
+        return type_held_as(shown.kind)
+    lake, table, held = query.known.lake, query.known.tables[name], shown.kind
     found = type_of_column(column)
     if not is_built_in(column.type_oid) and (shape := read_shape(lake, table.name)) is not None:
         recorded = shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
         found = enum_type(recorded, shape.labels().get(column.type_oid, {})) or found
-    held = type_of(column).delta
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
     if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):
         raise NotAnswerable(
@@ -160,19 +144,13 @@ def _type(lake: Lake, table: HistoryTable, column: Column) -> Type:
     return found
 
 
-def _of_log(of: SparkCell) -> ShownColumn:
-    return ShownColumn(of.name or "", type_held_as(of.kind))
-
-
-def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Opened:
-    cells = [
-        Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES, masked=each.masked)
-        for n, each in enumerate(columns)
-    ]
-    if any(each.column is None for each in columns):
-        return Opened(view, name, tuple(cells))
-    key = frozenset(f"c{n}" for n, each in enumerate(columns) if each.column is not None and each.column.key)
-    return Opened(view, name, tuple(cells), key)
-
-
-_LSN_NAMES = frozenset({*LSNS, *LSNS_OF_LOGS})
+def _opened(view: str, name: TableName, columns: Sequence[TypedColumn]) -> Opened:
+    shown = [each.shown for each in columns]
+    cells = tuple(
+        Cell(f"c{n}", typed.type, each.name, is_lsn=each.is_lsn, masked=each.masked)
+        for n, (each, typed) in enumerate(zip(shown, columns, strict=True))
+    )
+    if any(each.column is None for each in shown):  # the versions of a period, or a log
+        return Opened(view, name, cells)
+    key = (f"c{n}" for n, each in enumerate(shown) if each.column is not None and each.column.key)
+    return Opened(view, name, cells, frozenset(key))

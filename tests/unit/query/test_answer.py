@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from auditlake.errors import BadUsage
 from auditlake.query import output as module
-from auditlake.query.embedded.engine import RowsOfDuckDb
+from auditlake.query.duckdb_views import RowsOfDuckDb
 from auditlake.query.output import OutputForm, answer
 
 
