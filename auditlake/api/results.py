@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
@@ -102,7 +103,7 @@ class Found(Exportable, Sequence[T], Generic[T]):
         """Return one row for each object."""
         return pa.table(
             {
-                name: pa.array([value(each) for each in self.items], kind)
+                name: pa.array([_in_arrow(value(each)) for each in self.items], kind)
                 for name, (kind, value) in self._columns.items()
             }
         )
@@ -157,55 +158,26 @@ TEXTS = pa.map_(pa.string(), pa.string())
 NAMES = pa.list_(pa.string())
 
 
-def _of_commit(name: str) -> Callable[[Any], Any]:
-    return lambda each: getattr(each.commit, name)
+def _in_arrow(value: Any) -> Any:  # noqa: ANN401 - of any column
+    return list(value.items()) if isinstance(value, Mapping) else value
 
 
-def _of(name: str) -> Callable[[Any], Any]:
-    return lambda each: getattr(each, name)
+def _of(prefix: str = "", **kinds: pa.DataType) -> Columns:
+    """Return columns that have the names of attributes, after a prefix."""
+    return {name: (kind, attrgetter(prefix + name)) for name, kind in kinds.items()}
 
 
-def _map(name: str) -> Callable[[Any], Any]:
-    def entries(each: object) -> list[tuple[str, str | None]] | None:
-        texts = getattr(each, name)
-        return None if texts is None else list(texts.items())
-
-    return entries
-
-
-_COMMIT: Columns = {
-    "lsn": (pa.int64(), _of_commit("lsn")),
-    "time": (TIME, _of_commit("time")),
-    "xid": (pa.int64(), _of_commit("xid")),
-    "actor": (pa.string(), _of_commit("actor")),
-    "reason": (pa.string(), _of_commit("reason")),
-    "db_user": (pa.string(), _of_commit("db_user")),
-}
-_COUNTS: Columns = {name: (pa.int64(), _of(name)) for name in ("inserts", "updates", "deletes", "truncates")}
-TRANSACTIONS: Columns = {
-    "lsn": (pa.int64(), _of("lsn")),
-    "time": (TIME, _of("time")),
-    "xid": (pa.int64(), _of("xid")),
-    "actor": (pa.string(), _of("actor")),
-    "reason": (pa.string(), _of("reason")),
-    "origin": (pa.string(), _of("origin")),
-    "tables": (NAMES, _of("tables")),
-    **_COUNTS,
-}
+_TEXT, _WHOLE = pa.string(), pa.int64()
+_COMMIT = _of("commit.", lsn=_WHOLE, time=TIME, xid=_WHOLE, actor=_TEXT, reason=_TEXT, db_user=_TEXT)
+_COUNTS = dict.fromkeys(("inserts", "updates", "deletes", "truncates"), _WHOLE)
+TRANSACTIONS = _of(lsn=_WHOLE, time=TIME, xid=_WHOLE, actor=_TEXT, reason=_TEXT, origin=_TEXT, tables=NAMES, **_COUNTS)
 _SIDES: Columns = {
-    "changed": (NAMES, _of("changed")),
-    "before": (TEXTS, _map("before_texts")),
-    "after": (TEXTS, _map("after_texts")),
+    **_of(changed=NAMES),
+    "before": (TEXTS, attrgetter("before_texts")),
+    "after": (TEXTS, attrgetter("after_texts")),
 }
-EVENTS: Columns = {**_COMMIT, "op": (pa.string(), _of("op")), **_SIDES}
-BLAMED: Columns = {"column": (pa.string(), _of("column")), "value": (pa.string(), _of("text")), **_COMMIT}
-DELETED: Columns = {**_COMMIT, "op": (pa.string(), _of("op")), "row": (TEXTS, _map("texts"))}
-DIFFERENCES: Columns = {"table": (pa.string(), _of("table")), "kind": (pa.string(), _of("kind")), **_SIDES}
-TABLES: Columns = {
-    "name": (pa.string(), _of("name")),
-    "horizon": (pa.int64(), _of("horizon")),
-    "position": (pa.int64(), _of("position")),
-    "columns": (NAMES, _of("columns")),
-    "key": (NAMES, _of("key")),
-    "parked": (pa.string(), _of("parked")),
-}
+EVENTS: Columns = {**_COMMIT, **_of(op=_TEXT), **_SIDES}
+BLAMED: Columns = {**_of(column=_TEXT), "value": (_TEXT, attrgetter("text")), **_COMMIT}
+DELETED: Columns = {**_COMMIT, **_of(op=_TEXT), "row": (TEXTS, attrgetter("texts"))}
+DIFFERENCES: Columns = {**_of(table=_TEXT, kind=_TEXT), **_SIDES}
+TABLES = _of(name=_TEXT, horizon=_WHOLE, position=_WHOLE, columns=NAMES, key=NAMES, parked=_TEXT)

@@ -323,10 +323,6 @@ class Reader:
         """The shapes of every table."""
         return self._shapes.values()
 
-    def all_columns(self, table: HistoryTable) -> tuple[Column, ...]:
-        """Return every physical column of a table, with the changes that are not applied yet."""
-        return self._shapes[table.name].followed.physical
-
     def physical_columns(self, table: HistoryTable, name: str, lsn: Lsn) -> frozenset[str]:
         """Return the physical columns, by stored name, of the column that has a name at `lsn`, under all its types.
 
@@ -345,21 +341,9 @@ class Reader:
         members = {} if recorded is None else recorded.tables
         return frozenset(n for n in self.known.tables if (m := members.get(n)) is None or m.entry is not None)
 
-    def begins_of_columns(self, table: HistoryTable) -> Mapping[str, Lsn]:
-        """Return since which commit a table has each physical column, by stored name; 0 if its snapshot had it."""
-        return self._shapes[table.name].begins
-
     def own_names(self, table: HistoryTable) -> Mapping[str, str]:
         """Return the own name of every column of a table, by the name under which its history stores it."""
         return self._shapes[table.name].own_names
-
-    def every_name(self, table: HistoryTable) -> frozenset[TableName]:
-        """Return every name that a table had, also after a change that its history cannot follow."""
-        return self._shapes[table.name].every_name
-
-    def names_of_columns(self, table: HistoryTable) -> Sequence[frozenset[str]]:
-        """Return every name of each column of a table, under whatever type, at any moment."""
-        return self._shapes[table.name].names_of_columns
 
     def shown_at(self, table: HistoryTable, lsn: Lsn, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return a row of own names in the columns that the table had at `lsn`, under the names that they had then."""

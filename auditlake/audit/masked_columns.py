@@ -32,8 +32,9 @@ def masked_columns(reader: Reader, tables: Iterable[HistoryTable], patterns: Seq
     """Return the masked columns of some tables."""
     hidden, shown = set[str](), set[str]()
     for table in tables:
-        own = (table.name, *reader.every_name(table))
-        for names in reader.names_of_columns(table):
+        shapes = reader.shapes_of(table)
+        own = (table.name, *shapes.every_name)
+        for names in shapes.names_of_columns:
             masked = any(
                 matches_column(pattern, table_name, name)
                 for pattern in patterns

@@ -155,14 +155,6 @@ def _kept(
         connection.close()
 
 
-def state_query(connection: "DuckDBPyConnection", reader: Reader, request: StateRequest) -> StateQuery:
-    """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
-
-    The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
-    """
-    return _State(connection, reader, request).query()
-
-
 def versions_query(
     connection: "DuckDBPyConnection", reader: Reader, table: HistoryTable, columns: tuple[Column, ...], upto: Lsn
 ) -> str:
@@ -206,48 +198,43 @@ def _files(table: HistoryTable) -> Files:
 _THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."
 
 
-class _State:
-    """One request: the query of its rows."""
+def state_query(connection: "DuckDBPyConnection", reader: Reader, request: StateRequest) -> StateQuery:
+    """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
 
-    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, request: StateRequest) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._table = reader.known.tables[request.table.name]
-        self._lsn = request.lsn
-        self._columns = request.columns
-        self._raw = request.raw
-        self._held_as = request.held
+    The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
+    """
+    table = reader.known.tables[request.table.name]
+    upto = reader.known.changes_up_to(request.lsn)
+    if upto > table.position and reader.changes is not None:
+        _check_key(reader, table, upto)
+        overlay = overlaid(reader, table, upto, only_open=True)
+        if overlay.folded is not None:
+            only = {column.stored for column in request.columns}
+            shown = _shown(request, _types(overlay.table))
+            return StateQuery(overlay.open_rows(connection, shown, only, request.held))
+    types = _types(reader.shapes_of(table).table)
+    shown = _shown(request, types)
+    if request.held is None:
+        return StateQuery(_in_history(connection, table, request.lsn, shown))
+    is_same = all(types.get(column.stored) == sql_type(column) for column in request.columns)
+    return StateQuery(f"select {shown} from {request.held}", is_held=is_same)
 
-    def query(self) -> StateQuery:
-        upto = self._reader.known.changes_up_to(self._lsn)
-        if upto > self._table.position and self._reader.changes is not None:
-            _check_key(self._reader, self._table, upto)
-            overlay = overlaid(self._reader, self._table, upto, only_open=True)
-            if overlay.folded is not None:
-                only = {column.stored for column in self._columns}
-                shown = self._shown(_types(overlay.table))
-                return StateQuery(overlay.open_rows(self._connection, shown, only, self._held_as))
-        types = _types(self._reader.shapes_of(self._table).table)
-        shown = self._shown(types)
-        if self._held_as is None:
-            return StateQuery(self._history(shown))
-        is_same = all(types.get(column.stored) == sql_type(column) for column in self._columns)
-        return StateQuery(f"select {shown} from {self._held_as}", is_held=is_same)
 
-    def _history(self, shown: str) -> str:
-        """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
-        chosen = of_state(_files(self._table), self._lsn, self._table.position)
-        chosen.all.fetch()
-        whole = rows_of(self._connection, chosen.whole, [shown], None)
-        if not chosen.partly.by_name:
-            return whole
-        partly = rows_of(self._connection, chosen.partly, [shown], as_of_sql(self._lsn))
-        return f"{whole} union all {partly}" if chosen.whole.by_name else partly
+def _in_history(connection: "DuckDBPyConnection", table: HistoryTable, lsn: Lsn, shown: str) -> str:
+    """Return a query of the history's rows in the state at an LSN, or at its position if that is lower."""
+    chosen = of_state(_files(table), lsn, table.position)
+    chosen.all.fetch()
+    whole = rows_of(connection, chosen.whole, [shown], None)
+    if not chosen.partly.by_name:
+        return whole
+    partly = rows_of(connection, chosen.partly, [shown], as_of_sql(lsn))
+    return f"{whole} union all {partly}" if chosen.whole.by_name else partly
 
-    def _shown(self, types: Mapping[str, str]) -> str:
-        """Return the cells of the state in rows of a table, in which some columns have another of these types."""
-        cells = [_cell(column, types.get(column.stored)) for column in self._columns]
-        return ", ".join([*cells, *([_RAW] if self._raw else [])]) or f"1 as {standard_identifier(_ROW)}"
+
+def _shown(request: StateRequest, types: Mapping[str, str]) -> str:
+    """Return the cells of a state in rows of a table, in which some columns have another of these types."""
+    cells = [_cell(column, types.get(column.stored)) for column in request.columns]
+    return ", ".join([*cells, *([_RAW] if request.raw else [])]) or f"1 as {standard_identifier(_ROW)}"
 
 
 def _types(table: HistoryTable) -> dict[str, str]:

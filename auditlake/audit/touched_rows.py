@@ -78,7 +78,8 @@ def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Ite
         raise BadUsage(f"{table.last_name} has no key, so the changes of a column cannot be followed", None)
     reader.check_followed(table, span.upto)
     own = reader.own_names(table)
-    ends = {column.stored: LAST_LSN if column.until is None else column.until for column in reader.all_columns(table)}
+    columns = reader.shapes_of(table).followed.physical
+    ends = {column.stored: LAST_LSN if column.until is None else column.until for column in columns}
     lasts: dict[str, Lsn] = {}
     for each in stored:
         name = own.get(each, each)

@@ -19,13 +19,11 @@ characters. Text with bytes that are invalid in the encoding has no literal, so 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import count, islice
-from typing import Protocol
 
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, DifferingRow
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.errors import NotAnswerable
-from auditlake.lsn import Lsn
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column
 from auditlake.sql_names import postgres_literal
 from auditlake.values.escapes import visible
 
@@ -54,28 +52,7 @@ _KEYS_IN_COMMENT = 10
 _VERBS = ((REMOVED, "delete"), (MODIFIED, "update"), (ADDED, "insert"))
 
 
-class Comparison(Protocol):
-    """One table at two moments; implemented by `diff.Compared`."""
-
-    @property
-    def name(self) -> TableName: ...
-    @property
-    def key(self) -> Sequence[str]: ...
-    @property
-    def moments(self) -> tuple[Lsn, Lsn]: ...
-    @property
-    def renames(self) -> bool: ...
-    @property
-    def columns_before(self) -> Sequence[Column]: ...
-    @property
-    def columns_after(self) -> Sequence[Column]: ...
-    def entries(self, kind: str) -> Iterator[DifferingRow]: ...
-    @property
-    def masked_columns(self) -> Sequence[str]: ...
-    def columns_with_invalid_text(self) -> Sequence[str]: ...
-
-
-def patch(tables: Sequence[Comparison]) -> Iterator[str]:
+def patch(tables: Sequence[Compared]) -> Iterator[str]:
     """Yield the statements of the script.
 
     Raises NotAnswerable, before the first statement, if a table's columns differ between the two moments, if one is
@@ -92,7 +69,7 @@ def patch(tables: Sequence[Comparison]) -> Iterator[str]:
     yield "commit;"
 
 
-def _check_expressible(table: Comparison) -> None:
+def _check_expressible(table: Compared) -> None:
     if table.renames or _shape(table.columns_before) != _shape(table.columns_after):
         raise NotAnswerable(
             f"the columns of {table.name} differ between the two moments, so no script can change one into the other",
@@ -112,7 +89,7 @@ def _check_expressible(table: Comparison) -> None:
         )
 
 
-def _summary(tables: Sequence[Comparison]) -> Iterator[str]:
+def _summary(tables: Sequence[Compared]) -> Iterator[str]:
     """Yield comments for a reviewer: the moments, and the rows that the script changes."""
     if tables:
         before, after = tables[0].moments
@@ -121,7 +98,7 @@ def _summary(tables: Sequence[Comparison]) -> Iterator[str]:
         yield from (f"-- {visible(line)}" for line in _summary_of(table))
 
 
-def _summary_of(table: Comparison) -> Iterator[str]:
+def _summary_of(table: Compared) -> Iterator[str]:
     for kind, verb in _VERBS:
         rows, keys = 0, []
         for entry in table.entries(kind):
@@ -138,7 +115,7 @@ def _shape(columns: Sequence[Column]) -> list[tuple[str, int]]:
     return sorted((column.name, column.type_oid) for column in columns)
 
 
-def _staged(place: int, table: Comparison, numbers: Iterator[int]) -> Iterator[str]:
+def _staged(place: int, table: Compared, numbers: Iterator[int]) -> Iterator[str]:
     """Stage a table and its rows; nothing if no row differs."""
     names = [column.name for column in table.columns_after]
     entries = (entry for kind in (REMOVED, MODIFIED, ADDED) for entry in table.entries(kind))

@@ -102,7 +102,7 @@ def texts_by_own_name(
     Each version has the value of the physical column that the table had when the version began. No version that is not
     NULL in a column outlives a rewrite of that column: the next snapshot ends it.
     """
-    begins, found = reader.begins_of_columns(table), dict[str, pa.ChunkedArray]()
+    begins, found = reader.shapes_of(table).begins, dict[str, pa.ChunkedArray]()
     for column, values in sorted(texts, key=lambda pair: begins[pair[0].stored]):
         earlier = found.get(column.name)
         begun = None if earlier is None else pc.greater_equal(from_lsns, int(begins[column.stored]))

@@ -192,7 +192,7 @@ def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tu
             f"{table.label} has no key, so rows that differ in {', '.join(wanted.columns)} alone would become equal",
             "Leave out --columns to erase the whole rows.",
         )
-    begins, found = reader.begins_of_columns(table), set[str]()
+    begins, found = reader.shapes_of(table).begins, set[str]()
     for name in names:
         physical = reader.physical_columns(table, name, upto)
         if len(physical) > 1 or any(begins.get(each, upto) for each in physical):

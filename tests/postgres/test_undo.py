@@ -6,10 +6,12 @@ PostgreSQL is the oracle: the rows are compared as it prints them before the cha
 import os
 import subprocess
 from collections.abc import Iterator
+from typing import cast
 
 import psycopg
 import pytest
 
+from auditlake.audit.diff import Compared
 from auditlake.audit.undo_script import patch
 from auditlake.source.connection import Row, connect
 from tests.compared import ComparedRows, Rows, read_rows
@@ -40,7 +42,7 @@ def conn(connection: psycopg.Connection[Row]) -> psycopg.Connection[Row]:
 
 
 def _script(was: list[Rows], becomes: list[Rows]) -> Iterator[str]:
-    return patch([ComparedRows(one, other) for one, other in zip(was, becomes, strict=True)])
+    return patch([cast(Compared, ComparedRows(one, other)) for one, other in zip(was, becomes, strict=True)])
 
 
 def _run(conn: psycopg.Connection[Row], was: list[Rows], becomes: list[Rows]) -> str | None:
