@@ -28,7 +28,7 @@ from calendar import monthrange
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from sqlglot import exp
 
@@ -61,6 +61,9 @@ from auditlake.query.embedded.spark_types import (
 from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
+if TYPE_CHECKING:
+    from auditlake.query.embedded.queries import Scope
+
 _INT_MAX = 2**31 - 1
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
 _DATE_LITERAL = re.compile(r"date '(\d{4}-\d\d-\d\d)'")
@@ -72,28 +75,6 @@ _MOVED_TIMES = {**_MOVED, "HOUR": "to_hours", "MINUTE": "to_minutes", "SECOND": 
 _TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
-
-
-class SparkScope(Protocol):
-    """The names that an expression may refer to."""
-
-    def column(self, node: exp.Column) -> SparkCell:
-        """Find a column; raises NotEmbedded."""
-
-    def values_of(self, query: exp.Expr) -> SparkCell:
-        """Translate a subquery of one column that refers to nothing outside of it; raises NotEmbedded."""
-
-    def value_of(self, query: exp.Expr) -> SparkCell:
-        """Translate a subquery of one value; an aggregate's WHERE may refer to the tables outside of it.
-
-        Raises NotEmbedded.
-        """
-
-    def exists(self, query: exp.Expr) -> str:
-        """Translate the subquery of an EXISTS, whose WHERE may refer to the tables outside of it.
-
-        Raises NotEmbedded.
-        """
 
 
 def only(node: exp.Expr, *allowed: str) -> None:
@@ -129,7 +110,7 @@ _RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_r
 class SparkExpressions:
     """Translation of the expressions of one SELECT; `may_fail` is set by one that can fail on a row."""
 
-    def __init__(self, scope: SparkScope) -> None:
+    def __init__(self, scope: "Scope") -> None:
         self._scope = scope
         self.may_fail = False
 

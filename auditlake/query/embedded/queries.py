@@ -87,14 +87,14 @@ def _usable(cell: SparkCell) -> SparkCell:
 
 
 @dataclass
-class _Scope:
-    """The tables of one FROM clause, and the columns that USING joined; implements `expressions.SparkScope`."""
+class Scope:
+    """The tables of one FROM clause, and the columns that USING joined."""
 
     names: "_Names"
     sources: list[_Source] = field(default_factory=list)
     joined: list[SparkCell] = field(default_factory=list)
     may_fail: bool = False
-    outer: "_Scope | None" = None
+    outer: "Scope | None" = None
     """The scope around an EXISTS, for names that are not found here."""
     result: Sequence[SparkCell] = ()
     """The columns of the result, in a HAVING, which finds them by their aliases."""
@@ -102,6 +102,7 @@ class _Scope:
     """Whether an ORDER BY after DISTINCT is translated, which sees the columns of the result only."""
 
     def column(self, node: exp.Column) -> SparkCell:
+        """Find the column that a name means; raises NotEmbedded."""
         if (named := _aliased(node, self.result)) is not None:
             return named
         if self.is_hidden:
@@ -123,6 +124,7 @@ class _Scope:
         return [replace(cell, name=name) for cell in _named(cells, name)]
 
     def values_of(self, query: exp.Expr) -> SparkCell:
+        """Translate a subquery of one column that refers to nothing outside of it; raises NotEmbedded."""
         if self.is_hidden:
             raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
         inner = self.names.query(query)
@@ -132,6 +134,7 @@ class _Scope:
         return SparkCell(f"({inner.sql})", inner.fields[0].kind)
 
     def value_of(self, query: exp.Expr) -> SparkCell:
+        """Translate a subquery of one value; an aggregate's WHERE may refer to the tables around it."""
         try:
             return self.values_of(query)
         except NotEmbedded:
@@ -141,6 +144,7 @@ class _Scope:
         return SparkCell(f"({sql})", kind)
 
     def exists(self, query: exp.Expr) -> str:
+        """Translate the subquery of an EXISTS, whose WHERE may refer to the tables around it."""
         if not isinstance(query, exp.Select):
             raise NotEmbedded(f"EXISTS of {type(query).__name__.upper()}")
         return _Select(self.names, query).exists_in(self)
@@ -196,7 +200,7 @@ class _Names:
         self._counter[0] += 1
         return f"t{self._counter[0]}"
 
-    def source(self, node: exp.Expr, scope: _Scope) -> str:
+    def source(self, node: exp.Expr, scope: Scope) -> str:
         """Add a table or subquery of a FROM clause to its scope, and return its text."""
         inner, given = self._named_source(node)
         alias = self.alias()
@@ -230,7 +234,7 @@ class _Names:
     def values(self, node: exp.Values) -> Translated:
         """Translate VALUES."""
         only(node, "expressions", "alias")
-        expressions = SparkExpressions(_Scope(self))
+        expressions = SparkExpressions(Scope(self))
         rows = [
             [expressions.cell(each) for each in row.expressions]
             for row in node.expressions
@@ -256,7 +260,7 @@ class _Names:
         pairs = zip(left.fields, kinds, strict=True)
         fields = tuple(of if of.kind == kind else SparkCell(of.sql, kind, of.name) for of, kind in pairs)
         word = "union" if node.args.get("distinct") else "union all"
-        tail = _Order(SparkExpressions(_Scope(self)), fields).text(node)
+        tail = _Order(SparkExpressions(Scope(self)), fields).text(node)
         return Translated(f"select * from ({f' {word} '.join(sides)}){tail}", fields, left.may_fail or right.may_fail)
 
 
@@ -358,7 +362,7 @@ class _Select:
         only(node, *_CLAUSES)
         self._names = names
         self._node = node
-        self._scope = _Scope(names)
+        self._scope = Scope(names)
         self._expressions = SparkExpressions(self._scope)
 
     def translated(self) -> Translated:
@@ -369,14 +373,14 @@ class _Select:
         group = self._group(columns)
         having = self._having(columns)
         distinct = self._distinct(columns)
-        after = SparkExpressions(_Scope(self._names, is_hidden=True)) if distinct else self._expressions
+        after = SparkExpressions(Scope(self._names, is_hidden=True)) if distinct else self._expressions
         order = _Order(after, columns).text(node)
         shown = _numbered([cell.sql for cell in columns])
         fields = tuple(replace(cell, sql=f"o{n}", number=None, text=None) for n, cell in enumerate(columns))
         sql = f"select {distinct}{shown}{from_}{where}{group}{having}{order}"
         return Translated(sql, fields, self._expressions.may_fail or self._scope.may_fail)
 
-    def exists_in(self, outer: _Scope) -> str:
+    def exists_in(self, outer: Scope) -> str:
         """Translate the query of an EXISTS: its WHERE may refer to the tables of the query around it.
 
         Only plain rows of tables: with an aggregate it would have a row always, and the rest Spark may refuse.
@@ -394,7 +398,7 @@ class _Select:
         outer.may_fail |= inner.may_fail or self._scope.may_fail
         return f"select 1{from_}{where}"
 
-    def aggregate_in(self, outer: _Scope) -> tuple[str, str]:
+    def aggregate_in(self, outer: Scope) -> tuple[str, str]:
         """Translate the query of one aggregate, which may equate columns with those of `outer`; return its type too."""
         only(self._node, "expressions", "from_", "joins", "where")
         if not any(each.find(exp.AggFunc) for each in self._node.expressions) or not self._node.args.get("where"):
@@ -415,7 +419,7 @@ class _Select:
         outer.may_fail = True
         return f"select {column.sql}{from_} where {' and '.join(where)}", column.kind
 
-    def _equated(self, node: exp.Expr, outer: _Scope) -> str | None:
+    def _equated(self, node: exp.Expr, outer: Scope) -> str | None:
         """Translate a condition that equates a column with one of the outer query; None if it is another one."""
         if not isinstance(node, exp.EQ) or not all(
             isinstance(each, exp.Column) for each in (node.this, node.expression)

@@ -8,8 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
+from itertools import chain
 
 from sqlglot import exp
+from sqlglot.helper import ensure_list
 
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, percentile, window_function
@@ -145,6 +147,12 @@ class Expressions:
         """Translate a condition."""
         return coerced(self.cell(node), BOOL, node).sql
 
+    def _cells(self, node: exp.Expr, *names: str) -> list[Cell]:
+        """Translate the arguments of a node, which may have no others; raises Refused."""
+        only(node, *names)
+        parts = chain.from_iterable(ensure_list(node.args.get(name)) for name in names)
+        return [self.cell(each) for each in parts if isinstance(each, exp.Expr)]
+
     def _column(self, node: exp.Column) -> Cell:
         return self._scope.column(node)
 
@@ -152,10 +160,9 @@ class Expressions:
         return NULL
 
     def _arithmetic(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression", "typed", "safe")
+        left, right = self._cells(node, "this", "expression", "typed", "safe")
         name = "mod" if isinstance(node, exp.Mod) and node.meta.get("start") is not None else "?column?"
-        op = SIGNS[type(node)]
-        return operate(op, self.cell(node.this), self.cell(node.expression), node).named(name)
+        return operate(SIGNS[type(node)], left, right, node).named(name)
 
     def _comparison(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
@@ -200,8 +207,7 @@ class Expressions:
     def _elements(self, node: exp.Expr) -> list[Cell] | None:
         """Return the elements of ARRAY[…], or of a literal of simple values; None for other arrays."""
         if isinstance(node, exp.Array):
-            only(node, "expressions")
-            return [self.cell(each) for each in node.expressions]
+            return self._cells(node, "expressions")
         kind: Type | None = None
         if isinstance(node, exp.Cast) and node.to.this == exp.DType.ARRAY:
             kind, node = named_type(node.to.expressions[0]), node.this
@@ -218,8 +224,7 @@ class Expressions:
 
     def _call(self, node: exp.Expr) -> Cell:
         name, arguments = CALLS[type(node)]
-        only(node, *arguments, "big_int")
-        cells = [self.cell(node.args[each]) for each in arguments if node.args.get(each) is not None]
+        cells = self._cells(node, *arguments, "big_int")
         if isinstance(node, exp.StrPosition):
             name = "position" if spelled(node, "position") != "strpos" else "strpos"
             return called("strpos", cells, node).named(name)
@@ -312,11 +317,9 @@ class Expressions:
                 raise Refused(node, f"IS {node.expression.sql('postgres')}")
 
     def _between(self, node: exp.Expr) -> Cell:
-        only(node, "this", "low", "high")
-        cell = self.cell(node.this)
-        low = compared(">=", cell, self.cell(node.args["low"]), node)
-        high = compared("<=", cell, self.cell(node.args["high"]), node)
-        return Cell(f"({low.sql} and {high.sql})", BOOL)
+        cell, low, high = self._cells(node, "this", "low", "high")
+        above, below = compared(">=", cell, low, node), compared("<=", cell, high, node)
+        return Cell(f"({above.sql} and {below.sql})", BOOL)
 
     def _in(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "query")
@@ -398,13 +401,11 @@ class Expressions:
         return compared("=", cell, self.cell(value), node).sql
 
     def _coalesce(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expressions")
-        return self._first_of("coalesce", [self.cell(each) for each in (node.this, *node.expressions)], node)
+        return self._first_of("coalesce", self._cells(node, "this", "expressions"), node)
 
     def _extreme(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expressions", "ignore_nulls")
+        cells = self._cells(node, "this", "expressions", "ignore_nulls")
         name = "greatest" if isinstance(node, exp.Greatest) else "least"
-        cells = [self.cell(each) for each in (node.this, *node.expressions)]
         kind = common(cells, node, name.upper())
         texts = {"interval", "json", "jsonb", "bpchar"}
         if kind == NUMERIC or kind.name in texts or kind.element is not None or kind.labels:
@@ -416,20 +417,18 @@ class Expressions:
         return Cell(f"{name}({', '.join(in_common(each, kind, node) for each in cells)})", kind, name)
 
     def _nullif(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression")
-        left, right = self.cell(node.this), self.cell(node.expression)
+        left, right = self._cells(node, "this", "expression")
         left = coerced(left, TEXT if right.type == UNKNOWN else right.type, node) if left.type == UNKNOWN else left
         same = compared("=", left, right, node).sql
         left = _as_operand(left, right, node)
         return Cell(f"case when {same} then null else {left.sql} end", left.type, "nullif")
 
     def _concatenation(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression", "safe")
-        return concatenated(self.cell(node.this), self.cell(node.expression), node)
+        left, right = self._cells(node, "this", "expression", "safe")
+        return concatenated(left, right, node)
 
     def _concat(self, node: exp.Expr) -> Cell:
-        only(node, "expressions", "safe", "coalesce")
-        cells = [self.cell(each) for each in node.expressions]
+        cells = self._cells(node, "expressions", "safe", "coalesce")
         if not node.args.get("safe"):
             text = "".join(cell.literal or "" for cell in cells)
             return Cell(standard_literal(text), UNKNOWN, literal=text)
@@ -438,17 +437,13 @@ class Expressions:
         return concat(cells, None, node).named("concat")
 
     def _trim(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression", "position")
-        sides = str(node.args.get("position") or "BOTH")
-        cells = [self.cell(node.args[name]) for name in ("this", "expression") if node.args.get(name) is not None]
+        cells, sides = self._cells(node, "this", "expression", "position"), str(node.args.get("position") or "BOTH")
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "btrim")
         return trimmed(sides, cells, node).named(name)
 
     def _pad(self, node: exp.Expr) -> Cell:
-        only(node, "this", "expression", "fill_pattern", "is_left")
-        parts = [node.args.get(name) for name in ("this", "expression", "fill_pattern")]
         name = "lpad" if node.args.get("is_left") else "rpad"
-        return called(name, [self.cell(each) for each in parts if each is not None], node).named(name)
+        return called(name, self._cells(node, "this", "expression", "fill_pattern", "is_left"), node).named(name)
 
     def _like(self, node: exp.Expr) -> Cell:
         escape = "\\"
@@ -488,9 +483,7 @@ class Expressions:
         """Translate substring, of places or of what a regular expression finds."""
         start = node.args.get("start")
         if not isinstance(start, exp.Literal) or not start.is_string:
-            only(node, "this", "start", "length")
-            parts = [node.args.get(each) for each in ("this", "start", "length")]
-            cells = [self.cell(each) for each in parts if each is not None]
+            cells = self._cells(node, "this", "start", "length")
             return called("substring", cells, node).named(spelled(node, "substring"))
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")
@@ -578,18 +571,16 @@ class Expressions:
         return coerced(cell, TEXT, node) if cell.type == UNKNOWN else cell
 
     def _array(self, node: exp.Expr) -> Cell:
-        only(node, "expressions")
-        cells = [self.cell(each) for each in node.expressions]
+        cells = self._cells(node, "expressions")
         kind = common(cells, node, "ARRAY")
         if not cells or not is_element(kind):
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(f"[{', '.join(in_common(each, kind, node) for each in cells)}]", array(kind), "array")
 
     def _grouping(self, node: exp.Expr) -> Cell:
-        only(node, "expressions")
         if not self._aggregates:
             raise Refused(node, "GROUPING here", wrong=True)
-        keys = ", ".join(self.cell(each).sql for each in node.expressions)
+        keys = ", ".join(cell.sql for cell in self._cells(node, "expressions"))
         return Cell(f"cast(grouping({keys}) as integer)", INT4, "grouping")
 
     def _aggregate(self, node: exp.Expr) -> Cell:

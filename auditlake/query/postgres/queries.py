@@ -40,19 +40,23 @@ Catalog = Callable[[exp.Table], Opened | None]
 def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
     """Translate a query; raises Refused, TooLong."""
     with limited():
-        found = _Names(catalog, now, {}, [0]).query(tree, None)
+        found = Names(catalog, now, {}, [0]).query(tree, None)
     require_plannable(found.sql)
     return found
 
 
-class _Names:
-    """Translation of a query with the common table expressions that it may name."""
+class Names:
+    """Translation of a query with the queries of WITH that it may name; the text of these is their label in DuckDB."""
 
-    def __init__(self, catalog: Catalog, now: datetime, queries: Mapping[str, "_Named"], counter: list[int]) -> None:
+    def __init__(self, catalog: Catalog, now: datetime, queries: Mapping[str, Query], counter: list[int]) -> None:
         self._catalog = catalog
         self.now = now
         self._queries = queries
         self._counter = counter
+
+    def having(self, name: str, query: Query) -> "Names":
+        """Return the same with one more query of WITH."""
+        return Names(self._catalog, self.now, {**self._queries, name: query}, self._counter)
 
     def alias(self, letter: str = "t") -> str:
         self._counter[0] += 1
@@ -76,7 +80,7 @@ class _Names:
                 raise Refused(node, construct(node))
         return replace(found, sql=prefix + found.sql) if prefix else found
 
-    def _with(self, node: exp.Expr, outer: Scope | None) -> "tuple[_Names, str]":
+    def _with(self, node: exp.Expr, outer: Scope | None) -> "tuple[Names, str]":
         clause = node.args.get("with_")
         if clause is None:
             return self, ""
@@ -90,8 +94,7 @@ class _Names:
             inner = made or names.query(cte.this, outer)
             columns = renamed(inner.columns, cte.args["alias"], cte)
             texts.append(f"{label} as ({inner.sql})")
-            named = _Named(label, _all_settled(columns))
-            names = _Names(self._catalog, self.now, {**names._queries, name: named}, self._counter)
+            names = names.having(name, Query(label, _all_settled(columns)))
         return names, f"with {'recursive ' if clause.recursive else ''}{', '.join(texts)} "
 
     def _recursive(self, cte: exp.Expr, label: str, outer: Scope | None) -> Query:
@@ -102,8 +105,7 @@ class _Names:
         first = self.query(body.this, outer)
         columns = _all_settled(renamed(first.columns, cte.args["alias"], cte))
         name = folded(cte.args["alias"].this)
-        inside = _Names(self._catalog, self.now, {**self._queries, name: _Named(label, columns)}, self._counter)
-        rest = inside.query(body.expression, outer)
+        rest = self.having(name, Query(label, columns)).query(body.expression, outer)
         if len(rest.columns) != len(columns):
             raise Refused(cte, "UNION of different numbers of columns", wrong=True)
         sides = []
@@ -229,7 +231,7 @@ class _Names:
         query = self._queries.get(name)
         if query is None:
             raise Refused(node, f"there is no table {name}", nearest(name, list(self._queries)), wrong=True)
-        return query.label, FromItem(name, None, query.columns)
+        return query.sql, FromItem(name, None, query.columns)
 
     def _function(self, node: exp.Expr, scope: Scope, place: exp.Expr) -> tuple[str, FromItem]:
         """Translate a function in FROM, which may name the tables before it."""
@@ -315,14 +317,6 @@ def _series(expressions: Expressions, node: exp.Expr) -> _Series:
         length = f"(epoch({end}) - epoch({start})) / epoch({by})"
         return _Series(start, end, by, "interval '0 days'", length, kind)
     raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A query of WITH: its label in DuckDB, and its columns."""
-
-    label: str
-    columns: tuple[Cell, ...]
 
 
 def _names_itself(cte: exp.Expr, name: str) -> bool:
@@ -442,7 +436,7 @@ _CLAUSES = (
 class _Select:
     """One SELECT."""
 
-    def __init__(self, names: _Names, node: exp.Select, outer: Scope | None) -> None:
+    def __init__(self, names: Names, node: exp.Select, outer: Scope | None) -> None:
         only(node, *_CLAUSES)
         self._node = node
         self._scope = Scope(names, outer)

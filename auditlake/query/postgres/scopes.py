@@ -4,29 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.relation import TableName
 
+if TYPE_CHECKING:
+    from auditlake.query.postgres.queries import Names
+
 _MOST_TABLES = 64
 """DuckDB needs 1.8 s of CPU to order so many joins, 5 s for 80 and 15 s for 100 (2026-11): nothing interrupts it."""
-
-
-class Translator(Protocol):
-    """What translates the queries inside of others."""
-
-    @property
-    def now(self) -> datetime:
-        """The time of the statement."""
-
-    def query(self, node: exp.Expr, outer: "Scope | None") -> "Query":
-        """Translate a query."""
-
-    def source(self, node: exp.Expr, scope: "Scope") -> str:
-        """Add a table of a FROM clause to its scope, and return its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class FromItem:
 class Scope:
     """The tables of one FROM clause, what `*` shows of them, and the scope around."""
 
-    names: Translator
+    names: "Names"
     outer: "Scope | None"
     sources: list[FromItem] = field(default_factory=list)
     shown: list[Cell] = field(default_factory=list)
