@@ -47,7 +47,7 @@ from auditlake.cancellation import Cancellation, cancellable
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.messages import noted
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state

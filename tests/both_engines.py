@@ -12,7 +12,7 @@ import pytest
 
 from auditlake.errors import AuditlakeError
 from auditlake.query import spark_engine, spark_values
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
 from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches

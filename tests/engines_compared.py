@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, read_log, run_sql

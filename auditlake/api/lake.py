@@ -193,7 +193,7 @@ class Lake:
         Raises BadUsage for a statement that is not understood, or that only Spark answers (`auditlake.sql`), and
         NotAnswerable.
         """
-        from auditlake.query.embedded.arithmetic import NotEmbedded  # noqa: PLC0415 - no other question parses SQL
+        from auditlake.query.embedded.cells import NotEmbedded  # noqa: PLC0415 - no other question parses SQL
         from auditlake.query.in_duckdb import InDuckDb  # noqa: PLC0415
         from auditlake.query.languages import require_dialect  # noqa: PLC0415
         from auditlake.query.statement import read_state  # noqa: PLC0415

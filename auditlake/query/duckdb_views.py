@@ -24,7 +24,7 @@ from auditlake.lake.expiries import expired_upto
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.statement import LSNS_OF_LOGS, LakeState, Log, PreparedQuery
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName

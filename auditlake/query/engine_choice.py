@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from auditlake.messages import say
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
 from auditlake.query.statement import Answer, LakeState, PreparedQuery, check_names
 

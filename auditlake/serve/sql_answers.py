@@ -29,7 +29,7 @@ from auditlake.errors import BadUsage
 from auditlake.jvm_trace import ended_jvm
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import Dialect
 from auditlake.query.postgres.engine import PostgresRows

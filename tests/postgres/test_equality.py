@@ -10,7 +10,7 @@ import pytest
 
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, translated
 from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state

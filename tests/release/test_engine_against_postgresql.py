@@ -20,7 +20,7 @@ import sqlglot
 
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state

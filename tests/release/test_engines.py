@@ -23,7 +23,7 @@ from auditlake.api.lake import Lake as LakeApi
 from auditlake.demo import run as demo
 from auditlake.demo.shop import Shop
 from auditlake.lake.layout import Lake
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, run_sql

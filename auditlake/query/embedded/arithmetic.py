@@ -1,4 +1,4 @@
-"""Expressions with their types, and arithmetic on them: the type and the digits of every result are Spark's.
+"""Arithmetic of Spark SQL in DuckDB: the type and the digits of every result are Spark's.
 
 DuckDB's own arithmetic of decimals has other types, and its sums may wrap around. So quotients and averages of decimals
 are computed in whole numbers, in units of the result's last digit, and so are products that Spark adjusts to 38 digits.
@@ -8,17 +8,13 @@ error. Pure.
 Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; Spark's Sum.scala and Average.scala
 """
 
-from dataclasses import dataclass, replace
-
-from auditlake.delta.sql import duckdb_type
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast
 from auditlake.query.embedded.spark_types import (
     INTEGRAL,
     decimal,
     is_decimal,
     precision_and_scale,
 )
-from auditlake.query.room import take
-from auditlake.relation import TableName
 from auditlake.values.types import MOST_DIGITS
 
 BIGINT_MAX = 2**63 - 1
@@ -27,41 +23,6 @@ _SAFE_DIGITS = MOST_DIGITS - 10
 """The type of a sum has ten digits more, so sums of decimals of so many digits cannot overflow."""
 _LEAST_SCALE = 6
 _SHORT_DIGITS = 18
-
-
-class NotEmbedded(Exception):
-    """A statement, or a part of it, that only Spark answers; the text names the construct."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkCell:
-    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
-
-    sql: str
-    kind: str
-    name: str | None = None
-    origin: tuple[TableName, str] | None = None
-    """The column of a table that it shows unchanged, if that column's type cannot hold every value."""
-    is_lsn: bool = False
-    number: int | None = None
-    """The value of an integer literal."""
-    text: str | None = None
-    """The value of a string literal."""
-    masked: bool = False
-    """Whether it is a column that a statement must not read."""
-
-    def __post_init__(self) -> None:
-        take(self.sql)
-
-    @property
-    def computed(self) -> "SparkCell":
-        """The same value, without what only a column has."""
-        return replace(self, origin=None, is_lsn=False, number=None, text=None)
-
-
-def cast(cell: SparkCell, kind: str) -> str:
-    """Return DuckDB text that has this type."""
-    return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
 
 
 def result_type(sign: str, left: SparkCell, right: SparkCell) -> tuple[str, tuple[str, str]]:

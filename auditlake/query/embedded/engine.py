@@ -36,7 +36,7 @@ from auditlake.query.duckdb_views import (
     rows_of_view,
     selected_columns,
 )
-from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell
 from auditlake.query.embedded.queries import Translated, translate
 from auditlake.query.statement import LSN, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection

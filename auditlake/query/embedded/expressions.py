@@ -24,10 +24,9 @@ Authority: spark.apache.org/docs/4.2.0/sql-ref-ansi-compliance.html; duckdb.org/
 """
 
 import re
-from calendar import monthrange
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, ClassVar
 
 from sqlglot import exp
@@ -35,16 +34,22 @@ from sqlglot import exp
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import (
-    BIGINT_MAX,
-    NotEmbedded,
-    SparkCell,
     average_of,
-    cast,
     is_adjusted,
     product,
     quotient,
     result_type,
     sum_of,
+)
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast, construct, only
+from auditlake.query.embedded.conversions import (
+    common_of,
+    integer,
+    is_exact_cast,
+    later,
+    literals_as,
+    moment_of,
+    type_named,
 )
 from auditlake.query.embedded.spark_types import (
     FLOATING,
@@ -64,30 +69,14 @@ from auditlake.values.types import MOST_DIGITS
 if TYPE_CHECKING:
     from auditlake.query.embedded.queries import Scope
 
-_INT_MAX = 2**31 - 1
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
 _DATE_LITERAL = re.compile(r"date '(\d{4}-\d\d-\d\d)'")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
 _COUNT = re.compile(r"-?\d{1,4}")
 _MOVED = {"DAY": "to_days", "MONTH": "to_months", "YEAR": "to_years"}
 _MOVED_TIMES = {**_MOVED, "HOUR": "to_hours", "MINUTE": "to_minutes", "SECOND": "to_seconds"}
 _TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
-
-
-def only(node: exp.Expr, *allowed: str) -> None:
-    """Raise NotEmbedded if a node has a part that is not among these."""
-    for name, part in node.args.items():
-        if part not in (None, False, []) and name not in allowed:
-            raise NotEmbedded(f"{_named(node)} with {name.strip('_').replace('_', ' ')}")
-
-
-def _named(node: exp.Expr) -> str:
-    if isinstance(node, exp.Anonymous):
-        return f"{node.name.lower()}()"
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
 
 def _plain_zero(sql: str, kind: str) -> str:
@@ -118,7 +107,7 @@ class SparkExpressions:
         """Translate an expression; raises NotEmbedded."""
         translate = self._NODES.get(type(node))
         if translate is None:
-            raise NotEmbedded(_named(node))
+            raise NotEmbedded(construct(node))
         return translate(self, node)
 
     def condition(self, node: exp.Expr) -> str:
@@ -183,7 +172,7 @@ class SparkExpressions:
         if node.is_string:
             return SparkCell(standard_literal(text), "string", text, text=text)
         if text.isdecimal():
-            return _integer(int(text))
+            return integer(int(text))
         if match := _DECIMAL_LITERAL.fullmatch(text):
             whole, scale = match[1].lstrip("0"), len(match[2])
             digits = len((whole + match[2]).lstrip("0")) if not whole else len(whole) + scale
@@ -204,7 +193,7 @@ class SparkExpressions:
         only(node, "this")
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             if str(node.this.this).isdecimal():
-                return _integer(-int(node.this.this))
+                return integer(-int(node.this.this))
             inner = self.cell(node.this)
             return replace(inner, sql=f"(- {inner.sql})", name=None)
         inner = self.cell(node.this)
@@ -248,7 +237,7 @@ class SparkExpressions:
             raise NotEmbedded(f"INTERVAL {count.this}")
         by = sign * int(str(count.this))
         if (literal := _DATE_LITERAL.fullmatch(cell.sql)) is not None:
-            return SparkCell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
+            return SparkCell(f"date '{later(date.fromisoformat(literal[1]), unit, by)}'", "date")
         self.may_fail = True
         naive = f"cast((cast({cell.sql} as timestamp) + {known[unit]}({by})) as {cell.kind})"
         moved = naive if cell.kind == "date" else f"cast({naive} as timestamptz)"
@@ -264,7 +253,7 @@ class SparkExpressions:
 
     def _alike(self, *cells: SparkCell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
-        alike = _literals_as(cells)
+        alike = literals_as(cells)
         kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else common_of(alike)  # noqa: PLR2004
         if kind is None:
             raise NotEmbedded(f"{alike[0].kind} beside {alike[1].kind}")
@@ -358,7 +347,7 @@ class SparkExpressions:
         cells = self._cells((node.this, *node.expressions))
         kind = cells[0].kind
         if any(cell.kind != kind for cell in cells) or not is_groupable(kind):
-            raise NotEmbedded(f"{_named(node)} of several types")
+            raise NotEmbedded(f"{construct(node)} of several types")
         return SparkCell(f"{type(node).__name__.lower()}({', '.join(cast(cell, kind) for cell in cells)})", kind)
 
     def _strings(self, nodes: Sequence[exp.Expr], what: str) -> list[SparkCell]:
@@ -390,7 +379,7 @@ class SparkExpressions:
 
     def _of_text(self, node: exp.Expr) -> SparkCell:
         only(node, "this")
-        (cell,) = self._strings([node.this], _named(node))
+        (cell,) = self._strings([node.this], construct(node))
         form, kind = _OF_TEXT[type(node)]
         self.may_fail |= "error" in form
         return SparkCell(form.format(cell.sql), kind)
@@ -424,7 +413,7 @@ class SparkExpressions:
     def _round(self, node: exp.Round) -> SparkCell:
         only(node, "this", "decimals")
         cell = self.cell(node.this)
-        places = self.cell(node.args["decimals"]) if node.args.get("decimals") else _integer(0)
+        places = self.cell(node.args["decimals"]) if node.args.get("decimals") else integer(0)
         if places.number is None or places.number < 0 or not (is_decimal(cell.kind) or cell.kind in INTEGRAL):
             raise NotEmbedded(f"ROUND of {cell.kind}")
         self.may_fail = True
@@ -497,12 +486,12 @@ class SparkExpressions:
 
     def _cast(self, node: exp.Cast) -> SparkCell:
         only(node, "this", "to", "_type")
-        kind, cell = _type_of(node.args["to"]), self.cell(node.this)
+        kind, cell = type_named(node.args["to"]), self.cell(node.this)
         if type(node) is exp.Cast or (cell.text is not None and kind in {"date", "timestamp", "timestamp_ntz"}):
             if cell.text is None or kind not in {"date", "timestamp"}:
                 raise NotEmbedded(f"CAST of {cell.kind} to {kind}")
-            return _moment(cell, kind)
-        if not _is_exact_cast(cell.kind, kind):
+            return moment_of(cell, kind)
+        if not is_exact_cast(cell.kind, kind):
             raise NotEmbedded(f"CAST of {cell.kind} to {kind}")
         self.may_fail = True
         if kind == "string":
@@ -518,7 +507,7 @@ class SparkExpressions:
 
     def _aggregate(self, node: exp.Expr, condition: str = "") -> SparkCell:
         if type(node) not in _AGGREGATES:
-            raise NotEmbedded(_named(node))
+            raise NotEmbedded(construct(node))
         only(node, "this", "big_int")
         named = condition == ""
         if isinstance(node, exp.Count):
@@ -526,7 +515,7 @@ class SparkExpressions:
         cell = self.cell(node.this)
         if isinstance(node, exp.Min | exp.Max):
             if not is_groupable(cell.kind):
-                raise NotEmbedded(f"{_named(node)} of {cell.kind}")
+                raise NotEmbedded(f"{construct(node)} of {cell.kind}")
             word = type(node).__name__.lower()
             return SparkCell(
                 f"{word}({cast(cell, cell.kind)}){condition}", cell.kind, _call(word + "({})", cell) if named else None
@@ -555,7 +544,7 @@ class SparkExpressions:
         only(node, "this", "partition_by", "order", "over")
         call = node.this
         if type(call) not in _RANKS or node.args.get("order") is None:
-            raise NotEmbedded(f"{_named(call)} over a window")
+            raise NotEmbedded(f"{construct(call)} over a window")
         only(call)
         parts = self._cells(node.args.get("partition_by") or [])
         if not all(is_groupable(part.kind) for part in parts):
@@ -616,63 +605,8 @@ class SparkExpressions:
     }
 
 
-def _integer(value: int) -> SparkCell:
-    if not -BIGINT_MAX - 1 <= value <= BIGINT_MAX:
-        raise NotEmbedded(f"the literal {value}")
-    kind = "int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint"
-    return SparkCell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)
-
-
 def _call(form: str, cell: SparkCell) -> str | None:
     return None if cell.name is None else form.format(cell.name)
-
-
-def common_of(cells: Sequence[SparkCell]) -> str:
-    """Return the type of a column of such values; raises NotEmbedded."""
-    kind = cells[0].kind
-    for cell in cells[1:]:
-        wider = common(kind, cell.kind)
-        if wider is None:
-            raise NotEmbedded(f"{kind} beside {cell.kind}")
-        kind = wider
-    return kind
-
-
-def _literals_as(cells: Sequence[SparkCell]) -> list[SparkCell]:
-    """Read string literals as dates or timestamps, if they are compared with one."""
-    kinds = {cell.kind for cell in cells if cell.text is None}
-    moments = kinds & {"date", "timestamp", "timestamp_ntz"}
-    if len(moments) != 1 or all(cell.text is None for cell in cells):
-        return list(cells)
-    (kind,) = moments
-    return [cell if cell.text is None else _moment(cell, kind) for cell in cells]
-
-
-def _moment(cell: SparkCell, kind: str) -> SparkCell:
-    """Read a literal in its ISO form."""
-    text = cell.text or ""
-    try:
-        if kind == "date" and _DATE.fullmatch(text):
-            return SparkCell(f"date '{date.fromisoformat(text).isoformat()}'", "date")
-        if kind != "date" and (match := _TIME.fullmatch(text)):
-            whole = f"{match[1]}T{match[2] or '00:00:00'}{(match[3] or '.0').ljust(7, '0')}"
-            moment = datetime.fromisoformat(whole).replace(tzinfo=UTC).isoformat(sep=" ", timespec="microseconds")
-            form = f"timestamptz '{moment}'" if kind == "timestamp" else f"timestamp '{moment[:-6]}'"
-            return SparkCell(form, kind)
-    except ValueError:
-        pass
-    raise NotEmbedded(f"a literal of {kind} in another form than ISO")
-
-
-def _later(day: date, unit: str, count: int) -> str:
-    """Add days, months or years to a date; raises NotEmbedded if the result is no date of the years 1 to 9999."""
-    try:
-        if unit == "DAY":
-            return (day + timedelta(days=count)).isoformat()
-        year, month = divmod(day.year * 12 + day.month - 1 + count * (12 if unit == "YEAR" else 1), 12)
-        return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1])).isoformat()
-    except (ValueError, OverflowError) as exc:
-        raise NotEmbedded("a date outside of the years 1 to 9999") from exc
 
 
 def _plain_operands(node: exp.Expr) -> None:
@@ -682,47 +616,3 @@ def _plain_operands(node: exp.Expr) -> None:
         operand = node.args.get(name)
         if isinstance(operand, predicates) and not isinstance(operand, exp.SubqueryPredicate | exp.Boolean):
             raise NotEmbedded("a comparison of comparisons without parentheses")
-
-
-_CASTS = {
-    "smallint": {"smallint", "int", "bigint", "double", "string"},
-    "int": {"smallint", "int", "bigint", "double", "string"},
-    "bigint": {"smallint", "int", "bigint", "double", "string"},
-    "double": {"double"},
-    "float": {"float"},
-    "string": {"string"},
-    "boolean": {"boolean", "string"},
-    "date": {"date", "string"},
-    "timestamp": {"timestamp", "date"},
-    "timestamp_ntz": {"timestamp_ntz"},
-}
-
-
-def _is_exact_cast(kind: str, to: str) -> bool:
-    if is_decimal(to):
-        return kind in INTEGRAL or is_decimal(kind)
-    if is_decimal(kind):
-        return to == "string"
-    return to in _CASTS.get(kind, set())
-
-
-_TYPE_NAMES = {
-    exp.DType.SMALLINT: "smallint",
-    exp.DType.INT: "int",
-    exp.DType.BIGINT: "bigint",
-    exp.DType.DOUBLE: "double",
-    exp.DType.TEXT: "string",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMPTZ: "timestamp",
-}
-
-
-def _type_of(node: exp.Expr) -> str:
-    only(node, "this", "expressions")
-    sizes = [int(str(each.this.this)) for each in node.expressions]
-    kind = _TYPE_NAMES.get(node.this) if not sizes else None
-    if node.this == exp.DType.DECIMAL and len(sizes) == 2 and 0 < sizes[0] >= sizes[1]:  # noqa: PLR2004
-        kind = decimal(sizes[0], sizes[1])
-    if kind is None:
-        raise NotEmbedded(f"CAST to {node.sql('spark').lower()}")
-    return kind

@@ -14,8 +14,9 @@ from itertools import chain
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.arithmetic import NotEmbedded, SparkCell, cast
-from auditlake.query.embedded.expressions import SparkExpressions, common_of, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast, only
+from auditlake.query.embedded.conversions import common_of
+from auditlake.query.embedded.expressions import SparkExpressions
 from auditlake.query.embedded.spark_types import VOID, is_groupable
 from auditlake.query.room import TooLong, limited, require_plannable
 

@@ -30,7 +30,7 @@ from auditlake.query.duckdb_views import (
     interruptible,
     rows_of_view,
 )
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded
 from auditlake.query.postgres import documents, formats, numbers, patterns
 from auditlake.query.postgres.arithmetic import MIXED

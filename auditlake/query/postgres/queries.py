@@ -8,24 +8,22 @@ around it. Rows without ORDER BY come in any order.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced, common, failed, in_common
+from auditlake.query.postgres.conversions import coerced, common, in_common
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
+from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
+from auditlake.query.postgres.set_returning import series_of, unnested
 from auditlake.query.postgres.types import (
-    INT2,
-    INT4,
-    INTERVAL,
     TEXT,
     UNKNOWN,
-    Type,
     is_groupable,
     may_have_mixed_texts,
 )
@@ -147,12 +145,12 @@ class Names:
 
     def limited(self, query: Query, node: exp.Expr) -> Query:
         """Add ORDER BY and LIMIT, whose keys are columns of the result."""
-        order, limit = node.args.get("order"), _limit(node)
+        order, limit = node.args.get("order"), limit_text(node)
         if order is None and not limit:
             return query
         keys = []
         for each in [] if order is None else order.expressions:
-            cell = _of_result(each.this, query.columns)
+            cell = of_result(each.this, query.columns)
             if cell is None:
                 raise Refused(each, "ORDER BY of an expression after a set operation", wrong=True)
             keys.append(Expressions(Scope(self, None)).ordered(each, cell))
@@ -241,82 +239,15 @@ class Names:
         given = folded(alias.this) if isinstance(alias, exp.TableAlias) and alias.this is not None else None
         match node:
             case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
-                series = _series(expressions, node)
+                series = series_of(expressions, node)
                 cell = Cell("o0", series.type, given or "generate_series")
                 return f"lateral ({series.rows})", FromItem(cell.name, None, (cell,))
             case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
-                text, element = _elements(expressions, node)
+                text, element = unnested(expressions, node)
                 cell = Cell("o0", element, given or "unnest")
             case _:
                 raise Refused(node, f"{construct(node)} in FROM")
         return f"lateral (select {text} as o0)", FromItem(cell.name, None, (cell,))
-
-
-def _elements(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
-    """Translate unnest of one array."""
-    cell = expressions.cell((node.expressions or [node.this])[0])
-    element = cell.type.element
-    if element is None or element.name in {"timestamptz", "bpchar"}:
-        raise Refused(node, f"unnest of {cell.type.shown}")
-    return f"unnest({cell.sql})", element
-
-
-_LONGEST_LIST = 1_000_000
-"""DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """Arguments of DuckDB's generate_series, and the type of its values; `length` is SQL for their number, less one."""
-
-    start: str
-    end: str
-    step: str
-    zero: str
-    length: str
-    type: Type
-
-    @property
-    def rows(self) -> str:
-        """A query of the values, which DuckDB does not hold all at once."""
-        step = f"case when {self.step} = {self.zero} then {_NO_STEP} else {self.step} end"
-        call = f"generate_series({self.start}, {self.end}, {step})"
-        return f"select cast(each as {self.type.duckdb}) as o0 from {call} of_series(each)"
-
-    @property
-    def unnested(self) -> str:
-        """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
-        step = (
-            f"case when {self.step} = {self.zero} then {_NO_STEP}"
-            f" when {self.length} >= {_LONGEST_LIST} then {_TOO_LONG} else {self.step} end"
-        )
-        return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
-
-
-_NO_STEP = failed("step size cannot equal zero")
-_TOO_LONG = failed(f"a series in SELECT would have more than {_LONGEST_LIST:,} values; write it in FROM")
-
-
-def _series(expressions: Expressions, node: exp.Expr) -> _Series:
-    """Translate generate_series of whole numbers, or of times by an interval."""
-    only(node, "start", "end", "step", "is_end_exclusive")
-    cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
-    first, last, *step = cells
-    if first.type.name in {"int2", "int4", "int8"}:
-        kind = common(cells, node, "generate_series")
-        if kind.name not in {"int2", "int4", "int8"}:
-            raise Refused(node, f"generate_series of {kind.shown}")
-        start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
-        by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
-        length = f"(cast({end} as hugeint) - {start}) // {by}"
-        return _Series(start, end, by, "0", length, INT4 if kind == INT2 else kind)
-    if first.type.name in {"timestamp", "timestamptz", "date"} and len(step) == 1:
-        by = coerced(step[0], INTERVAL, node).sql
-        kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
-        start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
-        length = f"(epoch({end}) - epoch({start})) / epoch({by})"
-        return _Series(start, end, by, "interval '0 days'", length, kind)
-    raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
 
 
 def _names_itself(cte: exp.Expr, name: str) -> bool:
@@ -372,61 +303,6 @@ def _without_repetitions(sql: str, columns: Sequence[Cell]) -> str:
     return f"select {listed} from {unmixed(groups)}"
 
 
-def _of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
-    """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
-    node = node.unnest()
-    if (place := _constant(node)) is not None:
-        at = _column_at(place, columns, node)
-        return replace(columns[at], sql=f"o{at}")
-    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
-        return None
-    places = [n for n, cell in enumerate(columns) if cell.name == folded(node.this)]
-    if len({columns[n].sql for n in places}) > 1:
-        raise Refused(node, f"ORDER BY {node.name} is ambiguous", wrong=True)
-    return replace(columns[places[0]], sql=f"o{places[0]}") if places else None
-
-
-def _constant(node: exp.Expr) -> str | None:
-    """Return a number with its signs, which PostgreSQL takes for a place; None for anything else."""
-    sign = ""
-    while isinstance(node, exp.Neg | exp.Paren):
-        sign = ("" if sign else "-") if isinstance(node, exp.Neg) else sign
-        node = node.this
-    return f"{sign}{node.this}" if isinstance(node, exp.Literal) and not node.is_string else None
-
-
-def _column_at(place: str, columns: Sequence[Cell], node: exp.Expr) -> int:
-    """Return the index of the column at a place; raises Refused."""
-    number = int(place) if place.isdecimal() else 0
-    if not 1 <= number <= len(columns):
-        raise Refused(node, f"position {place} is not in the select list", wrong=True)
-    return number - 1
-
-
-def _limit(node: exp.Expr) -> str:
-    text = ""
-    limit, offset = node.args.get("limit"), node.args.get("offset")
-    if isinstance(limit, exp.Fetch):
-        only(limit, "count", "direction", "limit_options")
-        options = limit.args.get("limit_options")
-        if options is not None:
-            only(options, "rows")
-        text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
-    elif limit is not None and not (isinstance(limit.expression, exp.Null | exp.Var)):
-        only(limit, "expression")
-        text += f" limit {_count(limit.expression)}"
-    if offset is not None:
-        only(offset, "expression")
-        text += f" offset {_count(offset.expression)}"
-    return text
-
-
-def _count(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Literal) or not str(node.this).isdecimal():
-        raise Refused(node, "LIMIT or OFFSET of an expression")
-    return str(node.this)
-
-
 _CLAUSES = (
     *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"),
     "windows",
@@ -469,7 +345,7 @@ class _Select:
         listed = ", ".join(f"o{n}" for n in range(len(columns)))
         distinct, on = self._distinct(columns)
         keys, texts = self._keys(columns, distinct=distinct and not on)
-        limit = _limit(node)
+        limit = limit_text(node)
         if on:
             shown += [f"{text} as d{n}" for n, text in enumerate(on)]
             self._check_distinct_on(on)
@@ -498,7 +374,7 @@ class _Select:
         added: list[str] = []
         texts: list[str] = []
         for each in [] if order is None else order.expressions:
-            cell = _of_result(each.this, columns)
+            cell = of_result(each.this, columns)
             if cell is None:
                 found = self._expressions.cell(each.this)
                 place = next((n for n, column in enumerate(columns) if column.sql == found.sql), None)
@@ -546,10 +422,10 @@ class _Select:
         if self._node.args.get("group") or self._node.find(exp.AggFunc, exp.Window):
             raise Refused(node, f"{construct(node)} in SELECT beside an aggregate", "Write it in FROM.")
         if isinstance(node, exp.Explode):
-            return Cell(*_elements(self._rows, node), "unnest")
+            return Cell(*unnested(self._rows, node), "unnest")
         if node.find(exp.Column) is not None:
             raise Refused(node, "generate_series of columns in SELECT", "Write it in FROM.")
-        series = _series(self._rows, node)
+        series = series_of(self._rows, node)
         return Cell(series.unnested, series.type, "generate_series")
 
     def _group(self, columns: Sequence[Cell]) -> str:
@@ -602,8 +478,8 @@ class _Select:
             raise Refused(node, "a constant in GROUP BY", wrong=True)
         if isinstance(node, exp.Literal) and node.is_string:
             raise Refused(node, "a constant in GROUP BY", wrong=True)
-        if (place := _constant(node)) is not None:
-            cell = columns[_column_at(place, columns, node)]
+        if (at := place_in_result(node, columns)) is not None:
+            cell = columns[at]
         elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None
@@ -620,7 +496,7 @@ class _Select:
         only(clause, "on")
         if (on := clause.args.get("on")) is not None:
             nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
-            cells = [_inside(each, columns) or self._expressions.cell(each) for each in nodes]
+            cells = [inside(each, columns) or self._expressions.cell(each) for each in nodes]
             for each, cell in zip(nodes, cells, strict=True):
                 if not is_groupable(cell.type):
                     raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
@@ -637,17 +513,11 @@ class _Select:
             raise Refused(self._node, "DISTINCT ON without ORDER BY", "Which row is shown would be chance.")
         columns = self._columns()
         first = [
-            (_inside(each.this, columns) or self._expressions.cell(each.this)).sql
+            (inside(each.this, columns) or self._expressions.cell(each.this)).sql
             for each in order.expressions[: len(on)]
         ]
         if set(first) != set(on):
             raise Refused(self._node, "DISTINCT ON expressions must match the first of ORDER BY", wrong=True)
-
-
-def _inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
-    """Return the expression of a column of the result that a key names."""
-    found = _of_result(node, columns)
-    return None if found is None else columns[int(found.sql[1:])]
 
 
 _LITERALS = re.compile(r"'(?:[^']|'')*'")

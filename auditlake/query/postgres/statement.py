@@ -13,7 +13,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.records import read_shape
 from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of

@@ -23,7 +23,7 @@ from auditlake.lake.layout import (
 )
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.engine_choice import Engines
 from auditlake.query.formats import python_rows

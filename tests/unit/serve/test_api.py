@@ -16,7 +16,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.delta.append_table import open_delta
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lsn import Lsn
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName

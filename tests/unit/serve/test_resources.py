@@ -20,7 +20,7 @@ from auditlake.cancellation import Cancellation, Cancelled, require_uncancelled
 from auditlake.delta.sql import select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.postgres import engine
 from auditlake.query.postgres.engine import register_functions
 from auditlake.serve.grants import WHOLE, Grant

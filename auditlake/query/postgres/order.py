@@ -1,0 +1,70 @@
+"""Keys of ORDER BY and GROUP BY that name columns of the result, by place or name; LIMIT and OFFSET. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.scopes import folded
+
+
+def of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+    """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
+    node = node.unnest()
+    if (at := place_in_result(node, columns)) is not None:
+        return replace(columns[at], sql=f"o{at}")
+    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        return None
+    places = [n for n, cell in enumerate(columns) if cell.name == folded(node.this)]
+    if len({columns[n].sql for n in places}) > 1:
+        raise Refused(node, f"ORDER BY {node.name} is ambiguous", wrong=True)
+    return replace(columns[places[0]], sql=f"o{places[0]}") if places else None
+
+
+def inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+    """Return the expression of a column of the result that a key names."""
+    found = of_result(node, columns)
+    return None if found is None else columns[int(found.sql[1:])]
+
+
+def place_in_result(node: exp.Expr, columns: Sequence[Cell]) -> int | None:
+    """Return the index of the column whose place is a key: a number with its signs; None for another key.
+
+    Raises Refused if there is no such place.
+    """
+    key, sign = node, ""
+    while isinstance(key, exp.Neg | exp.Paren):
+        sign = ("" if sign else "-") if isinstance(key, exp.Neg) else sign
+        key = key.this
+    if not isinstance(key, exp.Literal) or key.is_string:
+        return None
+    place = f"{sign}{key.this}"
+    if not place.isdecimal() or not 1 <= int(place) <= len(columns):
+        raise Refused(node, f"position {place} is not in the select list", wrong=True)
+    return int(place) - 1
+
+
+def limit_text(node: exp.Expr) -> str:
+    """Return LIMIT and OFFSET of a query; raises Refused."""
+    text = ""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if isinstance(limit, exp.Fetch):
+        only(limit, "count", "direction", "limit_options")
+        options = limit.args.get("limit_options")
+        if options is not None:
+            only(options, "rows")
+        text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
+    elif limit is not None and not (isinstance(limit.expression, exp.Null | exp.Var)):
+        only(limit, "expression")
+        text += f" limit {_count(limit.expression)}"
+    if offset is not None:
+        only(offset, "expression")
+        text += f" offset {_count(offset.expression)}"
+    return text
+
+
+def _count(node: exp.Expr) -> str:
+    if not isinstance(node, exp.Literal) or not str(node.this).isdecimal():
+        raise Refused(node, "LIMIT or OFFSET of an expression")
+    return str(node.this)

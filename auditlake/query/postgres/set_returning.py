@@ -1,0 +1,77 @@
+"""Set-returning functions: generate_series and unnest, in FROM and in SELECT. Pure.
+
+Authority: postgresql.org/docs/current/functions-srf.html
+"""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Refused, only
+from auditlake.query.postgres.conversions import coerced, common, failed
+from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.types import INT2, INT4, INTEGERS, INTERVAL, TIMES, Type
+
+_LONGEST_LIST = 1_000_000
+"""DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
+_NO_STEP = failed("step size cannot equal zero")
+_TOO_LONG = failed(f"a series in SELECT would have more than {_LONGEST_LIST:,} values; write it in FROM")
+
+
+def unnested(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
+    """Translate unnest of one array."""
+    cell = expressions.cell((node.expressions or [node.this])[0])
+    element = cell.type.element
+    if element is None or element.name in {"timestamptz", "bpchar"}:
+        raise Refused(node, f"unnest of {cell.type.shown}")
+    return f"unnest({cell.sql})", element
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Arguments of DuckDB's generate_series, and the type of its values; `length` is SQL for their number, less one."""
+
+    start: str
+    end: str
+    step: str
+    zero: str
+    length: str
+    type: Type
+
+    @property
+    def rows(self) -> str:
+        """A query of the values, which DuckDB does not hold all at once."""
+        step = f"case when {self.step} = {self.zero} then {_NO_STEP} else {self.step} end"
+        call = f"generate_series({self.start}, {self.end}, {step})"
+        return f"select cast(each as {self.type.duckdb}) as o0 from {call} of_series(each)"
+
+    @property
+    def unnested(self) -> str:
+        """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
+        step = (
+            f"case when {self.step} = {self.zero} then {_NO_STEP}"
+            f" when {self.length} >= {_LONGEST_LIST} then {_TOO_LONG} else {self.step} end"
+        )
+        return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
+
+
+def series_of(expressions: Expressions, node: exp.Expr) -> Series:
+    """Translate generate_series of whole numbers, or of times by an interval."""
+    only(node, "start", "end", "step", "is_end_exclusive")
+    cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
+    first, last, *step = cells
+    if first.type.name in INTEGERS:
+        kind = common(cells, node, "generate_series")
+        if kind.name not in INTEGERS:
+            raise Refused(node, f"generate_series of {kind.shown}")
+        start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
+        by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
+        length = f"(cast({end} as hugeint) - {start}) // {by}"
+        return Series(start, end, by, "0", length, INT4 if kind == INT2 else kind)
+    if first.type.name in TIMES and len(step) == 1:
+        by = coerced(step[0], INTERVAL, node).sql
+        kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
+        start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
+        length = f"(epoch({end}) - epoch({start})) / epoch({by})"
+        return Series(start, end, by, "interval '0 days'", length, kind)
+    raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
