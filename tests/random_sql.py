@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
 from auditlake.lake.layout import (
@@ -26,7 +27,7 @@ from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.values.exact_text import exact_text
+from auditlake.values.exact_text import arrow_type, exact_texts
 from auditlake.values.types import column_type
 from tests.s3_server import chosen_lake
 from tests.small_lake import T0_US, version, write_history, write_log
@@ -167,7 +168,9 @@ def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
 
 
 def _texts(columns: Sequence[Column], row: dict[str, Any]) -> list[str | None]:
-    return [exact_text(row[column.name], column_type(column.type_oid, column.typmod)) for column in columns]
+    held = [column_type(*column.type) for column in columns]
+    values = (pa.array([row[column.name]], arrow_type(of)) for column, of in zip(columns, held, strict=True))
+    return [exact_texts(each, of)[0].as_py() for each, of in zip(values, held, strict=True)]
 
 
 def _insert(columns: Sequence[Column], name: TableName, relation: int, row: dict[str, Any]) -> dict[str, Any]:

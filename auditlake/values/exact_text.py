@@ -1,8 +1,7 @@
 r"""Exact text of a value in a lake: PostgreSQL's own text, from the typed column if the value fits there, else `_raw`.
 
-    exact_text(value, held, raw)              one Python value, as `to_pylist()` of a history returns it
-    exact_texts(values, held, raws)           an Arrow column, as a history's data file has it
-    typed_values(texts, held)                 the inverse, what a fold in Spark stores; the rest is `outside`
+    exact_texts(values, held, raws)     the texts of an Arrow column, as a history's data file has it
+    typed_values(texts, held)           the inverse, what a fold in Spark stores; the rest is `outside`
 
 `held` is the column's type in the history (`lake.history.type_of(column)`, or `held_in` for an Arrow column),
 `raw` its entry in `_raw`, by `column.stored`. The typed column is lossless for values that fit. The text equals the
@@ -33,10 +32,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -71,13 +69,6 @@ _ARROW = {
     "timestamp_ntz": pa.timestamp("us"),
     RAW: pa.map_(pa.string(), pa.string()),
 }
-
-
-def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
-    """Return the text of one value; None for SQL NULL."""
-    if raw is not None or value is None:
-        return raw
-    return _writer(held)(value)
 
 
 def exact_texts(values: pa.Array, held: ColumnType, raws: pa.Array | None = None) -> pa.Array:
@@ -121,7 +112,7 @@ _COLUMN_TYPES = (
 )
 
 
-def _texts(values: pa.Array, held: ColumnType) -> pa.Array:
+def _texts(values: pa.Array, held: ColumnType) -> pa.Array:  # noqa: C901, PLR0911 - one case for each kind
     match held.kind:
         case Conversion.TEXT | Conversion.INTEGER | Conversion.DATE:
             return values.cast(pa.string())
@@ -131,15 +122,18 @@ def _texts(values: pa.Array, held: ColumnType) -> pa.Array:
             return _timestamp_texts(values)
         case Conversion.TIMESTAMPTZ:
             return pc.binary_join_element_wise(_timestamp_texts(values), "+00", "")
-        case Conversion.DECIMAL if held.element is None:
-            return _decimal_texts(values, held)
-        case _:
-            return _each(values, held)
+        case Conversion.DECIMAL:
+            return _decimal_texts(values)
+        case Conversion.FLOAT:
+            return _each(values, real_text if held.delta == "float" else double_text)
+        case Conversion.BYTEA:
+            return _each(values, lambda value: f"\\x{value.hex()}")
+        case Conversion.ARRAY:
+            return _array_texts(values, held)
 
 
-def _each(values: pa.Array, held: ColumnType) -> pa.Array:
-    write = _writer(held)
-    return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
+def _each(values: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if value is None else text(value) for value in values.to_pylist()], pa.string())
 
 
 def _timestamp_texts(values: pa.Array) -> pa.Array:
@@ -147,59 +141,16 @@ def _timestamp_texts(values: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(pc.replace_substring_regex(micros, "0+$", ""), r"\.$", "")
 
 
-def _decimal_texts(values: pa.Array, held: ColumnType) -> pa.Array:
+def _decimal_texts(values: pa.Array) -> pa.Array:
     texts = values.cast(pa.string())
     # Arrow formats small numbers with an exponent, numeric's output never has one.
-    return _each(values, held) if pc.any(pc.match_substring(texts, "E")).as_py() else texts
+    return _each(values, "{:f}".format) if pc.any(pc.match_substring(texts, "E")).as_py() else texts
 
 
-def _writer(held: ColumnType) -> Callable[[Any], str]:
-    if held.element is not None:
-        return partial(_array, _writer(held.element))
-    if held.kind is Conversion.FLOAT:
-        return real_text if held.delta == "float" else double_text
-    return _WRITERS[held.kind]
-
-
-def _array(write: Callable[[Any], str], values: list[Any]) -> str:
-    return array_text(None if value is None else write(value) for value in values)
-
-
-def _boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
-    return "t" if value else "f"
-
-
-def _decimal(value: Decimal) -> str:
-    return f"{value:f}"
-
-
-def _date(value: date) -> str:
-    return value.isoformat()
-
-
-def _timestamp(value: datetime) -> str:
-    text = value.isoformat(sep=" ")
-    return text.rstrip("0") if value.microsecond else text
-
-
-def _timestamptz(value: datetime) -> str:
-    return f"{_timestamp(value.astimezone(UTC).replace(tzinfo=None))}+00"
-
-
-def _bytea(value: bytes) -> str:
-    return f"\\x{value.hex()}"
-
-
-_WRITERS: dict[Conversion, Callable[[Any], str]] = {
-    Conversion.TEXT: str,
-    Conversion.BOOLEAN: _boolean,
-    Conversion.INTEGER: str,
-    Conversion.DECIMAL: _decimal,
-    Conversion.DATE: _date,
-    Conversion.TIMESTAMP: _timestamp,
-    Conversion.TIMESTAMPTZ: _timestamptz,
-    Conversion.BYTEA: _bytea,
-}
+def _array_texts(values: pa.Array, held: ColumnType) -> pa.Array:
+    texts = iter(_texts(values.flatten(), held.element or TEXT).to_pylist())
+    lengths = pc.list_value_length(values).to_pylist()
+    return pa.array([None if length is None else array_text(islice(texts, length)) for length in lengths], pa.string())
 
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"]+)', re.DOTALL)
