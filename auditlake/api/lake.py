@@ -21,15 +21,7 @@ from auditlake.api import results
 from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableInfo
 from auditlake.audit.answers import BlamedColumn, DeletedRow, RowDifference, differences
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.queries import (
-    DiffQuestion,
-    LogQuestion,
-    RowQuestion,
-    blame_of,
-    deleted_of,
-    life_of,
-    log_of,
-)
+from auditlake.audit.queries import DiffQuestion, LogQuestion, RowQuestion, blame_of, deleted_of, life_of, log_of
 from auditlake.audit.state import Page, StateRequest, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.delta.sql import open_duckdb

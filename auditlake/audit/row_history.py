@@ -24,14 +24,7 @@ from auditlake.audit.history_conditions import HERE, THERE, same_in_history, typ
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
-from auditlake.audit.versions import (
-    CommitMark,
-    KeyReads,
-    Version,
-    history_texts,
-    value_column,
-    versions_from,
-)
+from auditlake.audit.versions import CommitMark, KeyReads, Version, history_texts, value_column, versions_from
 from auditlake.delta.sql import Bound
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable

@@ -9,12 +9,7 @@ Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; 
 """
 
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast
-from auditlake.query.embedded.spark_types import (
-    INTEGRAL,
-    decimal,
-    is_decimal,
-    precision_and_scale,
-)
+from auditlake.query.embedded.spark_types import INTEGRAL, decimal, is_decimal, precision_and_scale
 from auditlake.values.types import MOST_DIGITS
 
 BIGINT_MAX = 2**63 - 1

@@ -33,14 +33,7 @@ from sqlglot import exp
 
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
-from auditlake.query.embedded.arithmetic import (
-    average_of,
-    is_adjusted,
-    product,
-    quotient,
-    result_type,
-    sum_of,
-)
+from auditlake.query.embedded.arithmetic import average_of, is_adjusted, product, quotient, result_type, sum_of
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast, construct, only
 from auditlake.query.embedded.conversions import (
     common_of,

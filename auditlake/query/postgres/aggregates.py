@@ -12,24 +12,8 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
-from auditlake.query.postgres.conversions import coerced, common, numeric_text
-from auditlake.query.postgres.types import (
-    BOOL,
-    FLOAT8,
-    INT4,
-    INT8,
-    INTEGERS,
-    NUMBERS,
-    NUMERIC,
-    TEXT,
-    TEXTS,
-    UNKNOWN,
-    array,
-    decimal,
-    is_comparable,
-    is_element,
-    is_groupable,
-)
+from auditlake.query.postgres.conversions import coerced, common, known, numeric_text
+from auditlake.query.postgres.types import BOOL, FLOAT8, INT4, INT8, INTEGERS, NUMERIC, TEXT, TEXTS, array, decimal
 from auditlake.values.types import MOST_DIGITS
 
 
@@ -73,19 +57,11 @@ _DEVIATIONS = {
     "stddev_samp": ("pg_deviation", 1),
     "stddev_pop": ("pg_deviation", 0),
 }
-WINDOWS: dict[type[exp.Expr], str] = {
-    exp.RowNumber: "row_number",
-    exp.Rank: "rank",
-    exp.DenseRank: "dense_rank",
-    exp.PercentRank: "percent_rank",
-    exp.CumeDist: "cume_dist",
-    exp.Ntile: "ntile",
-    exp.Lag: "lag",
-    exp.Lead: "lead",
-    exp.FirstValue: "first_value",
-    exp.LastValue: "last_value",
-    exp.NthValue: "nth_value",
-}
+_ONLY_WITH_OVER: tuple[type[exp.Func], ...] = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
+WINDOWS: dict[type[exp.Expr], str] = {each: each.sql_name().lower() for each in _ONLY_WITH_OVER}
 Translate = Callable[[exp.Expr], Cell]
 Ordered = Callable[[exp.Expr, Cell], str]
 
@@ -151,7 +127,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     return _made(name, call, cell).named(shown)
 
 
-def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
+def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
     node: exp.Expr, inner: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None
 ) -> _Call:
     order = ""
@@ -169,12 +145,10 @@ def _parts(  # noqa: C901, PLR0913, PLR0917 - what makes a call
         inner, distinct = inner.expressions[0], True
         if isinstance(inner, exp.Order):
             raise Refused(node, "DISTINCT with ORDER BY in an aggregate")
-    value = cell(inner)
-    if value.type == UNKNOWN:
-        value = coerced(value, TEXT)
+    value = known(cell(inner))
     if distinct and any((key.sql, key.type) != (value.sql, value.type) for key in keys):
         raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
-    if distinct and not is_groupable(value.type):
+    if distinct and not value.type.is_groupable:
         raise Refused(node, f"DISTINCT of {value.type.shown}")
     if frame is not None and (distinct or order):
         raise Refused(node, "DISTINCT or ORDER BY in an aggregate with OVER", wrong=distinct)
@@ -203,7 +177,7 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
         case "string_agg":
             return _joined(call, cell)
         case _:
-            if not is_element(kind):
+            if not kind.is_element:
                 raise Refused(call.node, f"{name} of {kind.shown}")
             return Cell(_sorted(call).of("list"), array(kind))
 
@@ -241,7 +215,7 @@ def _sum(call: _Call) -> Cell:
 
 def _extreme(name: str, call: _Call) -> Cell:
     kind = call.value.type
-    if not is_comparable(kind) or kind.name in {"bool", "uuid", "bytea", "interval"}:
+    if not kind.is_comparable or kind.name in {"bool", "uuid", "bytea", "interval"}:
         raise Refused(call.node, f"{name} of {kind.shown}")
     if kind == NUMERIC or kind.labels:
         if call.distinct or call.frame is not None:
@@ -252,7 +226,7 @@ def _extreme(name: str, call: _Call) -> Cell:
 
 def _joined(call: _Call, cell: Translate) -> Cell:
     separator = call.node.args.get("separator")
-    if call.value.type.name not in TEXTS or separator is None or call.frame is not None:
+    if not call.value.type.is_text or separator is None or call.frame is not None:
         raise Refused(
             call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS | {"bytea"}
         )
@@ -275,7 +249,7 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
     value = cell(order[0].this)
     tail = _tail(_known(value, where), None)
     if name == "percentile_cont":
-        if way == "desc" or value.type.name not in NUMBERS:
+        if way == "desc" or not value.type.is_number:
             raise Refused(node, f"percentile_cont of {value.type.shown} {way}")
         numbers = f"list({coerced(value, FLOAT8, node).sql}){tail}"
         return Cell(f"pg_percentile({numbers}, cast({fraction!r} as double))", FLOAT8, name)
@@ -315,7 +289,7 @@ def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
 
 
 def _of_known_type(cell: Cell, node: exp.Expr) -> Cell:
-    if cell.type == UNKNOWN:
+    if cell.is_unknown:
         raise Refused(node, "could not determine the type of a literal", "Write a cast.", wrong=True)
     return cell
 

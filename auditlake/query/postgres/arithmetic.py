@@ -15,6 +15,7 @@ from auditlake.query.postgres.conversions import (
     coerced,
     common,
     failed,
+    known,
     literal,
     numeric_text,
 )
@@ -29,14 +30,11 @@ from auditlake.query.postgres.types import (
     NUMBERS,
     NUMERIC,
     TEXT,
-    TEXTS,
     TIMES,
     TIMESTAMP,
-    UNKNOWN,
     Type,
     as_decimal,
     decimal,
-    is_comparable,
 )
 from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
@@ -58,16 +56,16 @@ def operate(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 def _typed(op: str, left: Cell, right: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
     """Give a literal the type of the other operand; beside a time, it may be an interval or a time."""
-    if left.type == UNKNOWN and right.type == UNKNOWN:
+    if left.is_unknown and right.is_unknown:
         raise Refused(node, f"{op} of two literals without a type", "Write a cast.", wrong=True)
     for cell, other in ((left, right), (right, left)):
-        if cell.type == UNKNOWN and other.type.name in TIMES:
+        if cell.is_unknown and other.type.is_time:
             if op == "-" and cell is right and other.type == DATE:
                 return left, literal(right, DATE, node)
             raise Refused(node, f"{other.type.shown} {op} a literal", "Write interval '1 day', or a cast.")
-    if left.type == UNKNOWN:
+    if left.is_unknown:
         return literal(left, right.type if not right.type.is_decimal else NUMERIC, node), right
-    if right.type == UNKNOWN:
+    if right.is_unknown:
         return left, literal(right, left.type if not left.type.is_decimal else NUMERIC, node)
     return left, right
 
@@ -175,9 +173,9 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of texts, of which one may be of another type, or of arrays; raises Refused."""
     if left.type.element is not None or right.type.element is not None:
         return _appended(left, right, node)
-    if not any(cell.type == UNKNOWN or cell.type.name in TEXTS for cell in (left, right)):
+    if not any(cell.is_unknown or cell.type.is_text for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
-    texts = [as_text(coerced(c, TEXT, node)) if c.type == UNKNOWN else as_text(c) for c in (left, right)]
+    texts = [as_text(known(cell, node)) for cell in (left, right)]
     if texts[0] is None or texts[1] is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     return Cell(f"({texts[0]} || {texts[1]})", TEXT)
@@ -209,7 +207,7 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if kind.name == "bpchar":
         kind = Type("bpchar")
         left, right = (_bare(cell, node) for cell in (left, right))
-    if not is_comparable(kind):
+    if not kind.is_comparable:
         raise Refused(node, f"a comparison of {kind.shown}", _COMPARE_TEXTS)
     if kind == NUMERIC:
         texts = numeric_text(left, node), numeric_text(right, node)
@@ -224,7 +222,7 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 def _settled(cell: Cell, beside: Type, node: exp.Expr) -> Cell:
     """Return a literal beside a numeric or a character as one."""
-    if cell.type != UNKNOWN or beside.name not in {"numeric", "bpchar"}:
+    if not cell.is_unknown or beside.name not in {"numeric", "bpchar"}:
         return cell
     return literal(cell, NUMERIC if beside.name == "numeric" else Type("bpchar"), node)
 
@@ -248,7 +246,7 @@ def _distinct(op: str, one: str, other: str) -> str:
 
 
 def _bare(cell: Cell, node: exp.Expr) -> Cell:
-    return literal(cell, Type("bpchar"), node) if cell.type == UNKNOWN else Cell(cell.sql, Type("bpchar"))
+    return literal(cell, Type("bpchar"), node) if cell.is_unknown else Cell(cell.sql, Type("bpchar"))
 
 
 def _wider(one: Type | None, other: Type | None) -> Type | None:
@@ -261,7 +259,7 @@ def _wider(one: Type | None, other: Type | None) -> Type | None:
 
 def sort_key(cell: Cell, node: exp.Expr) -> str:
     """Return what sorts as the value does; raises Refused."""
-    if cell.type == UNKNOWN:
+    if cell.is_unknown:
         return coerced(cell, TEXT, node).sql
     if cell.type == NUMERIC:
         return f"pg_sort_key({cell.sql})"
@@ -269,7 +267,7 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
         return place_of_label(cell, node)
     if cell.type in {FLOAT4, FLOAT8}:  # DuckDB shows a column by its key of the order, in which -0 is 0
         return f"({cell.sql} + 0)"
-    if not is_comparable(cell.type):
+    if not cell.type.is_comparable:
         raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
     return cell.sql
 
@@ -306,6 +304,6 @@ def negated(cell: Cell, node: exp.Expr) -> Cell:
     """Translate a sign; raises Refused."""
     if cell.type == NUMERIC:
         return Cell(f"pg_negate({cell.sql})", NUMERIC)
-    if cell.type.name in NUMBERS or cell.type == INTERVAL:
+    if cell.type.is_number or cell.type == INTERVAL:
         return Cell(f"(- {cell.sql})", cell.type)
     raise Refused(node, f"- {cell.type.shown}")

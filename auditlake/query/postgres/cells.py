@@ -33,6 +33,11 @@ class Cell:
     def __post_init__(self) -> None:
         take(self.sql)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is a literal, or NULL, whose type is not decided yet."""
+        return self.type == UNKNOWN
+
     def named(self, name: str, *, weak: bool = False) -> "Cell":
         """Return it under another name."""
         return replace(self, name=name, weak=weak)

@@ -66,13 +66,18 @@ COMPARISON = "a comparison"
 
 def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
     """Convert as an operator or a function does by itself: literals, and to a wider type; raises Refused."""
-    if cell.type == UNKNOWN:
+    if cell.is_unknown:
         return literal(cell, to, node)
-    if cell.type == to or (cell.type.name in TEXTS and to.name in TEXTS):
+    if cell.type == to or (cell.type.is_text and to.is_text):
         return Cell(cell.sql, to, cell.name)
     if _widens(cell.type.name, to.name):
         return cast(cell, to, node)
     raise Refused(node, f"{cell.type.shown} where {to.shown} is needed", "Write a cast.", wrong=True)
+
+
+def known(cell: Cell, node: exp.Expr | None = None) -> Cell:
+    """Return a literal as a text, which it is if nothing decides otherwise, and any other value as it is."""
+    return coerced(cell, TEXT, node) if cell.is_unknown else cell
 
 
 def _widens(one: str, other: str) -> bool:
@@ -106,7 +111,7 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
 def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
     """Return the error for a text that is no value here: PostgreSQL reads many more times, and words such as today."""
     given, bare = standard_literal(text), text.strip()
-    if to.name in TIMES and bare.lower() in _OF_CLOCK:
+    if to.is_time and bare.lower() in _OF_CLOCK:
         return Refused(node, f"{given} of {to.shown}", _OF_CLOCK[bare.lower()])
     if to.name in _MANY_FORMS and not (_DATE if to == DATE else _TIMESTAMP).fullmatch(bare):
         return Refused(node, f"the text {given} of {to.shown}", _MANY_FORMS[to.name])
@@ -216,11 +221,11 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
 
     Raises Refused.
     """
-    kinds = list(dict.fromkeys(cell.type for cell in cells if cell.type != UNKNOWN))
+    kinds = list(dict.fromkeys(cell.type for cell in cells if not cell.is_unknown))
     if not kinds:
         return TEXT
     names = {kind.name for kind in kinds}
-    if any(cell.type == UNKNOWN and not cell.null for cell in cells):
+    if any(cell.is_unknown and not cell.null for cell in cells):
         if names == {"numeric"}:
             return NUMERIC
         if names == {"bpchar"}:  # of which only the column's values are padded
@@ -252,7 +257,7 @@ def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:
 
 def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
     """Cast explicitly; raises Refused."""
-    if cell.type == UNKNOWN:
+    if cell.is_unknown:
         return _limited(literal(cell, to, node), to)
     if cell.type == to:
         return cell
@@ -272,13 +277,13 @@ def _limited(cell: Cell, to: Type) -> Cell:
 
 def _cast(cell: Cell, to: Type) -> str | None:  # noqa: PLR0911 - one rule after the other
     one = cell.type
-    if to.name in TEXTS:
+    if to.is_text:
         return as_text(cell)
-    if to.name in NUMBERS and one.name in NUMBERS:
+    if to.is_number and one.is_number:
         return _number(cell, to)
-    if one.name in TEXTS:
+    if one.is_text:
         return _from_text(cell.sql, to)
-    if one.name in TIMES and to.name in TIMES:
+    if one.is_time and to.is_time:
         return f"cast({cell.sql} as {to.duckdb})"
     if one.name in {"json", "jsonb"}:
         return _from_json(cell, to)
@@ -292,7 +297,7 @@ def _cast(cell: Cell, to: Type) -> str | None:  # noqa: PLR0911 - one rule after
 def _from_json(cell: Cell, to: Type) -> str | None:
     if to.name in {"json", "jsonb"}:
         return cell.sql if to.name == "json" else f"pg_jsonb({cell.sql})"
-    if cell.type.name == "jsonb" and to.name in NUMBERS:
+    if cell.type.name == "jsonb" and to.is_number:
         return _number(Cell(f"pg_json_number({cell.sql})", NUMERIC), to)
     return f"pg_json_truth({cell.sql})" if (cell.type.name, to.name) == ("jsonb", "bool") else None
 
@@ -314,7 +319,7 @@ def _number(cell: Cell, to: Type) -> str | None:
 
 
 def _of_numeric_text(sql: str, to: Type) -> str:
-    return f"cast(pg_round({sql}, 0) as {to.duckdb})" if to.name in INTEGERS else _float(sql, to)
+    return f"cast(pg_round({sql}, 0) as {to.duckdb})" if to.is_integer else _float(sql, to)
 
 
 def _float(text: str, to: Type) -> str:
@@ -326,7 +331,7 @@ def _float(text: str, to: Type) -> str:
 
 def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case for each type
     """Return the value of a text that is a column: guarded, because DuckDB reads more texts than PostgreSQL."""
-    if to.name in INTEGERS:
+    if to.is_integer:
         return _guarded(sql, r"\s*[+-]?[0-9]+\s*", f"cast(trim({sql}, ' ') as {to.duckdb})", to)
     if to.name == "numeric":
         text = f"pg_numeric({sql})"

@@ -38,7 +38,7 @@ from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8
-from auditlake.query.postgres.types import JSONB, TEXT, UNKNOWN, Type
+from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
@@ -173,7 +173,7 @@ class PostgresEngines:
             raise
         schema = _schema(cells)
         fetched = (_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
-        types = [TEXT.shown if cell.type == UNKNOWN else cell.type.shown for cell in cells]
+        types = [TEXT.shown if cell.is_unknown else cell.type.shown for cell in cells]
         return PostgresRows(schema, closing(connection, fetched), types)
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":

@@ -24,6 +24,7 @@ from auditlake.query.postgres.conversions import (
     common,
     in_common,
     interval,
+    known,
     named_type,
     number,
 )
@@ -50,8 +51,6 @@ from auditlake.query.postgres.types import (
     UNKNOWN,
     Type,
     array,
-    is_comparable,
-    is_element,
 )
 from auditlake.sql_names import standard_literal
 
@@ -280,7 +279,7 @@ class Expressions:
             if cell.type != array(kind):
                 raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
             return cell
-        if not is_element(kind):
+        if not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
         texts = ", ".join(cast(each, kind, node).sql for each in elements)
         name = "array" if isinstance(given, exp.Array) else kind.name
@@ -307,8 +306,7 @@ class Expressions:
         inner = self.cell(node.this)
         match node.expression:
             case exp.Null():
-                sql = coerced(inner, TEXT).sql if inner.type == UNKNOWN else inner.sql
-                return Cell(f"({sql} {word} null)", BOOL)
+                return Cell(f"({known(inner).sql} {word} null)", BOOL)
             case exp.Boolean() as value:
                 sql = coerced(inner, BOOL, node).sql
                 same = f"{sql} is not distinct from {'true' if value.this else 'false'}"
@@ -347,7 +345,7 @@ class Expressions:
             raise Refused(node, "a subquery of several columns", wrong=True)
         inner = columns[0]
         kind = common((left, inner), node, COMPARISON)
-        if kind == NUMERIC or kind.name == "bpchar" or not is_comparable(kind):
+        if kind == NUMERIC or kind.name == "bpchar" or not kind.is_comparable:
             raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
         value = f"(select {coerced(inner, kind, node).sql} from ({sql}))"
         return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated_ else ''}in {value})", BOOL)
@@ -357,7 +355,7 @@ class Expressions:
         if len(columns) != len(row):
             raise Refused(node, "a subquery of another number of columns", wrong=True)
         inner = [replace(each, sql=f"r.o{n}") for n, each in enumerate(columns)]
-        if any(each.type == UNKNOWN for each in inner):
+        if any(each.is_unknown for each in inner):
             raise Refused(node, "IN of a query of literals", "Cast them.")
         same = _fields_compared("=", row, inner, node).sql
         found, unknown = (f"exists(select 1 from ({sql}) r where {each})" for each in (same, f"{same} is null"))
@@ -375,9 +373,7 @@ class Expressions:
         sql, columns = self._scope.subquery(node.this)
         if len(columns) != 1:
             raise Refused(node, "a subquery of several columns", wrong=True)
-        inner = columns[0]
-        if inner.type == UNKNOWN:
-            inner = coerced(inner, TEXT)
+        inner = known(columns[0])
         return Cell(f"({sql})", inner.type, inner.name)
 
     def _case(self, node: exp.Expr) -> Cell:
@@ -396,9 +392,7 @@ class Expressions:
         return found.named(_UNNAMED if weak else other.name, weak=weak)
 
     def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
-        cell = self.cell(subject)
-        cell = coerced(cell, TEXT) if cell.type == UNKNOWN else cell
-        return compared("=", cell, self.cell(value), node).sql
+        return compared("=", known(self.cell(subject)), self.cell(value), node).sql
 
     def _coalesce(self, node: exp.Expr) -> Cell:
         return self._first_of("coalesce", self._cells(node, "this", "expressions"), node)
@@ -418,7 +412,7 @@ class Expressions:
 
     def _nullif(self, node: exp.Expr) -> Cell:
         left, right = self._cells(node, "this", "expression")
-        left = coerced(left, TEXT if right.type == UNKNOWN else right.type, node) if left.type == UNKNOWN else left
+        left = coerced(left, TEXT if right.is_unknown else right.type, node) if left.is_unknown else left
         same = compared("=", left, right, node).sql
         left = _as_operand(left, right, node)
         return Cell(f"case when {same} then null else {left.sql} end", left.type, "nullif")
@@ -475,7 +469,7 @@ class Expressions:
     def _searched(self, node: exp.Expr) -> str:
         """Return the text to which a regular expression is applied."""
         left = self.cell(node.this)
-        if left.type != UNKNOWN and left.type.name not in TEXTS - {"bpchar"}:
+        if not left.is_unknown and left.type.name not in TEXTS - {"bpchar"}:
             raise Refused(node, f"a regular expression on {left.type.shown}")
         return coerced(left, TEXT, node).sql
 
@@ -508,7 +502,7 @@ class Expressions:
             found = self.cell(node)
         else:
             found = Cell(f"[{', '.join(coerced(each, TEXT, node).sql for each in elements)}]::varchar[]", array(TEXT))
-        if found.type.element is None or found.type.element.name not in TEXTS:
+        if found.type.element is None or not found.type.element.is_text:
             raise Refused(node, f"{found.type.shown} where text[] is needed", wrong=True)
         return found
 
@@ -566,14 +560,14 @@ class Expressions:
         if node.expression.name not in _BY_CODE_POINTS:
             raise Refused(node, f"COLLATE {node.expression.sql('postgres')}", "Texts sort by code points.")
         cell = self.cell(node.this)
-        if cell.type.name not in TEXTS | {UNKNOWN.name}:
+        if not cell.is_unknown and not cell.type.is_text:
             raise Refused(node, f"COLLATE of {cell.type.shown}", wrong=True)
-        return coerced(cell, TEXT, node) if cell.type == UNKNOWN else cell
+        return known(cell, node)
 
     def _array(self, node: exp.Expr) -> Cell:
         cells = self._cells(node, "expressions")
         kind = common(cells, node, "ARRAY")
-        if not cells or not is_element(kind):
+        if not cells or not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(f"[{', '.join(in_common(each, kind, node) for each in cells)}]", array(kind), "array")
 

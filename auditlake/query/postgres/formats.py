@@ -16,7 +16,7 @@ from sqlglot import exp
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import NO_YEAR, failed
 from auditlake.query.postgres.numbers import read
-from auditlake.query.postgres.types import INTEGERS, TEXT, TIMES
+from auditlake.query.postgres.types import TEXT
 from auditlake.sql_names import standard_literal
 from auditlake.values.numeric_text import decimal_text
 
@@ -58,12 +58,12 @@ def to_char(cells: Sequence[Cell], node: exp.Expr) -> Cell:
     if len(cells) != 2 or cells[1].literal is None:  # noqa: PLR2004 - a value and its format
         raise Refused(node, "to_char with a format that is not a literal")
     value, form = cells[0], cells[1].literal
-    if value.type.name in TIMES:
+    if value.type.is_time:
         at = f"cast({value.sql} as timestamp)"
         parts = [_part(each, at, filled=filled) for each, filled in _patterns(form, node)]
         listed = " || ".join(parts) or "''"
         return Cell(f"case when {value.sql} is not null and {at} is not null then {listed} end", TEXT, "to_char")
-    if value.type.name in INTEGERS or value.type.name == "numeric":
+    if value.type.is_integer or value.type.name == "numeric":
         if not _NUMBER.fullmatch(form):
             raise Refused(node, f"the format {form}", "Translated are digits 9 and 0, commas, one point, and FM.")
         return Cell(f"pg_number_text(cast({value.sql} as varchar), {standard_literal(form)})", TEXT, "to_char")

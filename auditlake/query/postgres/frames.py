@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.query.postgres.conversions import coerced
-from auditlake.query.postgres.types import INTEGERS, INTERVAL, TIMES, UNKNOWN
+from auditlake.query.postgres.types import INTERVAL, UNKNOWN
 
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 _BEYOND_EVERY_ROW = 2**62
@@ -26,10 +26,9 @@ def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
         return keys
     if len(keys) != 1:
         raise Refused(spec, "RANGE with an offset and not one key of ORDER BY", wrong=True)
-    name = keys[0].type.name
-    if name in INTEGERS:
+    if keys[0].type.is_integer:
         return [replace(keys[0], sql=f"cast({keys[0].sql} as hugeint)")]
-    if name in TIMES:
+    if keys[0].type.is_time:
         return [replace(keys[0], sql=f"cast({keys[0].sql} as timestamp)")]
     raise Refused(spec, f"RANGE with an offset over {keys[0].type.shown}")
 
@@ -65,8 +64,8 @@ def _offset(spec: exp.Expr, value: exp.Expr, cell: Callable[[exp.Expr], Cell], k
     if not isinstance(constant, exp.Literal) or "-" in str(constant.this):
         raise Refused(spec, "a window's bound of this form")
     found = cell(value)
-    if _kind(spec) != "range" or keys[0].type.name in INTEGERS:
-        if found.type.name not in INTEGERS:
+    if _kind(spec) != "range" or keys[0].type.is_integer:
+        if not found.type.is_integer:
             raise Refused(spec, f"a window's bound of {found.type.shown}")
         if _kind(spec) == "range":
             return f"cast({found.sql} as hugeint)"

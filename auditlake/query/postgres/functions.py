@@ -13,22 +13,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, padded, with_year
-from auditlake.query.postgres.types import (
-    BOOL,
-    BYTEA,
-    FLOAT8,
-    INT4,
-    INTEGERS,
-    JSONB,
-    NUMBERS,
-    NUMERIC,
-    TEXT,
-    TEXTS,
-    UNKNOWN,
-    Type,
-    decimal,
-    is_groupable,
-)
+from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
 
 CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
@@ -151,7 +136,7 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         return found
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
-    if name == "abs" and len(cells) == 1 and cells[0].type.name in NUMBERS:
+    if name == "abs" and len(cells) == 1 and cells[0].type.is_number:
         return Cell(f"abs({cells[0].sql})", cells[0].type)
     for form in FORMS.get(name, ()):
         if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
@@ -170,7 +155,7 @@ def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
         case "array_length", [Cell() as dimension]:
             size = f"case when {coerced(dimension, INT4, node).sql} = 1 then nullif(len({value}), 0) end"
             return Cell(f"cast({size} as integer)", INT4)
-        case "array_position", [Cell() as searched] if is_groupable(element):
+        case "array_position", [Cell() as searched] if element.is_groupable:
             place = f"list_position({value}, {coerced(searched, element, node).sql})"
             return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
         case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
@@ -182,14 +167,13 @@ def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
 
 def _takes(kind: Type, cell: Cell) -> bool:
     """Return whether an argument may be of this type: of its own, a narrower one, or a literal."""
-    name = cell.type.name
-    if cell.type == UNKNOWN:
+    if cell.is_unknown:
         return True
     if kind == TEXT:
-        return name in TEXTS
+        return cell.type.is_text
     if kind == INT4:
-        return name in {"int2", "int4"}
-    return name in NUMBERS if kind == FLOAT8 else cell.type == kind
+        return cell.type.name in {"int2", "int4"}
+    return cell.type.is_number if kind == FLOAT8 else cell.type == kind
 
 
 _OF_NUMERIC = frozenset({"round", "trunc", "floor", "ceil", "abs", "sign", "sqrt"})
@@ -249,7 +233,7 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
     """Translate concat and concat_ws, which leave out NULL."""
-    cells = [coerced(c, TEXT, node) if c.type == UNKNOWN else replace(c, sql=padded(c, node)) for c in cells]
+    cells = [coerced(c, TEXT, node) if c.is_unknown else replace(c, sql=padded(c, node)) for c in cells]
     texts = [as_text(cell) for cell in cells]
     if None in texts or any(cell.type.name == "bool" for cell in cells):
         raise Refused(node, "concat of such values", "Write casts to text.")

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced
-from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT, TEXTS, UNKNOWN
+from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT
 
 OPERATORS: dict[type[exp.Expr], str] = {
     exp.JSONExtract: "->",
@@ -48,12 +48,12 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 def _literal_as_jsonb(cell: Cell, other: Cell, node: exp.Expr) -> Cell:
     """Return a literal beside a jsonb as one."""
-    return coerced(cell, JSONB, node) if cell.type == UNKNOWN and other.type == JSONB else cell
+    return coerced(cell, JSONB, node) if cell.is_unknown and other.type == JSONB else cell
 
 
 def _step(left: Cell, key: Cell, node: exp.Expr, *, suffix: str) -> Cell:
     """Translate -> or ->> with a key or a place."""
     kind = TEXT if suffix else JSONB
-    if key.type == UNKNOWN or key.type.name in TEXTS:
+    if key.is_unknown or key.type.is_text:
         return Cell(f"pg_member{suffix}({left.sql}, {coerced(key, TEXT, node).sql})", kind)
     return Cell(f"pg_element{suffix}({left.sql}, {coerced(key, INT4, node).sql})", kind)

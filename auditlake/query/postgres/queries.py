@@ -21,12 +21,7 @@ from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
 from auditlake.query.postgres.set_returning import series_of, unnested
-from auditlake.query.postgres.types import (
-    TEXT,
-    UNKNOWN,
-    is_groupable,
-    may_have_mixed_texts,
-)
+from auditlake.query.postgres.types import TEXT
 from auditlake.query.room import limited, require_plannable
 
 _FEW_ROWS = 16
@@ -111,13 +106,13 @@ class Names:
             texts = []
             for n, (cell, column) in enumerate(zip(side.columns, columns, strict=True)):
                 cell = replace(cell, sql=f"o{n}")  # noqa: PLW2901 - the column of the side
-                found = coerced(cell, column.type, cte) if cell.type == UNKNOWN else cell
+                found = coerced(cell, column.type, cte) if cell.is_unknown else cell
                 if found.type != column.type and {found.type.name, column.type.name} != {"text", "varchar"}:
                     raise Refused(cte, f"a recursive column of {column.type.shown} and {found.type.shown}", "Cast it.")
                 texts.append(f"{found.sql} as o{n}")
             sides.append(f"select {', '.join(texts)} from ({side.sql})")
         word = "union" if body.args.get("distinct") else "union all"
-        if word == "union" and not all(is_groupable(each.type) for each in columns):
+        if word == "union" and not all(each.type.is_groupable for each in columns):
             raise Refused(cte, "UNION of such values")
         return Query(f"{sides[0]} {word} {sides[1]}", columns)
 
@@ -136,9 +131,9 @@ class Names:
         word = construct(node).lower() + (" all" if every else "")
         if not (every and isinstance(node, exp.Union)):
             for kind in (each.type for each in columns):
-                if not is_groupable(kind) and not (isinstance(node, exp.Union) and may_have_mixed_texts(kind)):
+                if not kind.is_groupable and not (isinstance(node, exp.Union) and kind.may_have_mixed_texts):
                     raise Refused(node, f"{construct(node)} of {kind.shown}")
-            if not all(is_groupable(each.type) for each in columns):
+            if not all(each.type.is_groupable for each in columns):
                 sql = _without_repetitions(f"({sides[0]}) union all ({sides[1]})", columns)
                 return self.limited(Query(sql, tuple(columns)), node)
         return self.limited(Query(f"({sides[0]}) {word} ({sides[1]})", tuple(columns)), node)
@@ -276,7 +271,7 @@ def _check_recursion(body: exp.Expr, name: str) -> None:
 
 
 def _settled(cell: Cell, sql: str) -> Cell:
-    return replace(cell, sql=sql, type=TEXT if cell.type == UNKNOWN else cell.type, literal=None, null=False)
+    return replace(cell, sql=sql, type=TEXT if cell.is_unknown else cell.type, literal=None, null=False)
 
 
 def _all_settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
@@ -292,7 +287,7 @@ def _as_types(side: Query, columns: Sequence[Cell], node: exp.Expr) -> str:
 
 def _settled_literal(cell: Cell, n: int) -> Cell:
     """Return a column of one side of a set operation; a literal is converted as itself."""
-    return cell if cell.type == UNKNOWN and (cell.null or cell.literal is not None) else replace(cell, sql=f"o{n}")
+    return cell if cell.is_unknown and (cell.null or cell.literal is not None) else replace(cell, sql=f"o{n}")
 
 
 def _without_repetitions(sql: str, columns: Sequence[Cell]) -> str:
@@ -339,9 +334,7 @@ class _Select:
         """Compute the columns and the keys of the order, then sort."""
         node = self._node
         shown = [f"{'cast(null as varchar)' if c.null else c.sql} as o{n}" for n, c in enumerate(columns)]
-        result = tuple(
-            replace(cell, sql=cell.sql if cell.type == UNKNOWN else f"o{n}") for n, cell in enumerate(columns)
-        )
+        result = tuple(replace(cell, sql=cell.sql if cell.is_unknown else f"o{n}") for n, cell in enumerate(columns))
         listed = ", ".join(f"o{n}" for n in range(len(columns)))
         distinct, on = self._distinct(columns)
         keys, texts = self._keys(columns, distinct=distinct and not on)
@@ -349,7 +342,7 @@ class _Select:
         if on:
             shown += [f"{text} as d{n}" for n, text in enumerate(on)]
             self._check_distinct_on(on)
-        if distinct and not on and not all(is_groupable(c.type) for c in columns if c.type != UNKNOWN):
+        if distinct and not on and not all(c.type.is_groupable for c in columns if not c.is_unknown):
             inner = _without_repetitions(f"select {', '.join(shown)}{rest}", result)
             sorted_ = f" order by {', '.join(texts)}" if texts else ""
             return Query(f"{inner}{sorted_}{limit}", result)
@@ -436,7 +429,7 @@ class _Select:
         if clause.args.get("all") is not None:
             raise Refused(clause, "GROUP BY DISTINCT")
         items = [self._group_item(each, columns) for each in clause.expressions]
-        if self._keys_of_groups and not all(is_groupable(each.type) for each in self._keys_of_groups):
+        if self._keys_of_groups and not all(each.type.is_groupable for each in self._keys_of_groups):
             others = [self._node.args.get(each) for each in ("having", "distinct")]
             if any(type(each) in {*_GROUPINGS, exp.Tuple} for each in clause.expressions) or any(others):
                 raise Refused(clause, "GROUP BY of numeric or floats beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
@@ -484,7 +477,7 @@ class _Select:
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None
         cell = cell or self._rows.cell(node)
-        if not is_groupable(cell.type) and not may_have_mixed_texts(cell.type):
+        if not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
         self._keys_of_groups.append(cell)
         return cell.sql
@@ -498,11 +491,11 @@ class _Select:
             nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
             cells = [inside(each, columns) or self._expressions.cell(each) for each in nodes]
             for each, cell in zip(nodes, cells, strict=True):
-                if not is_groupable(cell.type):
+                if not cell.type.is_groupable:
                     raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
             return True, [cell.sql for cell in cells]
         for cell in columns:
-            if cell.type != UNKNOWN and not is_groupable(cell.type) and not may_have_mixed_texts(cell.type):
+            if not cell.is_unknown and not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
                 raise Refused(self._node, f"DISTINCT of {cell.type.shown}", _GROUP_HINT)
         return True, []
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from auditlake.query.postgres.cells import Refused, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
-from auditlake.query.postgres.types import INT2, INT4, INTEGERS, INTERVAL, TIMES, Type
+from auditlake.query.postgres.types import INT2, INT4, INTERVAL, Type
 
 _LONGEST_LIST = 1_000_000
 """DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
@@ -60,15 +60,15 @@ def series_of(expressions: Expressions, node: exp.Expr) -> Series:
     only(node, "start", "end", "step", "is_end_exclusive")
     cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
     first, last, *step = cells
-    if first.type.name in INTEGERS:
+    if first.type.is_integer:
         kind = common(cells, node, "generate_series")
-        if kind.name not in INTEGERS:
+        if not kind.is_integer:
             raise Refused(node, f"generate_series of {kind.shown}")
         start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
         by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
         length = f"(cast({end} as hugeint) - {start}) // {by}"
         return Series(start, end, by, "0", length, INT4 if kind == INT2 else kind)
-    if first.type.name in TIMES and len(step) == 1:
+    if first.type.is_time and len(step) == 1:
         by = coerced(step[0], INTERVAL, node).sql
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
         start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))

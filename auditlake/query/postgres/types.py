@@ -67,6 +67,44 @@ class Type:
             return f"decimal({self.digits},{self.scale})"
         return _KINDS.get(self.name, "string")
 
+    @property
+    def is_integer(self) -> bool:
+        return self.name in INTEGERS
+
+    @property
+    def is_number(self) -> bool:
+        return self.name in NUMBERS
+
+    @property
+    def is_text(self) -> bool:
+        return self.name in TEXTS
+
+    @property
+    def is_time(self) -> bool:
+        return self.name in TIMES
+
+    @property
+    def is_comparable(self) -> bool:
+        """Return whether values can be compared and sorted here."""
+        return self.name in _COMPARABLE or bool(self.labels)
+
+    @property
+    def is_element(self) -> bool:
+        """Return whether an expression may make an array of the type."""
+        return self != NUMERIC and self.element is None and self.name not in {"interval", "timestamptz", "bpchar"}
+
+    @property
+    def is_groupable(self) -> bool:
+        """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
+        if self.element is not None:
+            return self.element.is_groupable
+        return bool(self.labels) or (self.name in _COMPARABLE - {"float4", "float8", "interval"} and self != NUMERIC)
+
+    @property
+    def may_have_mixed_texts(self) -> bool:
+        """Return whether values are numbers of which equal ones may have different texts (`arithmetic.mixed_texts`)."""
+        return self == NUMERIC or self.name in {"float4", "float8"}
+
 
 _AS_HELD = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea")
 _KINDS = {name: column_type(BUILT_IN[name][0], -1).delta for name in _AS_HELD}
@@ -111,28 +149,6 @@ def as_decimal(of: Type) -> Type | None:
     if of.is_decimal:
         return of
     return decimal(_INTEGER_DIGITS[of.name], 0) if of.name in _INTEGER_DIGITS else None
-
-
-def is_comparable(of: Type) -> bool:
-    """Return whether values of a type can be compared and sorted here."""
-    return of.name in _COMPARABLE or bool(of.labels)
-
-
-def is_element(of: Type) -> bool:
-    """Return whether an expression may make an array of a type."""
-    return of != NUMERIC and of.element is None and of.name not in {"interval", "timestamptz", "bpchar"}
-
-
-def is_groupable(of: Type) -> bool:
-    """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
-    if of.element is not None:
-        return is_groupable(of.element)
-    return bool(of.labels) or (of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC)
-
-
-def may_have_mixed_texts(of: Type) -> bool:
-    """Return whether values are numbers of which equal ones may have different texts (`arithmetic.mixed_texts`)."""
-    return of == NUMERIC or of.name in {"float4", "float8"}
 
 
 def enum_type(recorded: Sequence[str] | None, labels: Mapping[str, str]) -> Type | None:
