@@ -61,7 +61,7 @@ def changes_of(
         return
     sql = (
         f"select {_COLUMNS} from changes where {reader.about(table)} and op in ({FOLDED_OPS_SQL})"
-        f" and lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d} and ({condition})"
+        f" and {span.until(reader.watermark).sql()} and ({condition})"
         f" order by lsn, ordinal{'' if limit is None else f' limit {limit:d}'}"
     )
     for row in select(sql, changes=reader.changes_in(span)).to_pylist():

@@ -63,8 +63,8 @@ def _overlay(reader: Reader, table: HistoryTable, span: Span) -> Overlay:
 
 
 def _sides(reader: Reader, overlay: Overlay, span: Span) -> Sides:
-    ended = overlay.valid_at(span.after).within(_to_lsn=(span.after + 1, span.upto))
-    begun = overlay.valid_at(span.upto).within(_from_lsn=(span.after + 1, span.upto))
+    ended = overlay.valid_at(span.after).within(_to_lsn=span.bounds)
+    begun = overlay.valid_at(span.upto).within(_from_lsn=span.bounds)
     before, after = f"_to_lsn <= {span.upto:d}", f"_from_lsn > {span.after:d}"
     return Sides(
         _values(history_texts(reader, overlay.table, f"{as_of_sql(span.after)} and {before}", files=ended)),

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from auditlake.audit.columns_over_time import Later, TableShapes
-from auditlake.delta.sql import TableFiles, read_log_at, select
+from auditlake.delta.sql import Bound, TableFiles, read_log_at, select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap
@@ -41,6 +41,19 @@ class Span:
 
     def __contains__(self, lsn: Lsn) -> bool:
         return self.after < lsn <= self.upto
+
+    def until(self, lsn: Lsn) -> "Span":
+        """Return the part of the span up to an LSN."""
+        return Span(self.after, Lsn(min(self.upto, lsn)))
+
+    @property
+    def bounds(self) -> Bound:
+        """The least and the greatest LSN of a commit in the span."""
+        return self.after + 1, self.upto
+
+    def sql(self, lsn: str = "lsn") -> str:
+        """Return the condition that an LSN is in the span."""
+        return f"({lsn} > {self.after:d} and {lsn} <= {self.upto:d})"
 
 
 class _ShapesOfTables(Mapping[TableName, TableShapes]):
@@ -181,7 +194,7 @@ class Reader:
 
     def changes_in(self, span: Span) -> TableFiles | None:
         """Return the files of `changes` that may have rows of a span."""
-        return None if self.changes is None else self.changes.within(lsn=(span.after + 1, span.upto))
+        return None if self.changes is None else self.changes.within(lsn=span.bounds)
 
     def history(self, table: HistoryTable) -> TableFiles:
         """Return the files of a table's history at the pinned version."""
@@ -280,12 +293,12 @@ class Reader:
 
     def _is_changed(self, table: HistoryTable, lsn: Lsn) -> bool:
         """Return whether a row was changed after a table's position and up to `lsn`."""
-        upto = min(lsn, self.watermark)
-        if upto <= table.position:
+        span = Span(table.position, lsn).until(self.watermark)
+        if span.upto <= span.after:
             return False
-        condition = f"{self.about(table.name)} and lsn > {table.position:d} and lsn <= {upto:d}"
-        changes = self.changes_in(Span(table.position, Lsn(upto)))
-        return bool(select(f"select lsn from changes where {condition} limit 1", changes=changes).num_rows)
+        condition = f"{self.about(table.name)} and {span.sql()}"
+        found = select(f"select lsn from changes where {condition} limit 1", changes=self.changes_in(span))
+        return bool(found.num_rows)
 
     def check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not.

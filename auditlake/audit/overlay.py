@@ -247,7 +247,7 @@ def overlaid(  # noqa: PLR0913 - which versions
 
     Raises InvariantBroken if changes of these keys contradict the history, Unsupported if a value cannot be read.
     """
-    span, history = Span(table.position, Lsn(min(upto, reader.watermark))), reader.history(table)
+    span, history = Span(table.position, upto).until(reader.watermark), reader.history(table)
     is_empty = span.upto <= span.after and not reader.shapes_of(table).shapes.following
     if upto <= table.position or is_empty:
         return Overlay(table, history)
@@ -301,7 +301,7 @@ def _read(
 def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) -> pa.Table:
     sql = (
         f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({FOLDED_OPS_SQL})"
-        f" and lsn > {span.after:d} and lsn <= {span.upto:d} and ({condition})"
+        f" and {span.sql()} and ({condition})"
     )
     found = select(sql, changes=reader.changes_in(span))
     with _readable(table):  # more than 2 GB of texts do not fit into one array

@@ -25,7 +25,6 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import CommitMark, KeyReads, Version, history_texts, value_column, versions_from
-from auditlake.delta.sql import Bound
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -285,17 +284,9 @@ def _ended(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
         return
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
-    condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
-    files = overlay.within_any(_ended_in(span), _begun_in(span))
+    condition = f"{span.sql(f'{HERE}._to_lsn')} and not exists ({later})"
+    files = overlay.within_any({"_to_lsn": span.bounds}, {"_from_lsn": span.bounds})
     yield from versions_from(table, history_texts(reader, table, condition, files=files))
-
-
-def _ended_in(span: Span) -> dict[str, Bound]:
-    return {"_to_lsn": (span.after + 1, span.upto)}
-
-
-def _begun_in(span: Span) -> dict[str, Bound]:
-    return {"_from_lsn": (span.after + 1, span.upto)}
 
 
 def _ended_under_types(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
@@ -303,10 +294,9 @@ def _ended_under_types(reader: Reader, overlay: Overlay, span: Span) -> Iterator
     table = overlay.table
     names = [column.name for column in table.key]
     keys = [value_column(name) for name in names]
-    of_ended, of_begun = overlay.within(**_ended_in(span)), overlay.within(**_begun_in(span))
-    within = f"> {span.after:d} and {{}} <= {span.upto:d}"
-    ended = history_texts(reader, table, f"_to_lsn {within.format('_to_lsn')}", files=of_ended)
-    begun = history_texts(reader, table, f"_from_lsn {within.format('_from_lsn')}", names, of_begun)
+    of_ended, of_begun = overlay.within(_to_lsn=span.bounds), overlay.within(_from_lsn=span.bounds)
+    ended = history_texts(reader, table, span.sql("_to_lsn"), files=of_ended)
+    begun = history_texts(reader, table, span.sql("_from_lsn"), names, of_begun)
     last = begun.group_by(keys).aggregate([("_from_lsn", "max")])
     paired = ended.join(last, keys=keys, join_type="left outer")
     lives = pc.fill_null(pc.greater_equal(paired["_from_lsn_max"], paired["_to_lsn"]), fill_value=False)

@@ -59,8 +59,8 @@ def lsns_of_changes(reader: Reader, tables: Iterable[HistoryTable], span: Span, 
     if reader.changes is None:
         return []
     about = " or ".join(f"({reader.about(table.name)})" for table in tables) or "false"
-    where = f"({about}) and op in ({FOLDED_OPS_SQL}) and lsn > {span.after:d} and lsn <= {span.upto:d}"
-    sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
+    where = f"({about}) and op in ({FOLDED_OPS_SQL}) and {span.until(reader.watermark).sql()}"
+    sql = f"select distinct lsn from changes where {where} and ({condition})"
     lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns
 
@@ -85,7 +85,7 @@ def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Ite
         name = own.get(each, each)
         lasts[name] = max(lasts.get(name, Lsn(0)), Lsn(ends.get(each, LAST_LSN) - 1))
     overlay = overlaid(reader, table, span.upto)
-    found = (_of_own(reader, overlay, Span(span.after, min(span.upto, last)), name) for name, last in lasts.items())
+    found = (_of_own(reader, overlay, span.until(last), name) for name, last in lasts.items())
     return frozenset(chain.from_iterable(found))
 
 
@@ -103,15 +103,15 @@ def _in_versions(reader: Reader, overlay: Overlay, span: Span, column: str) -> s
     table, later = overlay.table, reader.later(overlay.table.name).get(column)
     same = " and ".join(same_in_history(table, c.name) for c in table.key)
     # A version that ended before ADD COLUMN has no value to compare with.
-    after = span.after if later is None else max(span.after, later.since - 1)
+    span = span if later is None else Span(Lsn(max(span.after, later.since - 1)), span.upto)
     sql = (
         f"select distinct {THERE}._from_lsn as lsn from history {HERE} join history {THERE}"
         f" on {HERE}._to_lsn = {THERE}._from_lsn and {same}"
-        f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
+        f" where {span.sql(f'{THERE}._from_lsn')} and {THERE}._op = 'update'"
         f" and not ({same_in_history(table, column, apart)})"
     )
-    bound = (after + 1, span.upto)
-    return set(select(sql, history=overlay.within_any({"_from_lsn": bound}, {"_to_lsn": bound}))["lsn"].to_pylist())
+    files = overlay.within_any({"_from_lsn": span.bounds}, {"_to_lsn": span.bounds})
+    return set(select(sql, history=files)["lsn"].to_pylist())
 
 
 def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:

@@ -184,8 +184,8 @@ def find(reader: Reader, span: Span, wanted: TransactionFilters, limit: int | No
     """Yield the transactions of a span, newest first, at most `limit`."""
     if reader.transactions is None:
         return
-    last = min(span.upto, reader.watermark)
-    sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d}"
+    known = span.until(reader.watermark)
+    sql = f"select {_COLUMNS} from transactions where {known.sql()}"
     sql += f" and {wanted.in_sql} and {reader.known.shown_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
     only = reader.known.only
@@ -195,7 +195,7 @@ def find(reader: Reader, span: Span, wanted: TransactionFilters, limit: int | No
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
     chosen = [_entry(reader, each) for each in seen if all(table.takes(each) for table in wanted.tables)]
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
-    files = reader.transactions.within(lsn=(span.after + 1, last))
+    files = reader.transactions.within(lsn=known.bounds)
     batches = select(sql, transactions=files).to_batches(max_chunksize=1000)
     committed = (transaction_of(row).shown(only) for batch in batches for row in batch.to_pylist())
     found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
