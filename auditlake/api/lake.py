@@ -128,10 +128,7 @@ class Lake:
         return Found(tuple(blamed.columns), results.BLAMED)
 
     def deleted(self, table: str, *, since: When | None = None, as_of: When | None = None) -> Found[DeletedRow]:
-        """Return deleted rows with their last state, newest deletion first.
-
-        Raises BadUsage, NotAnswerable.
-        """
+        """Return deleted rows with their last state, newest deletion first; raises BadUsage, NotAnswerable."""
         reader = self._reader(table)
         _, rows = deleted_of(reader, table, written(since), written(as_of))
         return Found(tuple(rows), results.DELETED)
@@ -169,10 +166,7 @@ class Lake:
         return read_status(self._lake, source)
 
     def as_of(self, when: When | None = None) -> "Moment":
-        """Return the lake as of a moment; None is the latest transaction.
-
-        Raises BadUsage, NotAnswerable.
-        """
+        """Return the lake as of a moment; None is the latest transaction; raises BadUsage, NotAnswerable."""
         reader, text = self._reader(), written(when)
         return Moment(reader, reader.moment(text), text)
 

@@ -42,10 +42,7 @@ class Exportable(ABC):
         return frame
 
     def to_polars(self) -> "pl.DataFrame":
-        """Return the result as a polars DataFrame.
-
-        Raises Unsupported if polars is not installed.
-        """
+        """Return the result as a polars DataFrame; raises Unsupported if polars is not installed."""
         frame: pl.DataFrame = _library("polars").from_arrow(self.to_arrow())
         return frame
 

@@ -187,10 +187,7 @@ def column_named(name: str, columns: Mapping[str, Column]) -> Column:
 
 
 def sort_column(name: str, columns: Mapping[str, Column]) -> tuple[Column, bool]:
-    """Parse `column` or `-column`; return the column, and whether the order is descending.
-
-    Raises BadUsage.
-    """
+    """Parse `column` or `-column`; return the column, and whether the order is descending; raises BadUsage."""
     descending = name.startswith("-") and name not in columns
     column = column_named(name.removeprefix("-") if descending else name, columns)
     if not may_sort(column):

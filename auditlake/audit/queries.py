@@ -161,10 +161,7 @@ class Life:
 
 
 def life_of(reader: Reader, question: RowQuestion) -> Life:
-    """Return the history of a row; it has no events if no row ever had the key.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return the history of a row; it has no events if no row ever had the key; raises BadUsage, NotAnswerable."""
     span = reader.span(question.since, question.until)
     table = reader.keyed_at(reader.table(question.table, span.upto), span.upto)
     given = parse_key(table, question.key)

@@ -158,10 +158,7 @@ def _kept(
 def versions_query(
     connection: "DuckDBPyConnection", reader: Reader, table: HistoryTable, columns: tuple[Column, ...], upto: Lsn
 ) -> str:
-    """Return a query of all versions up to an LSN, with the columns of the period.
-
-    Raises Unsupported.
-    """
+    """Return a query of all versions up to an LSN, with the columns of the period; raises Unsupported."""
     overlay = versions_upto(reader, table, upto)
     types = _types(overlay.table)
     shown = [*(_cell(column, types.get(column.stored)) for column in columns), *STORED_PERIOD]
@@ -169,10 +166,7 @@ def versions_query(
 
 
 def versions_upto(reader: Reader, table: HistoryTable, upto: Lsn, keys: Collection[Key] | None = None) -> Overlay:
-    """Return the versions up to an LSN, of all keys or of some (`audit.overlay`).
-
-    Raises Unsupported.
-    """
+    """Return the versions up to an LSN, of all keys or of some (`audit.overlay`); raises Unsupported."""
     _files(table)
     if upto > table.position and reader.changes is not None:
         _check_key(reader, table, upto)

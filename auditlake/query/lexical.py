@@ -95,10 +95,7 @@ _KINDS = {
 
 
 def canonical(sql: str) -> str:
-    """Return the canonical text; that of a canonical text is the text itself.
-
-    Raises BadUsage, Unfinished.
-    """
+    """Return the canonical text; that of a canonical text is the text itself; raises BadUsage, Unfinished."""
     return "".join(piece for _, piece in _pieces(sql))
 
 

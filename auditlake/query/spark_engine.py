@@ -123,10 +123,7 @@ def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None)
 
 
 def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
-    """Plan a prepared statement; its rows are computed on demand.
-
-    Raises BadUsage if Spark refuses it.
-    """
+    """Plan a prepared statement; its rows are computed on demand; raises BadUsage if Spark refuses it."""
     if query.exact:
         register_function(spark)
     try:
@@ -216,10 +213,7 @@ def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> Da
 
 
 def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *, raw: bool) -> DataFrame:
-    """Read one table as of `as_of`, named as in SQL; `raw` adds the column `_raw`.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Read one table as of `as_of`, named as in SQL; `raw` adds the column `_raw`; raises BadUsage, NotAnswerable."""
     when = _moment(as_of)
     known = read_known(lake)
     parts = _parts(name)

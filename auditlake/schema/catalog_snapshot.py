@@ -124,10 +124,7 @@ def only_element(text: str) -> str:
 
 
 def read_catalog_snapshot(lake: Lake, name: TableName) -> CatalogSnapshot | None:
-    """Read the saved catalog snapshot of a table; None without one.
-
-    Raises LakeUnusable if the file cannot be read.
-    """
+    """Read the saved catalog snapshot of a table; None without one; raises LakeUnusable if the file cannot be read."""
 
     def read(content: Mapping[str, Any]) -> CatalogSnapshot:
         files = {int(oid): int(file) for oid, file in content["files"].items()}

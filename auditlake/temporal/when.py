@@ -125,10 +125,7 @@ def written(when: str | datetime | None) -> str | None:
 
 
 def parse_when(text: str, now: datetime) -> When:
-    """Parse a WHEN; relative times count from `now`, and times without a zone are in its zone.
-
-    Raises BadUsage.
-    """
+    """Parse a WHEN; relative times count from `now`, and times without a zone are in its zone; raises BadUsage."""
     text = text.strip()
     if len(text) > _LONGEST:
         raise BadUsage(f"not a moment: a text of {len(text):,} characters", _FORMS)

@@ -131,10 +131,7 @@ def _schema(fields: Iterable[SparkCell]) -> pa.Schema:
 
 
 def _described(query: PreparedQuery) -> EmbeddedRows | None:
-    """Answer DESCRIBE of a table; None for other statements.
-
-    Raises NotEmbedded for one of the lake's own tables.
-    """
+    """Answer DESCRIBE of a table; None for other statements; raises NotEmbedded for one of the lake's own tables."""
     match = _DESCRIBE.fullmatch(query.sql)
     if match is None or match["view"] not in query.views:
         return None

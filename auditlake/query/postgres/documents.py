@@ -144,10 +144,7 @@ def number(text: str) -> str | None:
 
 
 def truth(text: str) -> bool | None:
-    """Return the boolean of a document that is one; None for null.
-
-    Raises Failed.
-    """
+    """Return the boolean of a document that is one; None for null; raises Failed."""
     value = parsed(text)
     if value is not None and not isinstance(value, bool):
         raise Failed(f"cannot cast jsonb {kind(text)} to type boolean")

@@ -122,10 +122,7 @@ class Expressions:
         self._aggregates = aggregates
 
     def cell(self, node: exp.Expr) -> Cell:
-        """Translate an expression.
-
-        Raises Refused.
-        """
+        """Translate an expression; raises Refused."""
         if type(node) in SIGNS:
             return self._arithmetic(node)
         if type(node) in COMPARISONS:

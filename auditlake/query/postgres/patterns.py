@@ -61,10 +61,7 @@ def _has_few_places(pattern: str) -> bool:
 
 
 def regular(pattern: str, escape: str) -> str:
-    """Return the regular expression of a pattern; `escape` is empty if there is none.
-
-    Raises Failed.
-    """
+    """Return the regular expression of a pattern; `escape` is empty if there is none; raises Failed."""
     return "".join(_parts(pattern, escape))
 
 
