@@ -311,13 +311,13 @@ def _first_ends(reader: Reader, table: HistoryTable, lsns: Collection[int]) -> M
     names = tuple(column.name for column in table.key)
     first: dict[int, dict[Key, str]] = {}
     for truncate in truncates:
-        if truncate.lsn in lsns and truncate.lsn not in first:
-            span = Span(Lsn(truncate.lsn - 1), Lsn(truncate.lsn))
-            condition = f"ordinal < {truncate.ordinal:d} and op <> 'insert' and \"old\" is not null"
-            ends = first.setdefault(truncate.lsn, {})
-            for change in changes_of(reader, table.name, span, condition):
-                if change.op == "delete" or change.key_before(names) != change.key_after(names):
-                    ends.setdefault(change.key_before(names), change.op)
+        if truncate.lsn not in lsns or truncate.lsn in first:
+            continue
+        span, ends = Span(Lsn(truncate.lsn - 1), truncate.lsn), first.setdefault(truncate.lsn, {})
+        condition = f"ordinal < {truncate.ordinal:d} and op <> 'insert' and \"old\" is not null"
+        for change in changes_of(reader, table.name, span, condition):
+            if change.op == "delete" or change.key_before(names) != change.key_after(names):
+                ends.setdefault(change.key_before(names), change.op)
     return first
 
 

@@ -17,13 +17,13 @@ Memory: rows of the history are streamed; the changes and rows of the tail are h
 `delta.sql.MEMORY_BYTES`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditlake.audit.filters import column_named, filter_on, may_not_fit, ordered, signed, sort_column
+from auditlake.audit.filters import Filter, column_named, filter_on, may_not_fit, ordered, signed, sort_column
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
@@ -107,23 +107,28 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     order = [sort_column(name, had) for name in page.order]
     used = (*(each.column for each in filters), *(column for column, _ in order))
     needed, with_raw = tuple(dict.fromkeys((*chosen, *used))), raw or any(map(may_not_fit, used))
-    conditions = [each.sql() for each in filters]
     connection = open_duckdb()
     inner = state_query(connection, reader, StateRequest(table, lsn, needed, with_raw))
     shown = [quoted(column) if printed else bare(column, f"h.{quoted(column)}") for column in chosen]
     shown += [raw_with_printed([(column, column.stored) for column in chosen])] if raw else []
-    condition = " and ".join(text for text, _ in conditions)
-    terms = ", ".join(ordered(column, descending=descending) for column, descending in order)
-    sql = (
-        f"select {', '.join(shown) or '1'} from ({inner.sql}) h"
-        f"{f' where {condition}' if condition else ''}{f' order by {terms}' if terms else ''}"
-        f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
-    )
-    values = [value for _, given in conditions for value in given]
+    sql, values = _part(f"select {', '.join(shown) or '1'} from ({inner.sql}) h", filters, order, page)
     batches = connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
     # DuckDB would change names that differ only in case.
     names = [*(column.name for column in chosen), *([_RAW] if raw else [])] or [_ROW]
     return pa.RecordBatchReader.from_batches(_renamed(batches.schema, names), _kept(connection, batches, names))
+
+
+def _part(
+    rows: str, filters: Iterable[Filter], order: Iterable[tuple[Column, bool]], page: Page
+) -> tuple[str, list[Any]]:
+    """Return a query of a part of the rows `h`, with `?` for its values, and the values."""
+    conditions = [each.sql() for each in filters]
+    condition = " and ".join(text for text, _ in conditions)
+    terms = ", ".join(ordered(column, descending=descending) for column, descending in order)
+    limit = "" if page.limit is None else f" limit {page.limit:d}"
+    sql = f"{rows}{f' where {condition}' if condition else ''}{f' order by {terms}' if terms else ''}{limit}"
+    values = [value for _, given in conditions for value in given]
+    return f"{sql} offset {page.offset:d}" if page.offset else sql, values
 
 
 def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

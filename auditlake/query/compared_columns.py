@@ -162,13 +162,12 @@ def check_matches(marks: Marks, name: str) -> None:
 
 def check_texts(marks: Marks, operands: Iterable[exp.Expr]) -> None:
     """Check that the texts among the operands are as PostgreSQL prints the values that it reads from them."""
+    compared = [each for each in marks if not each.is_plain]
     for text in (each.unnest() for each in operands):
         if isinstance(text, exp.Tuple | exp.Array):
             check_texts(marks, text.expressions)
-        if isinstance(text, exp.Literal) and text.is_string:
-            for each in marks:
-                if not each.is_plain:
-                    _check_text(each, str(text.this))
+        for each in compared if isinstance(text, exp.Literal) and text.is_string else ():
+            _check_text(each, str(text.this))
 
 
 def _check_text(column: ComparedColumn, text: str) -> None:
