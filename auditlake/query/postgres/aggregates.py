@@ -33,24 +33,13 @@ class Frame:
         return f"({' '.join(parts)}{self.spec})"
 
 
-AGGREGATES: dict[type[exp.Expr] | str, str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.GroupConcat: "string_agg",
-    exp.ArrayAgg: "array_agg",
-    exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or",
-    exp.AnyValue: "any_value",
-    exp.Variance: "var_samp",
-    exp.VariancePop: "var_pop",
-    exp.Stddev: "stddev_samp",
-    exp.StddevSamp: "stddev_samp",
-    exp.StddevPop: "stddev_pop",
-    "every": "bool_and",
-}
+_NAMED_ALIKE: tuple[type[exp.Func], ...] = (
+    *(exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max),
+    *(exp.ArrayAgg, exp.AnyValue, exp.StddevSamp, exp.StddevPop),
+)
+AGGREGATES: dict[type[exp.Expr] | str, str] = {each: each.sql_name().lower() for each in _NAMED_ALIKE}
+AGGREGATES |= {exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or", "every": "bool_and"}
+AGGREGATES |= {exp.Variance: "var_samp", exp.VariancePop: "var_pop", exp.Stddev: "stddev_samp"}
 _DEVIATIONS = {
     "var_samp": ("pg_variance", 1),
     "var_pop": ("pg_variance", 0),

@@ -219,8 +219,8 @@ class Expressions:
         return cells if kind is None else [cast(each, kind, node) for each in cells]
 
     def _call(self, node: exp.Expr) -> Cell:
-        name, arguments = CALLS[type(node)]
-        cells = self._cells(node, *arguments, "big_int")
+        name, given = CALLS[type(node)], (each for each in node.arg_types if isinstance(node.args.get(each), exp.Expr))
+        cells = self._cells(node, *given, "big_int")
         if isinstance(node, exp.StrPosition):
             name = "position" if spelled(node, "position") != "strpos" else "strpos"
             return called("strpos", cells, node).named(name)

@@ -1,7 +1,5 @@
 """Functions that are translated: for each name the types of its arguments, its result, and DuckDB's text. Data. Pure.
 
-sqlglot has nodes of its own for many functions; `CALLS` gives PostgreSQL's name and the order of their arguments.
-
 Authority: postgresql.org/docs/current/functions-string.html, functions-math.html, functions-datetime.html
 """
 
@@ -16,30 +14,14 @@ from auditlake.query.postgres.conversions import as_text, coerced, failed, padde
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
 
-CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
-    exp.Lower: ("lower", ("this",)),
-    exp.Upper: ("upper", ("this",)),
-    exp.Length: ("length", ("this",)),
-    exp.MD5: ("md5", ("this",)),
-    exp.Reverse: ("reverse", ("this",)),
-    exp.Left: ("left", ("this", "expression")),
-    exp.Right: ("right", ("this", "expression")),
-    exp.Repeat: ("repeat", ("this", "times")),
-    exp.Replace: ("replace", ("this", "expression", "replacement")),
-    exp.StrPosition: ("strpos", ("this", "substr")),
-    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
-    exp.StartsWith: ("starts_with", ("this", "expression")),
-    exp.Abs: ("abs", ("this",)),
-    exp.Floor: ("floor", ("this",)),
-    exp.Ceil: ("ceil", ("this",)),
-    exp.Round: ("round", ("this", "decimals")),
-    exp.Trunc: ("trunc", ("this", "decimals")),
-    exp.Sign: ("sign", ("this",)),
-    exp.Sqrt: ("sqrt", ("this",)),
-    exp.ArraySize: ("array_length", ("this", "expression")),
-    exp.ArrayToString: ("array_to_string", ("this", "expression", "null")),
-    exp.ArrayPosition: ("array_position", ("this", "expression")),
-}
+_CALLED: tuple[type[exp.Func], ...] = (
+    *(exp.Lower, exp.Upper, exp.Length, exp.MD5, exp.Reverse, exp.Left, exp.Right, exp.Repeat, exp.Replace),
+    *(exp.SplitPart, exp.StartsWith, exp.Abs, exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Sign, exp.Sqrt),
+    *(exp.ArrayToString, exp.ArrayPosition),
+)
+CALLS: dict[type[exp.Expr], str] = {each: each.sql_name().lower() for each in _CALLED}
+CALLS |= {exp.StrPosition: "strpos", exp.ArraySize: "array_length"}
+"""PostgreSQL's names of functions that have nodes of their own in sqlglot, which lists their arguments in order."""
 
 SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}
 """Functions that are one."""
