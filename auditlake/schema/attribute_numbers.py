@@ -24,10 +24,9 @@ Limit: rule 3 supposes that a column was renamed at most once between the change
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import cast
 
 import psycopg
@@ -37,7 +36,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.catalog_snapshot import read_catalog_snapshot
+from auditlake.schema.catalog_snapshot import read_catalog_snapshot, read_when_visible
 from auditlake.source.connection import Row, answering_within, connect, fetch
 from auditlake.source.publication_membership import Membership
 
@@ -45,9 +44,6 @@ _ATTRIBUTES = """
 select a.attnum::int, case when not a.attisdropped then a.attname::text end
   from pg_catalog.pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 order by a.attnum
 """
-# A commit that waits for a synchronous standby is in the stream before it is visible in the catalog.
-_VISIBLE_WITHIN_S = 2.0
-_POLL_S = 0.1
 
 
 def match(
@@ -123,14 +119,9 @@ class AttributeNumbers:
         self, relation: Relation, names: Sequence[str], before: Mapping[int, str] | None
     ) -> Mapping[int, str | None]:
         """Read the numbers of a relation, again while it lacks a name; nothing if there is no such relation."""
-        until = time.monotonic() + _VISIBLE_WITHIN_S
-        while True:
-            now = self._read(relation.oid)
-            known = {*now.values(), *(before or {}).values()}
-            # A new name that the catalog does not have may still become visible, or was there and is gone.
-            if not now or known.issuperset(names) or time.monotonic() > until:
-                return now
-            threading.Event().wait(_POLL_S)
+        new = set(names).difference((before or {}).values())
+        # A new name that the catalog does not have may still become visible, or was there and is gone.
+        return read_when_visible(partial(self._read, relation.oid), lambda now: not now or new <= set(now.values()))
 
     def close(self) -> None:
         """Close the connection; the next question opens another, and reads the record of the publication again."""

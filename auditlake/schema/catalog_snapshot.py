@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 
@@ -76,9 +76,10 @@ select a.attnum::int,
   left join pg_catalog.pg_attribute m on m.attrelid = p.oid and m.attname = a.attname and not m.attisdropped
  where a.attrelid = %s::oid and a.attname = %s and not a.attisdropped
 """
-# A commit that waits for a synchronous standby is in the stream before it is visible in the catalog.
 _VISIBLE_WITHIN_S = 2.0
 _POLL_S = 0.1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +230,18 @@ class Asker:
         for question in questions:
             added = question.added
             snapshot = read_catalog_snapshot(self._lake, question.table)
-            found = _read_when_visible(conn, added.relation, added.column)
+            read = partial(read_column, conn, added.relation, added.column)
+            found = read_when_visible(read, lambda entry: entry is not None)
             before = snapshot if snapshot and snapshot.relation == added.relation else None
             yield decide(before, found, Lsn(added.lsn), question.number)
 
 
-def _read_when_visible(conn: psycopg.Connection[Row], relation: int, column: str) -> ColumnEntry | None:
+def read_when_visible(read: Callable[[], T], is_visible: Callable[[T], bool]) -> T:
+    """Read the catalog, and again for 2 s while something is not visible in it.
+
+    A commit that waits for a synchronous standby is in the stream before it is visible.
+    """
     until = time.monotonic() + _VISIBLE_WITHIN_S
-    while (found := read_column(conn, relation, column)) is None and time.monotonic() < until:
+    while not is_visible(found := read()) and time.monotonic() < until:
         threading.Event().wait(_POLL_S)
     return found

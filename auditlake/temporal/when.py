@@ -206,25 +206,25 @@ def _xid(xid: int) -> int:
 
 
 def _time_us(match: re.Match[str], text: str, now: datetime) -> int:
-    fraction = (match["fraction"] or ".")[1:7].ljust(6, "0")
-    zone = "" if match["place"] else (match["zone"] or "").upper()
-    try:
-        moment = datetime.fromisoformat(f"{match['date']}T{_clock(match)}{zone}")
-    except ValueError as exc:
-        raise BadUsage(f"not a time: {text!r}, {exc}", _FORMS) from exc
-    if moment.tzinfo is None:
-        moment = _local(moment, _place(match["place"], text) if match["place"] else _zone_of(now))
-    return to_us(moment) + int(fraction)
+    place, offset = match["place"], (match["zone"] or "").upper()
+    return _instant(
+        match, f"{match['date']}T{_clock(match)}{offset}", text, _place(place, text) if place else _zone_of(now)
+    )
 
 
 def _of_day(match: re.Match[str], text: str, now: datetime) -> int:
     day = now.date() - timedelta(days=_DAYS_BACK[(match["day"] or "").lower()])
-    fraction = (match["fraction"] or ".")[1:7].ljust(6, "0")
+    return _instant(match, f"{day.isoformat()}T{_clock(match)}", text, _zone_of(now))
+
+
+def _instant(match: re.Match[str], iso: str, text: str, zone: tzinfo) -> int:
+    """Return the microseconds of an ISO time, in a zone unless it has an offset, and of the fraction beside it."""
     try:
-        moment = datetime.fromisoformat(f"{day.isoformat()}T{_clock(match)}")
+        moment = datetime.fromisoformat(iso)
     except ValueError as exc:
         raise BadUsage(f"not a time: {text!r}, {exc}", _FORMS) from exc
-    return to_us(_local(moment, _zone_of(now))) + int(fraction)
+    moment = _local(moment, zone) if moment.tzinfo is None else moment
+    return to_us(moment) + int((match["fraction"] or ".")[1:7].ljust(6, "0"))
 
 
 def _clock(match: re.Match[str]) -> str:

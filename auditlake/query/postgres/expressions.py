@@ -68,8 +68,7 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Boolean: "_boolean",
     exp.Cast: "_cast",
     exp.Paren: "_parenthesised",
-    exp.And: "_logical",
-    exp.Or: "_logical",
+    **dict.fromkeys((exp.And, exp.Or), "_logical"),
     exp.Not: "_not",
     exp.Neg: "_negative",
     exp.Is: "_is",
@@ -79,24 +78,17 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Subquery: "_scalar",
     exp.Case: "_case",
     exp.Coalesce: "_coalesce",
-    exp.Greatest: "_extreme",
-    exp.Least: "_extreme",
+    **dict.fromkeys((exp.Greatest, exp.Least), "_extreme"),
     exp.Nullif: "_nullif",
     exp.DPipe: "_concatenation",
-    exp.Concat: "_concat",
-    exp.ConcatWs: "_concat",
+    **dict.fromkeys((exp.Concat, exp.ConcatWs), "_concat"),
     exp.Trim: "_trim",
-    exp.Like: "_like",
-    exp.ILike: "_like",
-    exp.Escape: "_like",
-    exp.RegexpLike: "_regexp",
-    exp.RegexpILike: "_regexp",
+    **dict.fromkeys((exp.Like, exp.ILike, exp.Escape), "_like"),
+    **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), "_regexp"),
     exp.Interval: "_interval",
     exp.Extract: "_extract",
     exp.TimestampTrunc: "_date_trunc",
-    exp.CurrentTimestamp: "_now",
-    exp.CurrentDate: "_now",
-    exp.Localtimestamp: "_now",
+    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), "_now"),
     exp.AtTimeZone: "_zoned",
     exp.Array: "_array",
     exp.Bracket: "_subscript",
@@ -108,6 +100,9 @@ _METHODS: dict[type[exp.Expr], str] = {
     exp.Filter: "_filtered",
     exp.Window: "_window",
     exp.WithinGroup: "_within_group",
+    **dict.fromkeys(SIGNS, "_arithmetic"),
+    **dict.fromkeys(COMPARISONS, "_comparison"),
+    **dict.fromkeys(CALLS, "_call"),
     **dict.fromkeys(OPERATORS, "_of_json"),
     **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
 }
@@ -123,12 +118,6 @@ class Expressions:
 
     def cell(self, node: exp.Expr) -> Cell:
         """Translate an expression; raises Refused."""
-        if type(node) in SIGNS:
-            return self._arithmetic(node)
-        if type(node) in COMPARISONS:
-            return self._comparison(node)
-        if type(node) in CALLS:
-            return self._call(node)
         if node.args.get("negate") and not (isinstance(node, exp.Is) or _is_quantified(node.expression)):
             positive = node.copy()
             positive.set("negate", None)
