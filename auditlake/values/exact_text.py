@@ -7,19 +7,6 @@ r"""Exact text of a value in a lake: PostgreSQL's own text, from the typed colum
 `raw` its entry in `_raw`, by `column.stored`. The typed column is lossless for values that fit. The text equals the
 output of PostgreSQL's output function under the settings of `source.connection.PINNED`, byte for byte. Starts no JVM.
 
-Floats: the shortest decimal that identifies the value. Unlike Python, PostgreSQL does not accept a decimal exactly
-halfway between two floats as either of them, so it prints 1e23 as 9.999999999999999e+22. It switches to an exponent at
-the same magnitudes as printf's %g.
-
-Arrays of one dimension are formatted by `array_text`, and parsed by `elements`:
-
-    {1,2,NULL}   {"a b","say \"hi\"",""}   {}      lists
-    {{1},{2}}    [0:1]={1,2}                       None: several dimensions, a lower bound other than 1
-
-An element is quoted if it is empty, the word NULL, or contains a brace, comma, quote, backslash or white space.
-psycopg's loader parses eight times as fast (80,000 arrays in 0.10 s instead of 0.74 s; 2026-11-22, bench/own_code.py).
-It is not used, because this package is pure and the audit commands, which start without a driver, parse few arrays.
-
 `typed_values` returns NULL for a value that its type cannot represent (`types.DOES_NOT_FIT`); its text belongs in
 `_raw`. Any other text that is not a value of its type raises ArrowInvalid or ValueError, and never becomes NULL. Tests
 compare it with `apply.typed_values`, its counterpart in Spark SQL.
@@ -160,7 +147,13 @@ _TO_QUOTE = re.compile(r'[{},"\\ \t\n\r\v\f]')
 
 
 def elements(text: str) -> list[str | None] | None:
-    """Parse an array's text; None unless it has one dimension and the lower bound 1."""
+    r"""Parse an array's text; None unless it has one dimension and the lower bound 1.
+
+        {1,2,NULL}   {"a b","say \"hi\"",""}   {}      lists
+        {{1},{2}}    [0:1]={1,2}                       None
+
+    psycopg parses eight times as fast (`bench/own_code.py`, 2026-11), but the audit commands start without a driver.
+    """
     if text[0] != "{" or text[1] == "{":
         return None
     matches = _ELEMENT.finditer(text, 1, len(text) - 1)
@@ -227,7 +220,10 @@ def _not_finite(value: float) -> str:
 
 
 def _off_ties(shortest: str, value: float, neighbours: tuple[float, float], most_digits: int) -> str:
-    """Add digits while `shortest` is exactly halfway between the value and a neighbour."""
+    """Add digits while `shortest` is exactly halfway between the value and a neighbour: 1e23 is 9.999999999999999e+22.
+
+    Python takes such a decimal for one of the two, PostgreSQL for neither.
+    """
     exact = Fraction(value)
     ties = [(exact + Fraction(other)) / 2 for other in neighbours if math.isfinite(other)]
     text, digits = shortest, len(Decimal(shortest).normalize().as_tuple().digits)
