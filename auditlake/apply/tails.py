@@ -216,7 +216,7 @@ def find_tails(
 
 
 def find_commits(log: ChangesVersion, tail: Tail) -> list[Lsn]:
-    """Return the commits of a tail, in order."""
+    """Return the commits of a tail, in order: those that change rows, or add a column with a value in older rows."""
     sql = _COMMITS.format(
         relations=", ".join(map(str, sorted(tail.relations))) or "null",
         after=f"{tail.table.position:d}",
@@ -224,7 +224,8 @@ def find_commits(log: ChangesVersion, tail: Tail) -> list[Lsn]:
         ops=FOLDED_OPS_SQL,
     )
     changes = log.changes.within(lsn=(tail.table.position + 1, tail.upto))
-    return [Lsn(lsn) for lsn in select(sql, changes=changes)["lsn"].to_pylist()]
+    filling = {added.since for added in tail.added if added.missing is not None}
+    return sorted({*filling, *map(Lsn, select(sql, changes=changes)["lsn"].to_pylist())})
 
 
 def _query(log: ChangesVersion, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:

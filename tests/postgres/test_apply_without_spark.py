@@ -8,6 +8,7 @@ import pytest
 
 import auditlake
 from auditlake.apply.apply import apply_pending
+from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
 from auditlake.temporal.moments import read_known
 from tests import oracle
@@ -59,6 +60,21 @@ def test_follow_keeps_a_history_where_spark_is_not_installed(database: str, tmp_
 
 def _without_spark() -> NoReturn:
     pytest.fail("Spark was started")
+
+
+def test_a_column_that_fills_in_older_rows_parks_the_table(database: str, tmp_path: Path) -> None:
+    """Only Spark folds it, also if no row was changed since; the engine is DuckDB."""
+    execute(database, "create table t (id int primary key)")
+    install_trigger(database)
+    lake = make_lake(database, tmp_path / "lake")
+    for statement in ("insert into t values (1)", "alter table t add c int default 5", "insert into t values (2)"):
+        execute(database, statement)
+        capture(database, lake)
+        apply_pending(_without_spark, lake, engine=Engine.DUCKDB)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.needs_spark
+    assert "a new column has a value in older rows" in parked.reason
+    assert read_known(lake).tables[parked.table].position <= parked.lsn
 
 
 def _versions(lake: Lake) -> list[str]:
