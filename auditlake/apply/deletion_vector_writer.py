@@ -23,7 +23,6 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,37 +67,40 @@ FindOpen = Callable[[Files, pa.Table], pa.Table]
 class Computed:
     """A fold as Arrow: `rows` as in `Folded`, of a table with these columns.
 
-    `find_open` takes files and the edges (closes and births), and returns the rows of the files with the key of an
-    edge, also those that deletion vectors mark. `_part` is a struct of `file`, `row` number and number of the `edge`.
+    `inserts_only`: all rows are births of keys without an open version, which is not looked for. `opened` are the files
+    with the open versions of the other keys. `find_open` takes files and the edges (closes and births), and returns the
+    rows of the files with the key of an edge, also those that deletion vectors mark. `_part` is a struct of `file`,
+    `row` number and number of the `edge`.
     """
 
     rows: pa.Table
     columns: tuple[Column, ...]
+    opened: Files
     find_open: FindOpen
+    inserts_only: bool
 
 
-def computed_by_spark(table: HistoryTable, folded: Folded) -> Computed:
+def computed_by_spark(opened: Files, folded: Folded, *, inserts_only: bool) -> Computed:
     """Have Spark compute a fold; this and `find_open` of the result raise CannotFold, TooLarge."""
 
     def collect(rows: DataFrame) -> pa.Table:
         try:
             return _collect(rows)
         except raised_by("pyspark.errors", "PySparkException") as exc:
-            if failure := fold_failure(table, exc):
+            if failure := fold_failure(opened.table, exc):
                 raise failure from None  # Spark's message may quote the value
             raise
 
-    return Computed(
-        collect(folded.rows), folded.columns, lambda files, edges: collect(_find_open_versions(files, edges, folded))
-    )
+    def find_open(files: Files, edges: pa.Table) -> pa.Table:
+        return collect(_find_open_versions(files, edges, folded))
+
+    return Computed(collect(folded.rows), folded.columns, opened, find_open, inserts_only)
 
 
-def mark(
-    files: Files, parts: Iterable[Computed], upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()
-) -> None:
+def mark(files: Files, parts: Iterable[Computed], upto: Lsn, reshaping: Sequence[Action] = ()) -> None:
     """Commit the fold to the history, with `upto` as its position, and the actions that change its columns.
 
-    No two parts have the same key; each is written before the next is computed.
+    `files` are those of its open versions. No two parts have the same key; each is written before the next is computed.
 
     Raises:
         LakeConflict: if another process moved the position.
@@ -106,7 +108,7 @@ def mark(
         TooLarge: before the commit.
     """
     table, added, places = files.table, list[Action](), defaultdict[str, BitMap64](BitMap64)
-    for actions, ended in map(partial(_write, files, inserts_only=inserts_only), parts):  # `map` keeps no part
+    for actions, ended in map(_write, parts):  # which keeps no part
         added += actions
         for name, positions in ended.items():
             places[name] |= positions
@@ -115,12 +117,12 @@ def mark(
     commit(table, "MERGE", [*moved({HISTORY_APP: upto}), *reshaping, *actions])
 
 
-def _write(files: Files, part: Computed, *, inserts_only: bool) -> tuple[list[Action], Mapping[str, BitMap64]]:
+def _write(part: Computed) -> tuple[list[Action], Mapping[str, BitMap64]]:
     """Write the rows of a part; return their files, and the rows that closed versions were, per file."""
     rows = part.rows
-    closed, ended = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, part)
-    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
-    return _added(files.table, pa.concat_tables([begun, closed])), ended
+    closed, ended = _closed_versions(rows.slice(0, 0) if part.inserts_only else rows, part)
+    begun = (rows if part.inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
+    return _added(part.opened.table, pa.concat_tables([begun, closed])), ended
 
 
 def _collect(rows: DataFrame) -> pa.Table:
@@ -132,8 +134,9 @@ def _collect(rows: DataFrame) -> pa.Table:
         raise
 
 
-def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
+def _closed_versions(rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
+    files = computed.opened
     edges = rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
     kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
     met = _open_versions(files, edges, computed.columns, computed.find_open)

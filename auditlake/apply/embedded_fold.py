@@ -6,11 +6,12 @@ bench/cold_follow.py). Spark folds every other tail, and one that fails here bec
 short (`NotFolded`): the reason of a parked table is always one of Spark's errors.
 
 Memory: of one part (`parts`), the changes are held as text and typed, bounded by `parts.HELD_BYTES`, as are the
-versions that a TRUNCATE closes; DuckDB has MEMORY_BYTES.
+versions that it closes; DuckDB has the memory of the lake's session (`delta.sql`).
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.parts import HELD_BYTES, Part, divide
 from auditlake.apply.tails import Tail
-from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb, register
+from auditlake.delta.sql import VIRTUAL_COLUMNS, register, shared_cursor
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
@@ -36,7 +37,6 @@ from auditlake.sql_names import standard_identifier
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-MEMORY_BYTES = 512 << 20
 _RAW = "_raw"
 
 
@@ -86,8 +86,8 @@ def merge_embedded(tail: Tail) -> None:
         try:
             with _not_folded():
                 parts = divide(tail, opened, kept)
-            computed = chain.from_iterable(_computed(tail, opened, part) for part in parts)
-            mark(opened, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
+            computed = chain.from_iterable(_computed(tail, part) for part in parts)
+            mark(opened, computed, tail.upto, reshaping(tail))
         except TooLarge as exc:
             raise NotFolded(f"it needs more than {HELD_BYTES >> 20} MB, and cannot be divided") from exc
     reach(After.TABLE_MERGED)
@@ -103,17 +103,24 @@ def _not_folded() -> Iterator[None]:
         raise NotFolded(f"a value cannot be read, or memory is short ({type(exc).__name__})") from exc
 
 
-def _computed(tail: Tail, opened: Files, part: Part) -> Iterator[Computed]:
-    """Fold a part of a tail; `opened` are the files of the versions open before it.
+def _computed(tail: Tail, part: Part) -> Iterator[Computed]:
+    """Fold a part of a tail.
 
     Raises NotFolded, and TooLarge if too many open versions end, or have values that were not sent.
     """
-    with closing(open_duckdb(MEMORY_BYTES)) as connection:
-        history, changes = as_table_files(opened), part.changes(connection, tail)
-        to_fold = ToFold(changes, tail.followed, history, most_bytes=HELD_BYTES, row_condition=part.row_condition)
+    with closing(shared_cursor(tail.table.path)) as connection:
+        to_fold = ToFold(
+            part.changes(connection, tail),
+            tail.followed,
+            as_table_files(part.opened),
+            part.condition,
+            most_bytes=HELD_BYTES * part.of,
+            row_condition=part.row_condition,
+        )
         with _not_folded():
             rows = Fold(connection, to_fold).rows()
-        yield Computed(rows, tail.columns, lambda files, edges: _find_open(connection, tail.columns, files, edges))
+        find_open = partial(_find_open, connection, tail.columns)
+        yield Computed(rows, tail.columns, part.opened, find_open, part.inserts_only)
 
 
 def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], files: Files, edges: pa.Table) -> pa.Table:

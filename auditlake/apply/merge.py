@@ -133,8 +133,8 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     if plan is Plan.MARK and (files := find_files(table)):
         with suppress(TooLarge):
             files = files.of_part(OPEN_PART)
-            computed = computed_by_spark(table, folded)
-            mark(files, [computed], tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
+            computed = computed_by_spark(files, folded, inserts_only=tail.inserts_only)
+            mark(files, [computed], tail.upto, reshaping(tail))
             return
     if tail.is_reshaped:
         set_columns(table, tail.followed.physical, tail.followed.names)

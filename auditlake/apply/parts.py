@@ -7,29 +7,32 @@ each of its keys:
     with a key       the changes of the keys with one hash, if no UPDATE moves a row from part to part
     without a key    the effects on the rows with one hash, as each row is a key: an UPDATE of a row to another one may
                      be in two parts, and each folds its half (`row_condition`)
+    TRUNCATE first   then only inserts: the open versions of some files, or of keys with one hash, all of which end;
+                     after them some of the files, as above
 
 To divide by a hash, the changes are copied once, into files in this process's folder; they are decoded twice, however
 many parts there are. The hash is one of texts. Equal keys must have the same, so it leaves out columns that are
 not compared by their texts, and those that some UPDATE omits as unchanged TOAST.
 
-Everything else that is too large is left to Spark: a TRUNCATE, which ends all open versions, and rows that move.
+Everything else that is too large is left to Spark: rows that move to other keys, and TRUNCATE among other changes.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
 from auditlake.apply.windows import WINDOW_BYTES, held_within
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import open_duckdb, parquet_files
 from auditlake.fold.in_duckdb import EQUAL_OTHERWISE
-from auditlake.fold.open_versions import TooLarge
+from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
+from auditlake.lake.duckdb_rows import quoted
 from auditlake.lake.history import type_of
 from auditlake.lake.history_files import Files
 from auditlake.sql_names import standard_literal
@@ -45,6 +48,7 @@ PART_BYTES = 64 << 20
 """Mean size of the parts by a hash: some are larger."""
 _ONE_AT_A_TIME = Lock()
 """Apply folds two tails at once, and two that are divided would need twice the memory."""
+_Item = TypeVar("_Item")
 _COPY_BYTES = 384 << 20
 _WRITTEN_ROWS = 1 << 14
 _CHANGES = """
@@ -55,15 +59,29 @@ _DIVIDED = """
 copy (select *, unnest(list_distinct([{before}, {after}])) as part from ({changes}))
 to {folder} (format parquet, partition_by (part))
 """
+_RELOADS = """
+select bool_and(op in ('truncate', 'insert')) and coalesce(
+  max((lsn, ordinal)) filter (op = 'truncate') < min((lsn, ordinal)) filter (op = 'insert'), true
+) from ({changes})
+"""
 _MOVES = "select count(*) from ({changes}) where {before} <> {after}"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Files with changes of a tail; `row_condition` is one on the rows of a table without a key, as lists `texts`."""
+    """Files with changes of a tail, those of some operations, and the files with the open versions that these may end.
+
+    `condition` is one on these versions, fulfilled by one of `of` shares; `row_condition` is one on the rows of a table
+    without a key, as lists `texts`. `inserts_only`: no open version ends.
+    """
 
     paths: Sequence[Place]
+    opened: Files
+    ops: str = FOLDED_OPS_SQL
+    condition: str = "true"
+    of: int = 1
     row_condition: str = "true"
+    inserts_only: bool = False
 
     def changes(self, connection: "DuckDBPyConnection", tail: Tail) -> str:
         """Return a query of the changes."""
@@ -72,7 +90,7 @@ class Part:
             after=f"{tail.table.position:d}",
             upto=f"{tail.upto:d}",
             relations=", ".join(map(str, sorted(tail.relations))),
-            ops=FOLDED_OPS_SQL,
+            ops=self.ops,
         )
 
 
@@ -83,31 +101,52 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
 
     Raises TooLarge if the tail cannot be divided; errors of DuckDB.
     """
-    whole, size_bytes = Part([file.path for file in tail.files]), tail.held_bytes
-    if size_bytes <= HELD_BYTES:
+    whole = Part([file.path for file in tail.files], opened, inserts_only=tail.inserts_only)
+    truncates, size_bytes = tail.shape is not None and tail.shape.has_truncate, tail.held_bytes
+    if max(size_bytes, held_bytes(opened.paths) if truncates else 0) <= HELD_BYTES:
         return [whole]
     kept.enter_context(_ONE_AT_A_TIME)
     if tail.inserts_only:
-        return list(_by_file(tail))
-    needed_bytes = max(size_bytes, _held_by_ended(tail, opened))
-    hashed = _Hash(tail, math.ceil(needed_bytes / PART_BYTES))
+        return list(_inserts(tail, opened))
     with closing(open_duckdb(_COPY_BYTES)) as connection:
         changes = whole.changes(connection, tail)
+        if truncates:
+            if connection.execute(_RELOADS.format(changes=changes)).fetchone() != (True,):
+                raise TooLarge
+            return [*_ended(tail, whole), *_inserts(tail, opened)]
+        hashed = _Hash(whole, tail, math.ceil(max(size_bytes, _held_by_ended(tail, opened)) / PART_BYTES))
         hashed.require_divisible(connection, changes)
         folder = kept.enter_context(TemporaryDirectory(dir=process_folder(), prefix="parts-"))
         return hashed.copy(connection, changes, Path(folder))
 
 
-def _by_file(tail: Tail) -> Iterator[Part]:
-    """Divide the files of a tail of inserts; one file that is larger is a part of its own."""
-    paths, total_bytes = list[Place](), 0
-    for file in tail.files:
-        size_bytes = held_within(file, tail.table.position, tail.upto)
-        if paths and total_bytes + size_bytes > HELD_BYTES:
-            yield Part(paths)
-            paths, total_bytes = [], 0
-        paths, total_bytes = [*paths, file.path], total_bytes + size_bytes
-    yield Part(paths)
+def _inserts(tail: Tail, opened: Files) -> Iterator[Part]:
+    """Divide the inserts of a tail by files."""
+    for files, _ in _grouped(tail.files, lambda file: held_within(file, tail.table.position, tail.upto)):
+        yield Part([file.path for file in files], opened, ops="'insert'", inserts_only=True)
+
+
+def _ended(tail: Tail, whole: Part) -> Iterator[Part]:
+    """Divide the open versions that TRUNCATE ends: by files, and a large file by a hash of the keys, or of places."""
+    opened, key = whole.opened, ", ".join(quoted(column) for column in key_of(tail.columns)) or ", ".join(BEGIN)
+    for names, size_bytes in _grouped(opened.by_name, lambda name: held_bytes(opened.named({name}).paths)):
+        count = 1 if size_bytes <= HELD_BYTES else math.ceil(size_bytes / PART_BYTES)
+        for number in range(count):
+            condition = f"hash({key}) % {count} = {number}"
+            yield replace(whole, opened=opened.named(names), ops="'truncate'", condition=condition, of=count)
+
+
+def _grouped(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> Iterator[tuple[list[_Item], int]]:
+    """Join items up to HELD_BYTES, with their size; one that is larger stays alone."""
+    group, total_bytes = list[_Item](), 0
+    for item in items:
+        size_bytes = size_of(item)
+        if group and total_bytes + size_bytes > HELD_BYTES:
+            yield group, total_bytes
+            group, total_bytes = [], 0
+        group, total_bytes = [*group, item], total_bytes + size_bytes
+    if group:
+        yield group, total_bytes
 
 
 def _held_by_ended(tail: Tail, opened: Files) -> int:
@@ -119,8 +158,8 @@ def _held_by_ended(tail: Tail, opened: Files) -> int:
 class _Hash:
     """The division of a tail into `count` parts by a hash of keys, or of rows."""
 
-    def __init__(self, tail: Tail, count: int) -> None:
-        self._tail, self._count = tail, count
+    def __init__(self, whole: Part, tail: Tail, count: int) -> None:
+        self._whole, self._tail, self._count = whole, tail, count
         self._has_key = any(column.key for column in tail.columns)
         omitted = tail.shape.unchanged if tail.shape else frozenset()
         self._places = [
@@ -133,7 +172,7 @@ class _Hash:
     def require_divisible(self, connection: "DuckDBPyConnection", changes: str) -> None:
         """Raise TooLarge unless every change has all effects of its keys in its parts."""
         shape = self._tail.shape
-        if not self._places or shape is None or shape.has_truncate:
+        if not self._places or shape is None:
             raise TooLarge
         if self._has_key and shape.has_key_change:
             moves = _MOVES.format(changes=changes, before=self._part_before, after=self._part_after)
@@ -152,7 +191,11 @@ class _Hash:
             )
         )
         return [
-            Part(sorted(each.iterdir()), self._row_condition(each.name.removeprefix("part=")))
+            replace(
+                self._whole,
+                paths=sorted(each.iterdir()),
+                row_condition=self._row_condition(each.name.removeprefix("part=")),
+            )
             for each in sorted(folder.iterdir())
         ]
 

@@ -51,8 +51,9 @@ _NOTE = 0
 class Writer:
     """Generator of random valid transactions on a few distinct rows."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, truncates: bool) -> None:
         self._random = random.Random(seed)  # noqa: S311 - not for secrets
+        self._truncates = truncates
         self.rows: list[Row] = [self._random.choice(ROWS) for _ in range(12)]
         self._ordinal = 0
 
@@ -71,7 +72,7 @@ class Writer:
 
     def _operation(self) -> model.Operation:
         dice = self._random.random()
-        if dice < 0.02:
+        if self._truncates and dice < 0.02:
             self.rows.clear()
             return model.Truncate()
         if dice < 0.4 or not self.rows:
@@ -131,9 +132,11 @@ class Copies:
         return shown
 
 
-def captured_copies(folder: Path, seed: int, count: int) -> tuple[Source, Copies, list[model.Transaction]]:
+def captured_copies(
+    folder: Path, seed: int, count: int, *, truncates: bool = True
+) -> tuple[Source, Copies, list[model.Transaction]]:
     """Write a lake with a snapshot and captured random transactions; return also the model of the snapshot."""
-    writer, expected = Writer(seed), Copies()
+    writer, expected = Writer(seed, truncates=truncates), Copies()
     for number, row in enumerate(writer.rows):
         begun = (SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", None, number)
         operation = expected.bag.numbered(model.Insert(row, ()))

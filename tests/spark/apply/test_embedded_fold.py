@@ -5,7 +5,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply import apply as applying
 from auditlake.apply import deletion_vector_writer as marking
-from auditlake.apply import embedded_fold
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
@@ -40,6 +39,7 @@ from tests.model import UNCHANGED, Delete, Insert, Operation, Truncate, Update
 from tests.random_seeds import random_seeds
 from tests.s3_server import chosen_lake, copy_lake
 from tests.spark.apply.harness import (
+    COLUMNS,
     NAME,
     SNAPSHOT_LSN,
     NeedsSpark,
@@ -55,8 +55,8 @@ from tests.spark.apply.harness import (
     time_of,
     without_spark,
 )
-from tests.spark.apply.test_copies_property import captured_copies
-from tests.spark.apply.test_fold_cases import A, B, C, capture, row, snapshot, stream, version
+from tests.spark.apply.test_copies_property import NO_KEY, captured_copies
+from tests.spark.apply.test_fold_cases import A, B, C, D, capture, row, snapshot, stream, version
 from tests.spark.apply.test_fold_property import Features, captured_history
 
 _KEYS = {
@@ -231,23 +231,22 @@ def test_a_history_folded_in_parts_equals_the_model(tmp_path: Path) -> None:
 
 
 def test_a_history_of_equal_rows_folded_in_parts_equals_the_model(tmp_path: Path) -> None:
-    """An UPDATE of a row to another may be in two parts; a batch with a TRUNCATE is left to Spark."""
+    """An UPDATE of a row to another may be in two parts."""
     for seed in random_seeds():
-        source, expected, transactions = captured_copies(tmp_path / str(seed), seed, 60)
-        for first in range(0, 60, 15):
-            batch = transactions[first : first + 15]
-            expected.commit(batch)
-            truncates = any(isinstance(each, Truncate) for transaction in batch for each in transaction.operations)
-            with pytest.raises(NotFolded) if truncates else nullcontext(), in_parts(part_bytes=3000):
-                merge_embedded(tail_of(source.lake, batch[-1].lsn))
-            apply_pending(without_spark, source.lake, Lsn(batch[-1].lsn))
+        source, expected, transactions = captured_copies(tmp_path / str(seed), seed, 60, truncates=False)
+        for first, last in pairwise((0, 30, 60)):
+            expected.commit(transactions[first:last])
+            with in_parts(part_bytes=3000):
+                apply_pending(without_spark, source.lake, Lsn(transactions[last - 1].lsn))
             assert Counter(held_versions(source.lake)) == Counter(expected.versions())
 
 
 def test_inserts_are_divided_by_files(tmp_path: Path) -> None:
-    """Each file of changes becomes a file of the history, in one commit."""
+    """Each file with changes of the table becomes a file of the history, in one commit."""
     source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Insert(B, row("x"))]})
+    others = source.changes(model.Transaction(115, 1115, time_of(115), [Insert(C, row("of another table"))]), {})
+    source.capture([change | {"relation": 2, "table": "other"} for change in others])
     capture(source, snapshot(A, B), {120: [Insert(C, row("y"))]})
     before = the_history(source.lake)
     with in_parts():
@@ -291,20 +290,35 @@ def test_a_failure_after_the_first_part_leaves_the_history_as_it_was(
     )
 
 
-def test_a_tail_that_cannot_be_divided_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves a row to another key, or the versions that its TRUNCATE ends do not fit into memory."""
+@pytest.mark.parametrize("columns", [COLUMNS, NO_KEY], ids=["key", "no key"])
+def test_a_table_that_is_emptied_and_loaded_again_is_divided(tmp_path: Path, columns: tuple[Column, ...]) -> None:
+    """The versions that TRUNCATE ends by a hash, what is inserted after it by files."""
+    source, old = Source(chosen_lake(tmp_path), full=columns == NO_KEY, columns=columns), (A, B, C)
+    begun = [version(key, row("old"), (SNAPSHOT_LSN, "snapshot", number)) for number, key in enumerate(old)]
+    source.start(begun)
+    capture(source, snapshot(*old), {110: [Truncate(), Insert(A, row("new")), Insert(D, row("new"))]})
+    capture(source, snapshot(A, D), {120: [Insert(B, row("newer"))]})
+    with in_parts(part_bytes=300):
+        apply_pending(without_spark, source.lake)
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            *(replace(each, to_lsn=110, to_time=time_of(110), end_op="truncate", end_xid=1110) for each in begun),
+            version(A, row("new"), (110, "insert", 1)),
+            version(D, row("new"), (110, "insert", 2)),
+            version(B, row("newer"), (120, "insert", 0)),
+        ]
+    )
+
+
+def test_a_tail_that_cannot_be_divided_is_left_to_spark(tmp_path: Path) -> None:
+    """It moves a row to another key, or has other changes beside a TRUNCATE and what follows it."""
     source = Source(chosen_lake(tmp_path))
-    stream(source, snapshot(A), {110: [Update(A, B, row("x"))], 120: [Truncate()]})
-    with pytest.raises(NeedsSpark), in_parts(part_bytes=1):
-        apply_pending(without_spark, source.lake, Lsn(110))
-    assert the_history(source.lake).position == SNAPSHOT_LSN
-    apply_pending(without_spark, source.lake, Lsn(110))
-    with monkeypatch.context() as patched:
-        patched.setattr(embedded_fold, "HELD_BYTES", tail_of(source.lake, 120).held_bytes)
-        with pytest.raises(NeedsSpark):
-            apply_pending(without_spark, source.lake)
-    assert the_history(source.lake).position == 110
-    apply_pending(without_spark, source.lake)
+    stream(source, snapshot(A), {110: [Update(A, B, row("x"))], 120: [Insert(C, row("y")), Truncate()]})
+    for upto in (110, 120):
+        with pytest.raises(NeedsSpark), in_parts(part_bytes=1):
+            apply_pending(without_spark, source.lake, Lsn(upto))
+        assert the_history(source.lake).position < upto
+        apply_pending(without_spark, source.lake, Lsn(upto))
     assert Counter(held_versions(source.lake)) == Counter(
         [
             version(A, row("old"), (100, "snapshot", None), (110, "update")),
