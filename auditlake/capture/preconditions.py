@@ -49,6 +49,7 @@ from auditlake.source.connection import (
     connect,
     connect_replication,
     connect_replication_beside,
+    finishing,
     hung_up_after,
     lsn_at_source,
     lsn_offset,
@@ -138,11 +139,8 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
             f"this lake follows timeline {recorded.timeline}, the source is on {current.timeline}: an old primary",
             "Point source at the server that was promoted.",
         )
-    replication = connect_replication(conninfo)
-    try:
+    with finishing(connect_replication(conninfo)) as replication:
         lsn = _read_fork(replication, current.timeline, recorded.timeline)
-    finally:
-        replication.finish()
     if lsn is None:
         raise WrongSource(
             f"the source is on timeline {current.timeline}, which does not descend from {recorded.timeline}, that of"

@@ -71,7 +71,7 @@ from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
-from auditlake.source.connection import Row, connect, connect_replication_beside
+from auditlake.source.connection import Row, connect, connect_replication_beside, finishing
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.server import wal_end
@@ -277,22 +277,19 @@ def _copy(
 ) -> tuple[_Staging, Capturing]:
     """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
     target = run.target
-    with ExitStack() as held:
-        holder = held.enter_context(SnapshotHolder(target.conninfo))
+    with SnapshotHolder(target.conninfo) as holder:
         todo = _locked(run, holder, todo)
         if run.target.renewal is not None:
             renew_source(run.control, target.lake, run.target.renewal, _oids(todo))
         _record_again(run, todo, holds)
         masks = _masks(run, todo)  # before the snapshot: what capture parks a table for until then ends with it
         todo = {name: table for name, table in todo.items() if table.name in masks}
-        replication = connect_replication_beside(run.control, target.conninfo)
-        held.callback(replication.finish)
-        created = _slot(run, replication)
-        snapshot_id = holder.import_snapshot(created.snapshot_id)
-        run.progress.record_snapshot()
-        mark = SnapshotMark(created.snapshot_lsn, _time_us(run, holder))
-        columns = _comparable(run, todo, holder, created)
-        replication.finish()
+        with finishing(connect_replication_beside(run.control, target.conninfo)) as replication:
+            created = _slot(run, replication)
+            snapshot_id = holder.import_snapshot(created.snapshot_id)
+            run.progress.record_snapshot()
+            mark = SnapshotMark(created.snapshot_lsn, _time_us(run, holder))
+            columns = _comparable(run, todo, holder, created)
         if target.renewal is not None:
             slot = target.renewal.manifest.slot
             ensure_failover(run.control, target.conninfo, slot, wanted=target.failover, report=run.report)

@@ -19,7 +19,6 @@ confirmed_flush_lsn is still the point at which it was created, so 5 is done the
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import psycopg
@@ -54,7 +53,7 @@ from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, expor
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import FollowedTable, read_sizes
-from auditlake.source.connection import Row, connect, connect_replication_beside
+from auditlake.source.connection import Row, connect, connect_replication_beside, finishing
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
@@ -214,24 +213,21 @@ def _readable(run: _Run, plan: CopyPlan) -> list[FollowedTable]:
 
 def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]) -> None:
     target = run.target
-    with ExitStack() as held:
-        holder = held.enter_context(SnapshotHolder(target.conninfo))
+    with SnapshotHolder(target.conninfo) as holder:
         todo = _locked(run, holder, todo)
         names = _history_names(target.lake, todo)
         oids = _oids(names, todo)
         record_partitions(run.control, target.lake, oids)
         record_shapes(run.control, target.lake, oids)
         record_first_trigger(run.control, target.lake)
-        replication = connect_replication_beside(run.control, target.conninfo)
-        held.callback(replication.finish)
-        created = _create_slot(run, replication)
-        snapshot_id = holder.import_snapshot(created.snapshot_id)
-        run.progress.record_snapshot()
-        mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
-        with holder.catalog() as conn:
-            todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.patterns))
-            sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
-        replication.finish()
+        with finishing(connect_replication_beside(run.control, target.conninfo)) as replication:
+            created = _create_slot(run, replication)
+            snapshot_id = holder.import_snapshot(created.snapshot_id)
+            run.progress.record_snapshot()
+            mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
+            with holder.catalog() as conn:
+                todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.patterns))
+                sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
         masks = bind_copies(target.lake, target.masking, [table.relation for table in todo])
         is_first = created.name == target.slot
@@ -272,11 +268,8 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
 def _ensure_slot(run: _Run) -> None:
     """Create the main slot if it does not exist: a database without tables has nothing else to copy."""
     if not _ensure_started(run.control, run.target):
-        replication = connect_replication_beside(run.control, run.target.conninfo)
-        try:
+        with finishing(connect_replication_beside(run.control, run.target.conninfo)) as replication:
             _create_slot(run, replication)
-        finally:
-            replication.finish()
 
 
 def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:

@@ -390,16 +390,22 @@ def connect_replication_beside(conn: psycopg.Connection[Row], source: str) -> PG
     return pgconn
 
 
+@contextmanager
+def finishing(pgconn: PGconn) -> Iterator[PGconn]:
+    """Close the connection at the end of the block."""
+    try:
+        yield pgconn
+    finally:
+        pgconn.finish()
+
+
 def identify_system(source: str) -> tuple[str, int]:
     """Return system identifier and timeline, as the replication protocol tells them.
 
     Raises SourceUnreachable, SourceUnready.
     """
-    pgconn = connect_replication(source)
-    try:
+    with finishing(connect_replication(source)) as pgconn:
         answer = _answer(pgconn, b"IDENTIFY_SYSTEM")
-    finally:
-        pgconn.finish()
     assert answer is not None  # noqa: S101 - `connect_replication` has asked the same
     return answer[0], int(answer[1])
 

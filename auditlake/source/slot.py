@@ -33,6 +33,7 @@ from auditlake.source.connection import (
     connect_replication,
     fetch,
     fetch_one,
+    finishing,
     lsn_at_source,
     lsn_in_lake,
     unreachable,
@@ -212,11 +213,8 @@ def ensure_failover(control: psycopg.Connection[Row], conninfo: str, name: str, 
     if slot.active_pid is not None:
         report(f"slot {name} is in use: stop its reader and run auditlake bootstrap again to set failover")
         return
-    replication = connect_replication(conninfo)
-    try:
+    with finishing(connect_replication(conninfo)) as replication:
         alter_failover(replication, name, failover=wanted)
-    finally:
-        replication.finish()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from auditlake.source.connection import (
     connect,
     connect_replication_beside,
     fetch,
+    finishing,
     for_other_machines,
     pinned_conninfo,
     unlimited,
@@ -185,13 +186,10 @@ def snapshot(conninfo: str, manifest: Manifest, load: SourceLoad, waiting: Waiti
         control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         files = _as_files(fetch(control, _FILES))
         holder.lock({}, 0)
-        replication = connect_replication_beside(control, conninfo)
-        try:
+        with finishing(connect_replication_beside(control, conninfo)) as replication:
             name = f"{manifest.slot[:40]}_verify_{replication.backend_pid}"
             created = create_slot(replication, control, name, temporary=True, waiting=waiting)
             snapshot_id = holder.import_snapshot(created.snapshot_id)
-        finally:
-            replication.finish()
         with holder.catalog() as conn:
             chosen = chosen_of(read_source(conn, manifest.publication), None)
         tables = {table.name: table for table in chosen}
