@@ -161,7 +161,8 @@ def read_log_at(place: Place, version: int, etag: str | None = None, listing: Li
     """
     try:
         found = replay(place, version, etag, listing)
-        types = {name: kind for name, kind in _types(found).items() if name not in found.partition_columns}
+        fields = (field for field in found.schema["fields"] if field["name"] not in found.partition_columns)
+        types = {field["name"]: duckdb_type(field["type"]) for field in fields}
     except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
         raise unreadable_log(place, exc) from exc
     _require_readable(place, found)
@@ -187,10 +188,6 @@ def _require_readable(place: Place, found: Replay) -> None:
             f"{place} has table features of Delta that DuckDB cannot read here: {', '.join(foreign)}",
             "Ask through Spark: auditlake sql --engine spark.",
         )
-
-
-def _types(found: Replay) -> dict[str, str]:
-    return {field["name"]: duckdb_type(field["type"]) for field in found.schema["fields"]}
 
 
 def duckdb_type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON

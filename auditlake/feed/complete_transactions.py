@@ -161,7 +161,7 @@ class StreamedChanges:
     def _in_order(self) -> Iterator[pa.Table]:
         """Yield the rows of each row group, in the order of their ordinals."""
         starts = []
-        for group in self._groups():
+        for group in self._tail.groups(Lsn(self._transaction.lsn - 1), self._transaction.lsn):
             ordinals = self._rows(group, _PLACE)["ordinal"]
             if len(ordinals):
                 starts.append((pc.min(ordinals).as_py(), group))
@@ -169,9 +169,6 @@ class StreamedChanges:
             rows = _of_rows(self._rows(group, _COLUMNS)).sort_by("ordinal")
             if rows.num_rows:
                 yield rows
-
-    def _groups(self) -> list[Group]:
-        return self._tail.groups(Lsn(self._transaction.lsn - 1), self._transaction.lsn)
 
     def _rows(self, group: Group, columns: Sequence[str]) -> pa.Table:
         try:

@@ -207,7 +207,11 @@ class Feed(Iterator[ChangedTransaction]):
         if self._last <= self._planned_to:
             return False
         self._selected.refresh()
-        limit = self._last if self._start.allow_gaps else self._limit()
+        limit = (
+            self._last
+            if self._start.allow_gaps
+            else self._complete.limit(self._planned_to, self._last, wait=self._start.follow)
+        )
         self._transactions.refresh()
         try:
             rows, upto = self._next_rows(limit)
@@ -226,9 +230,6 @@ class Feed(Iterator[ChangedTransaction]):
         """Require changes and transactions after what was planned, which a slow feed may have had no time to read."""
         after, expired = self._planned_to, max(self._changes.expired, self._transactions.expired)
         require_kept("changes", expired, Lsn(after + 1), f"the changes after {self._cursor(after)}")
-
-    def _limit(self) -> Lsn:
-        return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)
 
     def _next_rows(self, limit: Lsn) -> tuple[list[Transaction], Lsn]:
         """Read transactions after the planned ones, in LSN order, and return up to which LSN they are all of them."""

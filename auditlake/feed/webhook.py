@@ -181,7 +181,8 @@ class Sender:
             answer = self._answer(body, headers, most_s)
         except OutOfTime:
             self.close()
-            return "was not answered: the command was stopped" if self._stop.is_set() else _unanswered(most_s), None
+            late = f"did not answer within {most_s:.0f} s"
+            return "was not answered: the command was stopped" if self._stop.is_set() else late, None
         except (OSError, http.client.HTTPException) as exc:
             self.close()
             return f"cannot be reached ({type(exc).__name__})", None
@@ -224,10 +225,6 @@ class Sender:
             self._connection.give_up()
             self._connection.close()
         self._connection = None
-
-
-def _unanswered(most_s: float) -> str:
-    return f"did not answer within {most_s:.0f} s"
 
 
 def _retry_after_s(value: str | None) -> float | None:

@@ -333,10 +333,6 @@ def _stream_start(cursor: ByteCursor) -> StreamStart:
     return StreamStart(xid=cursor.u32(), first=cursor.flags(allowed=1) == 1)
 
 
-def _stream_stop(_: ByteCursor) -> StreamStop:
-    return StreamStop()
-
-
 def _stream_commit(cursor: ByteCursor) -> StreamCommit:
     xid = cursor.u32()
     cursor.flags(allowed=0)
@@ -363,7 +359,7 @@ def _two_phase(name: str, *, flagged: bool = True, times: int = 1) -> Callable[[
 
 BOUNDARY_READERS: dict[str, Callable[[ByteCursor], Boundary]] = {
     "S": _stream_start,
-    "E": _stream_stop,
+    "E": lambda _: StreamStop(),
     "c": _stream_commit,
     "A": _stream_abort,
     "b": _two_phase("Begin Prepare", flagged=False),

@@ -181,7 +181,7 @@ class _Sides:
         run = self._connection.execute
         run(
             _FOUND.format(
-                keys=_listed(f"o.{name}" for name in self._keys),
+                keys=", ".join(f"o.{name}" for name in self._keys),
                 opened=self._numbered("opened"),
                 fresh=self._numbered("fresh"),
                 same_key=f"{_same(self._keys, 'o', 'n')}{self._numbered_only}",
@@ -204,7 +204,7 @@ class _Sides:
 
     def _numbered(self, side: str) -> str:
         """Return a table with the number of each row among those of its key; to sort is slow, and mostly not needed."""
-        key = _listed(self._keys)
+        key = ", ".join(self._keys)
         is_unique = self._connection.execute(_REPEATED.format(side=side, key=key)).fetchone() is None
         return (_UNIQUE if is_unique else _NUMBERED).format(side=side, key=key)
 
@@ -219,12 +219,12 @@ class _Sides:
         names = {f"c{n}": column.stored for n, column in enumerate(columns)}
         placed = pa.schema([*schema, ("file", pa.int64()), ("row", pa.int64())])
         batches = (
-            pa.record_batch([*rows.columns, _repeated(number, len(places)), pa.array(places)], schema=placed)
+            pa.record_batch([*rows.columns, np.full(len(places), number, np.int64), pa.array(places)], schema=placed)
             for number, file in enumerate(files)
             for rows, places in file.kept(schema, names)
         )
         self._connection.register(f"{side}_rows", pa.RecordBatchReader.from_batches(placed, batches))
-        shown = _listed([*(f"{sql} as {name}" for name, sql in parts.items()), *(f"h.{name}" for name in more)])
+        shown = ", ".join([*(f"{sql} as {name}" for name, sql in parts.items()), *(f"h.{name}" for name in more)])
         self._connection.execute(_SIDE.format(side=side, parts=shown, source=f"{side}_rows"))
         self._connection.unregister(f"{side}_rows")
 
@@ -235,7 +235,7 @@ class _Sides:
         if not past.by_name:
             return f"{_CLOSED} and nth = 1"
         self._load("past", _of_files(past), self._keys, "_to_lsn")
-        keys, c_is_e, p_is_e = _listed(self._keys), _same(self._keys, "c", "e"), _same(self._keys, "p", "e")
+        keys, c_is_e, p_is_e = ", ".join(self._keys), _same(self._keys, "c", "e"), _same(self._keys, "p", "e")
         return _ALONE.format(keys=keys, c_is_e=c_is_e, p_is_e=p_is_e)
 
     def _places(self, table: str, side: str) -> dict[int, BitMap64]:
@@ -327,10 +327,6 @@ def _within(sorted_rows: npt.NDArray[np.int64], first: int, count: int) -> npt.N
     return sorted_rows[begin:end] - first
 
 
-def _repeated(number: int, count: int) -> pa.Array:
-    return pa.array(np.full(count, number, np.int64))
-
-
 def _with(rows: pa.RecordBatch, ends: Mapping[str, pa.Scalar | None]) -> pa.RecordBatch:
     count = rows.num_rows
     cells = {
@@ -357,10 +353,6 @@ def _distinct(column: Column, value: str) -> str:
     if type_of(column).delta == "binary":
         return f"if(octet_length({value}) > {_LONG_BYTES}, ({_PREFIX} || sha256({value}))::blob, {value})"
     return apart(column, value)
-
-
-def _listed(parts: Iterable[str]) -> str:
-    return ", ".join(parts)
 
 
 def _same(names: Iterable[str], left: str, right: str) -> str:
