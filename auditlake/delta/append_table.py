@@ -5,7 +5,8 @@ the commit is refused: this fences off a second writer. Delta lets the version o
 backwards, so positions are compared here, before every append.
 
 Only an erasure may commit beside it (`delta.erasing`): it removes values of rows that were there before, and the
-files of others that are in no commit. Then the next commit is planned again, and its file written again.
+files of others that are in no commit. Then the next commit is planned again, and its file written again; the file of
+before is deleted, because it may have the values.
 
 Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. In an object
 store a thread of its own does it, because a checkpoint reads every entry (398 requests, 32 s at 30 ms a request;
@@ -45,7 +46,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import TableFiles, read_log_at
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
-from auditlake.store.files import parquet
+from auditlake.store.files import parquet, remove_durably
 from auditlake.store.place import Place, by_requests
 
 if TYPE_CHECKING:  # as in `delta.table`
@@ -91,7 +92,8 @@ def open_delta(path: Place, *, again: bool = True) -> "DeltaTable | None":
         raise unreadable_log(path, exc) from exc
 
 
-Plan = Callable[[], Sequence[Action] | None]
+Plan = Callable[[], Iterator[Action]]
+"""Yields the actions of a commit, each once its file is written; none for no commit."""
 
 
 class AppendLog:
@@ -165,9 +167,10 @@ class AppendLog:
     def discard_above(self, column: str, limit: int) -> None:
         """Delete the rows whose value in an integer column is above a limit; raises as `append`."""
 
-        def without() -> list[Action] | None:
-            files = [add for add in live_files(self._path, self._version) if _may_exceed(add, column, limit)]
-            return [action for add in files for action in self._without(add, column, limit)] or None
+        def without() -> Iterator[Action]:
+            for add in live_files(self._path, self._version):
+                if _may_exceed(add, column, limit):
+                    yield from self._without(add, column, limit)
 
         self._put("DELETE", without)
 
@@ -181,28 +184,35 @@ class AppendLog:
     ) -> None:
         written = rows if rows is not None and rows.num_rows else None
 
-        def appended() -> list[Action]:
-            return [*([] if written is None else [write_file(self._path, written)]), *moved(positions)]
+        def appended() -> Iterator[Action]:
+            if written is not None:
+                yield write_file(self._path, written)
+            yield from moved(positions)
 
         self._put("WRITE", appended, requires)
         self._appends += written is not None
         self._positions.update(positions)
 
     def _put(self, operation: str, plan: Plan, requires: Mapping[str, int] | None = None) -> bool:
-        """Commit what `plan` returns; return False, without a commit, if that is None.
+        """Commit what `plan` yields; return False, without a commit, if that is nothing.
 
-        An erasure may have committed since, and deleted files that were read or written: then it is planned again.
+        An erasure may have committed since, and deleted files that were read or written: then it is planned again, and
+        files that were written from what was erased are deleted.
         """
         with self._translated_errors():
             while True:
+                actions: list[Action] = []
                 try:
                     self._require_checkpointed()
-                    if (actions := plan()) is None:
+                    for action in plan():
+                        actions.append(action)  # noqa: PERF402 - those before an error count, too
+                    if not actions:
                         return False
                     put_entry(self._path, self._version + 1, operation, actions, requires)
                 except OSError:  # also FileExistsError, and a file that is gone
                     if not self._pass_erasures():
                         raise
+                    remove_durably([file_path(self._path, action["add"]) for action in actions if "add" in action])
                 else:
                     break
             self._version += 1
@@ -263,9 +273,9 @@ class AppendLog:
         Raises LakeConflict and LakeUnusable as `append` does.
         """
 
-        def joined() -> list[Action] | None:
-            groups = _joinable(self._path, live_files(self._path, self._version))
-            return [action for group in groups for action in self._joined(group)] or None
+        def joined() -> Iterator[Action]:
+            for group in _joinable(self._path, live_files(self._path, self._version)):
+                yield from self._joined(group)
 
         if not self._put("OPTIMIZE", joined) and not self._pass_erasures() and self._follows():
             raise self._overtaken()

@@ -13,6 +13,8 @@ Order of effects; the table is readable after each:
    of the list that the new version does not name is nobody's.
 3. Write a checkpoint, fsync it, and delete the log before it (`forget_log`).
 4. Delete the files of the list that the new version does not name (`delete_unnamed`).
+5. Wait for files that were written after the list: a writer that planned before the commit may have read older ones. It
+   is refused, and deletes its file; any other is committed.
 
 A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. In an object store, deleting
 an object may leave older versions of it; those are the caller's concern (`store.object_versions`).
@@ -20,6 +22,7 @@ an object may leave older versions of it; those are the caller's concern (`store
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -33,10 +36,20 @@ from auditlake.delta.data_files import write_batches
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
-from auditlake.delta.log_reader import Add, checkpoint_file, checkpoints, entry, file_path, list_newest, live_files
+from auditlake.delta.log_reader import (
+    Add,
+    checkpoint_file,
+    checkpoints,
+    entry,
+    file_path,
+    list_newest,
+    live_files,
+    removed_files,
+)
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
 from auditlake.delta.row_groups import read_batches, read_kept
 from auditlake.delta.table import open_version
+from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.store.attempts import attempts
 from auditlake.store.files import list_written, remove_durably, sync
@@ -48,6 +61,8 @@ Change = Callable[[pa.Table], pa.Table]
 """Returns the rows that stay, without the values that go. It is given all columns of some rows of one file."""
 _LOG = "_delta_log"
 _ATTEMPTS = 50
+_WAIT_S = 60.0
+_POLL_S = 0.05
 
 
 def is_erasure(table: Place, version: int) -> bool:
@@ -88,7 +103,7 @@ def erase(table: Place, task: ErasureTask) -> int:
     Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(table), "Run auditlake forget --resume."):
-        listed = [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
+        listed = _written(table)
         version = list_newest(table).newest
         actions: list[Action] = []
         for add in filter(task.concerns, live_files(table, version)):
@@ -102,6 +117,7 @@ def erase(table: Place, task: ErasureTask) -> int:
         reach(After.VALUES_ERASED)
         delete_unnamed(table, listed)
         reach(After.FILES_DELETED)
+        _await_writers(table, listed)
         return committed
     raise AssertionError  # `attempts` ends with an error
 
@@ -163,10 +179,39 @@ def _rewritten(table: Place, add: Add, task: ErasureTask) -> list[Action]:
 
 def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
     """Delete the files of a list from before the last commit of this process that the newest version does not name."""
-    live = live_files(table, list_newest(table).newest)
-    named = set(named_files(table, live))
-    beside = {_checksum_of(name) for name in named}
-    _delete(table, [name for name in listed if name not in named and name not in beside])
+    named = _with_checksums(named_files(table, live_files(table, list_newest(table).newest)))
+    _delete(table, [name for name in listed if name not in named])
+
+
+def _await_writers(table: Place, listed: Iterable[str]) -> None:
+    """Wait until each file that is not in a list from before the commit has been in one, or is deleted by its writer.
+
+    Raises LakeConflict if that takes too long: the writer is suspended, or was killed.
+    """
+    until_s = time.monotonic() + _WAIT_S
+    left = set(_written(table)).difference(listed)
+    while left := {name for name in left.difference(_committed(table)) if (table / name).exists()}:
+        if time.monotonic() > until_s:
+            raise LakeConflict(
+                f"{table / min(left)} is in no commit, and may have values that are erased: its writer does not go on",
+                "Run auditlake forget --resume once that process goes on or has ended.",
+            )
+        time.sleep(_POLL_S)
+
+
+def _written(table: Place) -> list[str]:
+    return [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
+
+
+def _committed(table: Place) -> set[str]:
+    """Return the files that the newest version names, or as removed."""
+    newest = list_newest(table).newest
+    return _with_checksums(named_files(table, [*live_files(table, newest), *removed_files(table, newest, None)]))
+
+
+def _with_checksums(names: Iterable[str]) -> set[str]:
+    found = set(names)
+    return found | set(map(_checksum_of, found))
 
 
 def _checksum_of(name: str) -> str:

@@ -142,9 +142,13 @@ def write_new(place: Place, content: bytes) -> None:
 
 @contextmanager
 def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
-    """Yield what a Parquet writer takes, to write a file under a new name; it is durable at the end."""
+    """Yield what a Parquet writer takes, to write a file under a new name; durable at the end, gone after an error."""
     if isinstance(place, Path):
-        yield place
+        try:
+            yield place
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
         sync(place, place.parent)
         return
     upload = objects.Upload(place.session, place.bucket, place.key)

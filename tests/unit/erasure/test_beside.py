@@ -91,6 +91,79 @@ def test_files_that_were_joined_meanwhile_bring_nothing_back(
     require_sound(lake)
 
 
+class _Joining:
+    """Capture joins files from before an erasure commits, which the erasure has not listed; it commits when it may."""
+
+    def __init__(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_commit, self._is_written = threading.Event(), threading.Event()
+        self._place, self._put, self._put_entry = lake.changes, erasing.put_erasure, log_writer.put_entry
+        self.thread = threading.Thread(target=AppendLog(lake.changes, CHANGES_SCHEMA).tidy)
+        monkeypatch.setattr(append_table, "put_entry", self._put_late)
+        monkeypatch.setattr(erasing, "put_erasure", self._put_erasure)
+
+    def _put_late(self, *given: Any) -> None:
+        self._is_written.set()
+        assert self.may_commit.wait(60)
+        self._put_entry(*given)
+
+    def _put_erasure(self, table: Path, *given: Any) -> int | None:
+        if table == self._place and self.thread.ident is None:
+            self.thread.start()
+            assert self._is_written.wait(60)
+        return self._put(table, *given)
+
+
+def test_an_erasure_waits_for_files_that_are_being_joined(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the values, until capture is refused; then it joins the new files."""
+    joining, before, delete = _Joining(lake, monkeypatch), _lsns(lake), erasing.delete_unnamed
+
+    def delete_unnamed(table: Path, listed: Any) -> None:
+        delete(table, listed)
+        if table == lake.changes:
+            joining.may_commit.set()
+
+    monkeypatch.setattr(erasing, "delete_unnamed", delete_unnamed)
+    monkeypatch.setattr(erasing, "_POLL_S", 0)
+    _erase(lake)
+    assert found_in(lake, ONE) == {}
+    joining.thread.join()
+    assert _lsns(lake) == before
+    require_sound(lake)
+
+
+def test_an_erasure_does_not_end_before_a_suspended_writer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is finished once the writer goes on."""
+    joining, before = _Joining(lake, monkeypatch), _lsns(lake)
+    monkeypatch.setattr(erasing, "_WAIT_S", 0)
+    refused = run_here(["forget", *OF_ONE, "--lake", lake.root])
+    assert refused.code == 6
+    assert "its writer does not go on" in refused.stderr
+    joining.may_commit.set()
+    joining.thread.join()
+    assert run_here(["forget", "--resume", "--lake", lake.root]).code == 0
+    assert found_in(lake, ONE) == {}
+    assert _lsns(lake) == before
+    require_sound(lake)
+
+
+def test_an_erasure_waits_for_no_file_that_was_committed_and_replaced(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture keeps it for readers of older versions."""
+    log, put = AppendLog(lake.changes, CHANGES_SCHEMA), erasing.put_erasure
+
+    def put_late(table: Path, *given: Any) -> int | None:
+        if table == lake.changes:
+            log.append(_rows(0x700), {CHANGES_APP: 0x700})
+            log.discard_above("lsn", 0x6FF)
+        return put(table, *given)
+
+    monkeypatch.setattr(erasing, "put_erasure", put_late)
+    monkeypatch.setattr(erasing, "_WAIT_S", 0)
+    _erase(lake)
+    require_sound(lake)
+
+
 def test_an_erasure_may_take_longer_than_the_log_keeps_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Capture goes on meanwhile, and deletes the entry of the version that the erasure planned."""
     log, before, put = AppendLog(lake.changes, CHANGES_SCHEMA), _lsns(lake), erasing.put_erasure
@@ -172,6 +245,6 @@ def test_an_erasure_commits_although_capture_is_always_first(lake: Lake, monkeyp
     monkeypatch.setattr(erasing, "put_commit", put_commit)
     _erase(lake)
     assert _lsns(lake) == [*before, 0x700, 0x701, 0x702]
-    assert listed.count(lake.changes) == 1
+    assert listed.count(lake.changes) == 2, "before the commit, and after it"
     assert found_in(lake, ONE) == {}
     require_sound(lake)
