@@ -1,19 +1,33 @@
 """Arithmetic of numeric with PostgreSQL's scales, on the texts of values, for results whose scale is not fixed. Pure.
 
 Each function takes and returns PostgreSQL's texts; DuckDB calls it for each row (`evaluated`). NULL never gets here.
-NaN and infinity are refused: the operators of a statement could not be told from a mistake.
+NaN and infinity are refused: the operators of a statement could not be told from a mistake. So are numbers of more than
+`DIGITS` digits: every result is exact, or rounded at the scale that PostgreSQL chooses.
 
 Authority: src/backend/utils/adt/numeric.c, `select_div_scale`, `numeric_round`; REL_18
 """
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal, localcontext
+from decimal import (
+    ROUND_CEILING,
+    ROUND_DOWN,
+    ROUND_FLOOR,
+    ROUND_HALF_UP,
+    Context,
+    Decimal,
+    InvalidOperation,
+    Overflow,
+    Rounded,
+    localcontext,
+)
 
 from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
+DIGITS = 4000
 _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
-_CONTEXT = Context(prec=4000, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
+_CONTEXT = Context(DIGITS, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
+_EXACT = Context(DIGITS, Emin=-99999, Emax=99999, traps=[InvalidOperation, Overflow, Rounded])
 _KEY_DIGITS = 6
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
@@ -50,7 +64,7 @@ def numeric(text: str) -> str:
 
 def _exact(operation: Callable[[Context, Decimal, Decimal], Decimal]) -> Callable[[str, str], str]:
     def computed(one: str, other: str) -> str:
-        return decimal_text(operation(_CONTEXT, read(one), read(other)))
+        return decimal_text(operation(_EXACT, read(one), read(other)))
 
     return computed
 
@@ -74,11 +88,11 @@ def rounded_quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
     top, bottom = (top * 10**shift, bottom) if shift >= 0 else (top, bottom * 10**-shift)
     negative = (top < 0) != (bottom < 0)
     units = (2 * abs(top) + abs(bottom)) // (2 * abs(bottom))
-    return Decimal(-units if negative else units).scaleb(-scale, _CONTEXT)
+    return Decimal(-units if negative else units).scaleb(-scale, _EXACT)
 
 
 def _whole(value: Decimal) -> int:
-    return int(value.scaleb(scale_of(value), _CONTEXT))
+    return int(value.scaleb(scale_of(value), _EXACT))
 
 
 def _division_scale(left: Decimal, right: Decimal) -> int:
@@ -125,7 +139,7 @@ def compare(one: str, other: str) -> int:
 
 
 def _quantized(text: str, scale: int, rounding: str) -> str:
-    value = read(text)
+    value, scale = read(text), max(scale, -DIGITS - 1)
     with localcontext(_CONTEXT):
         result = value.quantize(Decimal(1).scaleb(-scale), rounding)
         return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
@@ -153,17 +167,17 @@ def raised(text: str) -> str:
 
 def negated(text: str) -> str:
     """Change the sign."""
-    return decimal_text(_CONTEXT.minus(read(text)))
+    return decimal_text(_EXACT.minus(read(text)))
 
 
 def absolute(text: str) -> str:
     """Return the value without its sign."""
-    return decimal_text(_CONTEXT.abs(read(text)))
+    return decimal_text(_EXACT.abs(read(text)))
 
 
 def total(texts: str) -> str:
     """Return the sum of numbers, which one text has, separated by blanks."""
-    with localcontext(_CONTEXT):
+    with localcontext(_EXACT):
         return decimal_text(sum(map(read, texts.split()), Decimal(0)))
 
 
@@ -188,7 +202,7 @@ def _variance(values: list[Decimal], is_sample: int) -> tuple[Decimal, int] | No
     count = len(values)
     if count <= is_sample:
         return None
-    with localcontext(_CONTEXT):
+    with localcontext(_EXACT):
         total, squares = sum(values, Decimal(0)), sum((each * each for each in values), Decimal(0))
         top, bottom = count * squares - total * total, Decimal(count * (count - is_sample))
         if top <= 0:

@@ -618,3 +618,4 @@ select n, x * y as product, x * (1 - y) * (1 + y) as longer from (values (1, '12
 select sum(x * (1 - y) * (1 + y)) as total, avg(x * (1 - y) * (1 + y)) as average from (values ('1234567890123.45'::numeric(15,2), '0.05'::numeric(15,2)), ('-9999999999999.99', '9999999999999.99'), ('0.01', '-0.01')) v(x, y)
 select n, x * y as product from (values (1, '0.000000000000000000000000000001'::numeric(38,30), '1.00000001'::numeric(20,8)), (2, '-12345678.000000000000000000000000000001', '999999999999.99999999'), (3, '99999999.999999999999999999999999999999', '0.00000001')) v(n, x, y) order by n
 select n, x * y as product from (values (1, '1.000000000000000000000000000001'::numeric(38,30), '0.000000001'::numeric(20,9)), (2, '-1', '2')) v(n, x, y) order by n
+select round(1.5, -2000000000), trunc(15.5, -2000000000), round(25::numeric, -1), round(-2.5::numeric, -1)

@@ -306,6 +306,22 @@ def test_quotients_have_the_scale_of_postgresql(one: str, other: str, quotient: 
     assert numbers.divide(one, other) == quotient
 
 
+def test_a_number_of_many_digits_is_exact_or_refused(state: LakeState) -> None:
+    """It is never rounded where PostgreSQL does not round."""
+    long = "9" * 4_000
+    assert numbers.add(long, "-1") == f"{'9' * 3_999}8"
+    for sql in (
+        f"cast('{long}9' as numeric) + 0",
+        f"abs(cast('-{long}9' as numeric))",
+        f"cast('{long}' as numeric) * 10.5",
+        f"cast('{long}9' as numeric) / 3",
+        "cast('1e4000' as numeric) + 0.5",
+        "round(1.5, 2000000000)",
+    ):
+        with pytest.raises(BadUsage, match="a number has more than 4,000 digits"):
+            _rows(state, f"select {sql}")
+
+
 def test_numbers_sort_by_their_keys() -> None:
     """Sign, magnitude and digits, whatever the scale."""
     texts = ["-1000", "-10.5", "-10.45", "-2", "-0.001", "0.00", "0.0009", "0.01", "1", "1.5", "10", "99.9", "100"]
