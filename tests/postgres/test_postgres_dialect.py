@@ -73,6 +73,8 @@ REFUSED = (
     "select * from (select distinct x::numeric as x from (values ('1.0'), ('1.00'), ('2')) v(x)) s where x > 1.5",
     'select name collate "de_DE" from customers',
     "select array[1] || '{2}'",
+    "select array_agg(id) over (order by id) from orders",
+    "select array_to_string(tags, name) from customers",
     "select '1 day 1 day'::interval",
     "select 'today'::date",
     "select substring('foobar' from '(o)(o)')",

@@ -19,11 +19,12 @@ from auditlake.values.types import MOST_DIGITS
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What follows OVER."""
+    """What follows OVER; `is_small`: it has few rows, whatever the partition has (`frames.has_few_rows`)."""
 
     by: Sequence[str]
     order: Sequence[str]
     spec: str
+    is_small: bool
 
     @property
     def sql(self) -> str:
@@ -168,6 +169,8 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
         case _:
             if not kind.is_element:
                 raise Refused(call.node, f"{name} of {kind.shown}")
+            if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
+                raise Refused(call.node, f"{name} over a frame of any length", "Write ROWS with both bounds.")
             return Cell(_sorted(call).of("list"), array(kind))
 
 

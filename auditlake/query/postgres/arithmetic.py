@@ -19,6 +19,7 @@ from auditlake.query.postgres.conversions import (
     literal,
     numeric_text,
 )
+from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined
 from auditlake.query.postgres.types import BOOL as BOOLEAN
 from auditlake.query.postgres.types import (
     DATE,
@@ -175,24 +176,23 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
         return _appended(left, right, node)
     if not any(cell.is_unknown or cell.type.is_text for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
-    texts = [as_text(known(cell, node)) for cell in (left, right)]
-    if texts[0] is None or texts[1] is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
+    one, other = (as_text(known(cell, node)) for cell in (left, right))
+    if one is None or other is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
-    return Cell(f"({texts[0]} || {texts[1]})", TEXT)
+    return Cell(joined((left, right), (one, other), "({} || {})"), TEXT)
 
 
 def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of two arrays, or of an array and an element; NULL is an empty array, but a NULL element."""
     kind = left.type if left.type.element is not None else right.type
-    texts = []
-    for cell in (left, right):
-        if cell.type not in {kind, kind.element} or kind.element is None:
-            raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")
-        texts.append(f"coalesce({cell.sql}, [])" if cell.type == kind else f"[{cell.sql}]")
-    joined = f"list_concat({', '.join(texts)})"
+    if any(cell.type not in {kind, kind.element} for cell in (left, right)):
+        raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")
+    texts = [cell.sql if cell.type == kind else f"[{cell.sql}]" for cell in (left, right)]
+    whole = "list_concat(coalesce(s.t0, []), coalesce(s.t1, []))"
     if left.type == right.type:
-        joined = f"case when {left.sql} is not null or {right.sql} is not null then {joined} end"
-    return Cell(joined, kind)
+        whole = f"case when s.t0 is not null or s.t1 is not null then {whole} end"
+    sizes = (f"{bytes_of_array(part, kind)} > {MOST_BYTES}" for part in ("s.t0", "s.t1"))
+    return Cell(held(texts, " and ".join(sizes), whole), kind)
 
 
 def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:

@@ -37,7 +37,7 @@ from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
-from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8
+from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8, reversed_text
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import TableName
@@ -80,6 +80,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
     "pg_float4_text": (real_text, ("float",), _TEXT),
     "pg_like": (patterns.regular, (_TEXT, _TEXT), _TEXT),
+    "pg_reverse": (reversed_text, (_TEXT,), _TEXT),
     "pg_of_utf8": (of_utf8, ("blob",), _TEXT),
     "pg_at_zone": (at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),

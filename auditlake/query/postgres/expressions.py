@@ -29,8 +29,9 @@ from auditlake.query.postgres.conversions import (
     number,
 )
 from auditlake.query.postgres.formats import to_char
-from auditlake.query.postgres.frames import frame_text, with_offsets
+from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
+from auditlake.query.postgres.growth import joined
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
 from auditlake.query.postgres.patterns import liked, read_pattern
 from auditlake.query.postgres.scopes import Scope
@@ -555,7 +556,8 @@ class Expressions:
         kind = common(cells, node, "ARRAY")
         if not cells or not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
-        return Cell(f"[{', '.join(in_common(each, kind, node) for each in cells)}]", array(kind), "array")
+        texts = [in_common(each, kind, node) for each in cells]
+        return Cell(joined(cells, texts, f"[{', '.join(['{}'] * len(texts))}]"), array(kind), "array")
 
     def _grouping(self, node: exp.Expr) -> Cell:
         if not self._aggregates:
@@ -614,7 +616,7 @@ class Expressions:
         text = frame_text(spec, self.cell, cells)
         if not keys and text.startswith(" groups"):
             raise Refused(node, "GROUPS of a window without ORDER BY", wrong=True)
-        return Frame(by, keys, text)
+        return Frame(by, keys, text, has_few_rows(spec))
 
     def _extended(
         self, node: exp.Expr, alias: exp.Expr

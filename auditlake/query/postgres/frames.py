@@ -16,6 +16,7 @@ from auditlake.query.postgres.types import INTERVAL, UNKNOWN
 
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 _BEYOND_EVERY_ROW = 2**62
+_FEW_ROWS = 1_000
 
 
 def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
@@ -47,6 +48,21 @@ def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Se
     return f" {kind} between {ends[0]} and {ends[1] or 'current row'}{' exclude ' if word else ''}{word}"
 
 
+def has_few_rows(spec: exp.Expr | None) -> bool:
+    """Return whether a frame has at most `_FEW_ROWS` rows before and after the current one."""
+    if spec is None or _kind(spec) != "rows":
+        return False
+    bounds = (spec.args.get("start"), spec.args.get("end") or "current row")
+    return all(_is_near(each) for each in bounds)
+
+
+def _is_near(bound: exp.Expr | str | None) -> bool:
+    if not isinstance(bound, exp.Expr):
+        return str(bound).lower() == "current row"
+    constant = _constant(bound)
+    return isinstance(constant, exp.Literal) and constant.name.isdecimal() and int(constant.name) <= _FEW_ROWS
+
+
 def _kind(spec: exp.Expr) -> str:
     return str(spec.args.get("kind") or "").lower()
 
@@ -58,9 +74,15 @@ def _bound(spec: exp.Expr, name: str, cell: Callable[[exp.Expr], Cell], keys: Se
     return f"{value.lower() if isinstance(value, str) else _offset(spec, value, cell, keys)} {side}".strip()
 
 
+def _constant(value: exp.Expr) -> exp.Expr:
+    """Return what a cast is of, without parentheses."""
+    bare = value.unnest()
+    found: exp.Expr = bare.this if isinstance(bare, exp.Cast) else bare
+    return found
+
+
 def _offset(spec: exp.Expr, value: exp.Expr, cell: Callable[[exp.Expr], Cell], keys: Sequence[Cell]) -> str:
-    constant = value.unnest()
-    constant = constant.this if isinstance(constant, exp.Cast) else constant
+    constant = _constant(value)
     if not isinstance(constant, exp.Literal) or "-" in str(constant.this):
         raise Refused(spec, "a window's bound of this form")
     found = cell(value)

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, padded, with_year
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, joined
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
 
@@ -53,18 +54,14 @@ _FOR = (
 )
 
 
-_MOST_BYTES = 256 << 10
-"""By which a function makes a text longer: DuckDB computes 2,048 rows at once, its limit of memory does not count their
-texts, and nothing interrupts it meanwhile."""
-_TOO_LONG = failed("a text would become longer by more than 256 KB")
 _REPEATED = (
-    f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {_MOST_BYTES} then {_TOO_LONG}"
+    f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {MOST_BYTES} then {TOO_LONG}"
     " else repeat({0}, {1}) end"
 )
 _REPLACED = (  # a struct, because an argument whose text is in it twice would double with each call in another
     "list_transform([struct_pack(t := {0}, f := {1}, r := {2})], lambda s: case"
     " when (strlen(s.t) - strlen(replace(s.t, s.f, ''))) // greatest(strlen(s.f), 1) * (strlen(s.r) - strlen(s.f))"
-    f" > {_MOST_BYTES} then {_TOO_LONG} else replace(s.t, s.f, s.r) end)[1]"
+    f" > {MOST_BYTES} then {TOO_LONG} else replace(s.t, s.f, s.r) end)[1]"
 )
 
 
@@ -72,7 +69,7 @@ def _padded(function: str, fill: str) -> str:
     """Return a text filled up or cut; an empty filling fills nothing."""
     return (
         f"case when {{1}} is null then null when {fill} = '' then left({{0}}, greatest({{1}}, 0))"
-        f" when ({{1}} - length({{0}})) * strlen({fill}) > {_MOST_BYTES} * length({fill}) then {_TOO_LONG}"
+        f" when ({{1}} - length({{0}})) * strlen({fill}) > {MOST_BYTES} * length({fill}) then {TOO_LONG}"
         f" else {function}({{0}}, greatest({{1}}, 0), {fill}) end"
     )
 
@@ -87,7 +84,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "md5": (Form((TEXT,), TEXT, "md5({0})"),),
     "lpad": (Form((TEXT, INT4), TEXT, _padded("lpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("lpad", "{2}"))),
     "rpad": (Form((TEXT, INT4), TEXT, _padded("rpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("rpad", "{2}"))),
-    "reverse": (Form((TEXT,), TEXT, "array_to_string(list_reverse(string_split({0}, '')), '')"),),
+    "reverse": (Form((TEXT,), TEXT, "pg_reverse({0})"),),
     "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
     "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
     "repeat": (Form((TEXT, INT4), TEXT, _REPEATED),),
@@ -141,6 +138,8 @@ def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
             place = f"list_position({value}, {coerced(searched, element, node).sql})"
             return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
         case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
+            if between.literal is None:
+                raise Refused(node, "array_to_string with a separator that is not a literal")
             texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
             return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
         case _:
@@ -215,14 +214,14 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
     """Translate concat and concat_ws, which leave out NULL."""
-    cells = [coerced(c, TEXT, node) if c.is_unknown else replace(c, sql=padded(c, node)) for c in cells]
-    texts = [as_text(cell) for cell in cells]
-    if None in texts or any(cell.type.name == "bool" for cell in cells):
+    cells = list(cells) if separator is None else [separator, *cells]
+    found = [coerced(c, TEXT, node) if c.is_unknown else replace(c, sql=padded(c, node)) for c in cells]
+    texts = [as_text(cell) for cell in found]
+    if None in texts or any(cell.type.name == "bool" for cell in found):
         raise Refused(node, "concat of such values", "Write casts to text.")
-    listed = ", ".join(text or "" for text in texts)
-    if separator is None:
-        return Cell(f"concat({listed})", TEXT)
-    return Cell(f"concat_ws({coerced(separator, TEXT, node).sql}, {listed})", TEXT)
+    listed = ", ".join(["{}"] * len(texts))
+    form, times = (f"concat({listed})", 1) if separator is None else (f"concat_ws({listed})", len(cells) - 2)
+    return Cell(joined(cells, [text or "" for text in texts], form, times), TEXT)
 
 
 _TRUNCATED = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})

@@ -27,6 +27,11 @@ def of_utf8(content: bytes) -> str:
     return text
 
 
+def reversed_text(text: str) -> str:
+    """Return the characters in the opposite order: code points, where DuckDB's function keeps what looks like one."""
+    return text[::-1]
+
+
 def interval_text(months: int, days: int, micros: int) -> str:
     """Return the text of an interval."""
     years, rest = int(months / 12), months - 12 * int(months / 12)

@@ -618,4 +618,11 @@ select n, x * y as product, x * (1 - y) * (1 + y) as longer from (values (1, '12
 select sum(x * (1 - y) * (1 + y)) as total, avg(x * (1 - y) * (1 + y)) as average from (values ('1234567890123.45'::numeric(15,2), '0.05'::numeric(15,2)), ('-9999999999999.99', '9999999999999.99'), ('0.01', '-0.01')) v(x, y)
 select n, x * y as product from (values (1, '0.000000000000000000000000000001'::numeric(38,30), '1.00000001'::numeric(20,8)), (2, '-12345678.000000000000000000000000000001', '999999999999.99999999'), (3, '99999999.999999999999999999999999999999', '0.00000001')) v(n, x, y) order by n
 select n, x * y as product from (values (1, '1.000000000000000000000000000001'::numeric(38,30), '0.000000001'::numeric(20,9)), (2, '-1', '2')) v(n, x, y) order by n
+select concat_ws(name, email, name, id), concat(name, email, name), array[name, email, null], array_to_string(tags || name, '|') from customers order by id
+select name || email as k, count(*) from customers group by name || email order by 1
+select string_agg(name, ',' order by id) || string_agg(email, ',' order by id), reverse('aé€😀') from customers
 select round(1.5, -2000000000), trunc(15.5, -2000000000), round(25::numeric, -1), round(-2.5::numeric, -1)
+select array_agg(id) over (order by id rows between 1 preceding and 1 following) from orders order by id
+select upper(name || email) || lower(email || name) || (id + length(name || email)) from customers order by name || email
+select array_agg(id) over (order by id) from orders
+select array_to_string(tags, name) from customers

@@ -185,19 +185,33 @@ def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> 
         "rpad('a', 2000000000, 'xy')",
         "rpad('a', 100000, '€')",
         "replace(repeat('a', 1000000), 'a', repeat('b', 10000))",
+        "rpad(repeat('a', 200000), 300000) || rpad(repeat('b', 200000), 300000)",
+        "concat(repeat('a', 250000), '-', repeat('b', 250000), repeat('c', 250000))",
+        "concat_ws(repeat('a', 200000), 'a', 'b', 'c', 'd')",
+        "array_to_string(array[repeat('a', 200000), repeat('b', 200000), repeat('c', 200000)], '')",
+        "array_to_string(array[rpad(repeat('a', 200000), 300000)] || array[rpad(repeat('b', 200000), 300000)], '')",
     ],
 )
 def test_a_function_makes_no_text_of_gigabytes(state: LakeState, value: str) -> None:
     """Of 2,048 rows at once: DuckDB's limit of memory does not count texts."""
-    with pytest.raises(BadUsage, match="a text would become longer by more than 256 KB"):
-        _rows(state, f"select length({value})")
-    with pytest.raises(BadUsage, match="a text would become longer by more than 256 KB"):
-        _rows(state, f"select length({value.replace('0)', '0 + id::int)')}) from orders")
+    for column, rows in ((value, ""), (value.replace("0)", "0 + id::int)"), " from orders")):
+        with pytest.raises(BadUsage, match="a value would become longer by more than 256 KB"):
+            _rows(state, f"select length({column}){rows}")
+
+
+def test_an_array_does_not_grow_without_end(state: LakeState) -> None:
+    """Twenty doublings would make a million elements of each row."""
+    steps = "select 0 as n, array[1, 2] as a union all select n + 1, a || a from t where n < {}"
+    counted = "with recursive t(n, a) as ({}) select max(cardinality(a)) from t"
+    assert _rows(state, counted.format(steps.format(5))) == [(64,)]
+    with pytest.raises(BadUsage, match="a value would become longer"):
+        _rows(state, counted.format(steps.format(20)))
 
 
 def test_a_function_takes_a_text_of_any_length(state: LakeState) -> None:
     """That of a row may be long, and a function makes it little longer, or shorter."""
-    texts = "(select repeat('ab', 100000) || repeat('ab', 100000) as t from generate_series(1, 2) g) x"
+    texts = "(select string_agg('ab', '') as t from generate_series(1, 200000) g) x"
+    assert _rows(state, f"select length('x' || t || 'y'), right(reverse(t), 2) from {texts}") == [(400_002, "ba")]
     calls = ("repeat(t, 1)", "lpad(t, 400010)", "replace(t, 'a', 'c')", "replace(t, 'a', '')")
     lengths = [_rows(state, f"select length({call}) from {texts} limit 1") for call in calls]
     assert lengths == [[(400_000,)], [(400_010,)], [(400_000,)], [(200_000,)]]

@@ -1,0 +1,57 @@
+"""How much longer one call of a function or an operator may make a text or an array. Pure.
+
+DuckDB computes 2,048 rows at once; its limit of memory does not count their values, and nothing interrupts it
+meanwhile. A value whose length is that of its type, or of a short literal, makes no other much longer.
+"""
+
+from collections.abc import Sequence
+
+from auditlake.query.postgres.cells import Cell
+from auditlake.query.postgres.conversions import failed
+from auditlake.query.postgres.types import INTEGERS, Type
+
+MOST_BYTES = 256 << 10
+TOO_LONG = failed("a value would become longer by more than 256 KB")
+_SHORT = frozenset({*INTEGERS, "bool", "date", "float4", "float8", "interval", "timestamp", "timestamptz", "uuid"})
+_FEW_CHARACTERS = 100
+_ELEMENT_BYTES = 16
+
+
+def may_be_long(cell: Cell) -> bool:
+    """Return whether a text of an expression may have any length."""
+    is_short = cell.type.name in _SHORT or cell.type.is_decimal or bool(cell.type.labels)
+    return len(cell.literal) > _FEW_CHARACTERS if cell.literal is not None else not (cell.null or is_short)
+
+
+def bytes_of_array(array: str, kind: Type) -> str:
+    """Return an expression for the size of an array."""
+    texts = f" + coalesce(list_sum(list_transform({array}, lambda e: strlen(e))), 0)" if _is_text(kind.element) else ""
+    return f"(len({array}) * {_ELEMENT_BYTES}{texts})"
+
+
+def _is_text(kind: Type | None) -> bool:
+    return kind is not None and kind.duckdb == "varchar"
+
+
+def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 1) -> str:
+    """Return the texts of some cells put together, the first one so many times; it fails if that is too long.
+
+    `form` has the texts in braces.
+    """
+    long = [n for n, cell in enumerate(cells) if may_be_long(cell)]
+    if len(long) < 2 and not (times > 1 and long == [0]):  # noqa: PLR2004 - one alone becomes longer by short ones
+        return form.format(*texts)
+    sizes = ", ".join(f"strlen(s.t{n})" for n in long)
+    repeated = f" + coalesce(strlen(s.t0), 0) * {times - 1}" if times > 1 else ""
+    whole = form.format(*(f"s.t{n}" for n in range(len(texts))))
+    return held(texts, f"list_sum([{sizes}]) - list_max([{sizes}]){repeated} > {MOST_BYTES}", whole)
+
+
+def held(texts: Sequence[str], is_too_long: str, whole: str) -> str:
+    """Return `whole` of the texts, which it calls s.t0, s.t1 …, unless it would be too long.
+
+    Each text is in it once: one that is in it twice would double with each call in another.
+    """
+    parts = ", ".join(f"t{n} := {text}" for n, text in enumerate(texts))
+    checked = f"case when {is_too_long} then {TOO_LONG} else {whole} end"
+    return f"list_transform([struct_pack({parts})], lambda s: {checked})[1]"
