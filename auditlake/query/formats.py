@@ -30,7 +30,8 @@ from auditlake.lsn import Lsn
 from auditlake.query.statement import JSON_TEXT, LSN
 from auditlake.temporal.when import format_us
 
-_CSV_SPECIAL = re.compile(r'[",\r\n]')
+_CSV_SPECIAL = re.compile(r'[",\r\n]|^\\\.$')
+"""What needs quotes: also `\\.`, with which data of COPY ends before PostgreSQL 18."""
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _LINES = 1_000
 """In a piece."""

@@ -61,6 +61,11 @@ def test_csv_distinguishes_null_from_empty() -> None:
     assert written("csv", ["id", "a", "b,c"], rows) == 'id,a,"b,c"\n1,,""\n2,"say ""x"", y","two\nlines"\n'
 
 
+def test_csv_of_one_column_does_not_end_at_the_end_of_data_of_copy() -> None:
+    r"""COPY of PostgreSQL before 18 takes a line that is \. for the end, and ignores what follows it."""
+    assert written("csv", ["a"], [("\\.",), ("\\..",)]) == 'a\n"\\."\n\\..\n'
+
+
 @given(st.lists(st.tuples(st.text(min_size=1), st.text(min_size=1)), max_size=5))
 def test_csv_reads_back(rows: list[tuple[str, str]]) -> None:
     """Python's reader returns the same texts."""
