@@ -18,11 +18,11 @@ from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
 
 Fields = dict[str, Any]
-_UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+_UNESCAPED = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def line(fields: Mapping[str, Any]) -> str:
-    """Format one object; control characters are escaped, also those that JSON allows in a string."""
+    """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 

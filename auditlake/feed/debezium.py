@@ -31,6 +31,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from auditlake.audit.json_output import line
 from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
 from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import double_text
@@ -54,7 +55,7 @@ def lines(committed: ChangedTransaction, database: str, now_ms: int) -> Iterator
     """Yield the BEGIN event, an event for every change, and the END event of one transaction."""
     number = f"{committed.xid}:{int(committed.lsn)}"
     at_ms = committed.time_us // 1000
-    yield json.dumps(_boundary("BEGIN", number, at_ms), ensure_ascii=False)
+    yield line(_boundary("BEGIN", number, at_ms))
     places = _Places()
     for change in committed.changes:
         table = f"{change.table.schema}.{change.table.table}"
@@ -69,10 +70,10 @@ def lines(committed: ChangedTransaction, database: str, now_ms: int) -> Iterator
             "ts_ms": now_ms,
             "transaction": {"id": number, **where},
         }
-        yield json.dumps(event, ensure_ascii=False)
+        yield line(event)
     end = _boundary("END", number, at_ms)
     counts = [{"data_collection": table, "event_count": count} for table, count in places.tables.items()]
-    yield json.dumps({**end, "event_count": places.total, "data_collections": counts}, ensure_ascii=False)
+    yield line({**end, "event_count": places.total, "data_collections": counts})
 
 
 def _boundary(status: str, number: str, at_ms: int) -> Fields:

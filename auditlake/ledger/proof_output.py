@@ -1,9 +1,9 @@
 """Output of a comparison with digests, as text or JSON. Pure."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from auditlake.audit.json_output import line
 from auditlake.ledger.verification import Mismatch, Proof
 
 
@@ -18,9 +18,7 @@ def proof_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
 
 def proof_json_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
     """Yield the mismatches, then the proof, one JSON object per line."""
-    yield from (
-        json.dumps({"event": "mismatch", **_fields(each, keys=keys)}, ensure_ascii=False) for each in proof.mismatches
-    )
+    yield from (line({"event": "mismatch", **_fields(each, keys=keys)}) for each in proof.mismatches)
     facts = {
         "proved": None if proof.proved is None else str(proof.proved),
         "sealed": str(proof.sealed),
@@ -31,7 +29,7 @@ def proof_json_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
         "more": proof.more,
         "notes": list(proof.notes),
     }
-    yield json.dumps({"event": "proof", **facts}, ensure_ascii=False)
+    yield line({"event": "proof", **facts})
 
 
 def _fields(each: Mismatch, *, keys: bool) -> dict[str, object]:

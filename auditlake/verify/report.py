@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from auditlake.audit.json_output import line
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lsn import Lsn
 
@@ -171,18 +172,14 @@ def as_json_lines(report: Report, *, keys: bool) -> Iterator[str]:
     """Yield a report as JSON, one object per line: findings, tables, then the totals."""
     for table in report.tables:
         for finding in table.findings:
-            yield _json({"event": "finding", "table": table.name, **finding.as_json(keys=keys)})
+            yield line({"event": "finding", "table": table.name, **finding.as_json(keys=keys)})
         facts = {"rows": table.rows, "versions": table.versions, "reason": table.reason, "more": table.more}
-        yield _json({"event": "table", "table": table.name, "verdict": table.verdict, **facts, "notes": table.notes})
+        yield line({"event": "table", "table": table.name, "verdict": table.verdict, **facts, "notes": table.notes})
     lsn = None if report.lsn is None else str(report.lsn)
     counts = {verdict.value: len(report.of(verdict)) for verdict in TableVerdict}
-    yield _json({"event": "done", "lsn": lsn, "rows": sum(table.rows or 0 for table in report.tables), **counts})
+    yield line({"event": "done", "lsn": lsn, "rows": sum(table.rows or 0 for table in report.tables), **counts})
 
 
 def _printable(value: str) -> str:
     """Return a text without control characters for the terminal."""
     return value if value.isprintable() else json.dumps(value)
-
-
-def _json(fields: dict[str, object]) -> str:
-    return json.dumps(fields, ensure_ascii=False)

@@ -7,9 +7,13 @@ import pytest
 
 from auditlake import messages
 from auditlake.audit.json_output import line
+from auditlake.feed import debezium
+from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
-from auditlake.relation import TableName
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.attribution import Context
+from auditlake.relation import Column, TableName
 from auditlake.sql_names import printable_statement
 from auditlake.terminal import plain_table, show, show_verdict
 from tests.command import run_here
@@ -38,8 +42,18 @@ def test_tables_and_verdicts_have_no_control_characters(capsys: pytest.CaptureFi
 def test_json_has_no_control_characters_and_the_same_value() -> None:
     """JSON allows those above 7e in a string; a terminal may execute them."""
     text = line({"name": _HOSTILE})
-    assert text.replace("\u202e", "").isprintable()
+    assert text.isprintable()
     assert json.loads(text) == {"name": _HOSTILE}
+
+
+def test_a_change_in_debezium_s_form_has_no_control_characters() -> None:
+    """Of a value, a key and a name of the source; the values are the same."""
+    columns, row = (Column(_HOSTILE, 25, -1, key=True),), {_HOSTILE: _HOSTILE}
+    change = Change(TableName("public", _HOSTILE), "insert", 0, columns, (_HOSTILE,), None, row)
+    committed = ChangedTransaction(Lsn(1), 1, 0, None, Context(), 1, 0, 0, 0, (_HOSTILE,), (change,), "cursor")
+    texts = list(debezium.lines(committed, _HOSTILE, 0))
+    assert all(text.isprintable() for text in texts)
+    assert json.loads(texts[1])["after"] == {_HOSTILE: _HOSTILE}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +87,7 @@ def test_commands_show_a_table_with_a_hostile_name(tmp_path: Path) -> None:
         ["row", f'public."{_HOSTILE}"', "2"],
         ["row", f"no{_HOSTILE}", "1"],
         ["diff", "0/100", "--stat"],
+        ["verify", "--no-source", "--format", "json"],
         ["sql", "--dialect", "spark", f"select * from `no{_HOSTILE}`"],
     ):
         done = run_here([*arguments, "--lake", lake.root])
