@@ -7,7 +7,8 @@
    form, after which a cookie proves knowledge of it until `_SESSION_S` later. Comparisons take constant time. The
    header counts only in requests from the proxy's addresses, and only if it is there once.
 3. A user who is not in the list of users, if there is one, is refused; one who is sees the tables of its grant.
-4. A POST must come from this page: its Origin is the Host of the request.
+4. A POST must come from this page: its Origin is the Host of the request. A page of another site may lead to this one;
+   what it loads itself is refused, as it could tell the time that an answer takes, and ask without end.
 5. Every response has a Content-Security-Policy without inline scripts, styles and frames, and without other sites.
 
 The token is never logged, nor put into a page or a URL.
@@ -260,7 +261,8 @@ class Guard:
         host = headers.get("host", "").lower()
         if host not in self._access.hosts:
             return PlainTextResponse("This server is not known under that name. See --host-name.\n", 421)
-        if scope["method"] not in {"GET", "HEAD"} and not self._is_same_origin(headers, host):
+        reads = scope["method"] in {"GET", "HEAD"}
+        if not (_is_led_here(headers) if reads else self._is_same_origin(headers, host)):
             return PlainTextResponse("The request comes from another site.\n", 403)
         client = scope.get("client")
         user = self._access.user(headers, client[0] if client else None)
@@ -289,6 +291,11 @@ class Guard:
             return urlsplit(origin).netloc.lower() == host
         except ValueError:  # brackets without an IPv6 address
             return False
+
+
+def _is_led_here(headers: Headers) -> bool:
+    """Return whether a browser asks for this page itself, or was led to it, and does not load it for another site."""
+    return headers.get("sec-fetch-site") in {None, "same-origin", "none"} or headers.get("sec-fetch-dest") == "document"
 
 
 def _add_headers(message: Message) -> None:

@@ -120,6 +120,22 @@ def test_a_post_must_come_from_this_page(lake: Lake) -> None:
         assert page.ask(method, "/api/v1/rows").status_code == 405
 
 
+def test_a_page_of_another_site_leads_here_and_loads_nothing(lake: Lake) -> None:
+    """It would learn how long an answer takes, which depends on rows; another port of this machine is another site."""
+    page = Page(lake)
+    for site in ("cross-site", "same-site"):
+        led = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+        assert page.ask("GET", "/rows?table=orders", headers=led).status_code == 200
+        for kind in ("empty", "image", "script", "iframe"):
+            loaded = {"sec-fetch-site": site, "sec-fetch-dest": kind}
+            assert page.ask("GET", "/api/v1/rows?table=orders", headers=loaded).status_code == 403, kind
+    for site in ("same-origin", "none"):
+        asked = page.ask(
+            "GET", "/api/v1/rows?table=orders", headers={"sec-fetch-site": site, "sec-fetch-dest": "empty"}
+        )
+        assert asked.status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/", "/api/v1/lake", "/static/app.js", "/nothing", "/sign-in", "/api/v1/rows"])
 def test_every_response_has_the_headers(lake: Lake, path: str) -> None:
     """No inline script or style, no frame, no other site, no sniffing, no referrer."""
