@@ -81,7 +81,7 @@ class Live:
         wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
         now = datetime.now(self._resources.zone)
         opened = partial(seen.run, lambda: _Stream.open(seen, wanted, now), request.is_disconnected)
-        stream, give_back = await self._places.open(opened)
+        stream, give_back = await self._places.open(seen.client, opened)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamedResponse(self._events(stream), give_back, media_type="text/event-stream", headers=headers)
 

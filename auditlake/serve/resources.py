@@ -125,7 +125,7 @@ class _Running:
             self.waits_for, self._stopped = "", None
 
 
-def _share(whole: int) -> int:
+def share_of(whole: int) -> int:
     """Return how many of some places one client may have: two leave one."""
     return max(1, (whole - 1) // 2)
 
@@ -134,8 +134,8 @@ class _Client:
     """Who asks: the threads that its requests may have, and how many requests it waits for."""
 
     def __init__(self, limits: Limits) -> None:
-        self._threads = asyncio.Semaphore(_share(limits.workers))
-        self._most = _share(limits.waiting)
+        self._threads = asyncio.Semaphore(share_of(limits.workers))
+        self._most = share_of(limits.waiting)
         self.waiting = 0
 
     @property

@@ -168,7 +168,7 @@ def _exporting(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         asked, seen = parse(OfExport, request.query_params), resources.seen_by(request)
         opened = partial(seen.run, lambda: export(seen, asked), request.is_disconnected)
-        download, give_back = await places.open(opened)
+        download, give_back = await places.open(seen.client, opened)
         pieces = _Pieces(seen, download.chunks)
         headers = {"content-disposition": f'attachment; filename="{download.name}"'}
         ended = lambda: pieces.close(give_back)  # noqa: E731 - of this export

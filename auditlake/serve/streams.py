@@ -1,17 +1,18 @@
-"""Streamed responses, in a bounded number of places.
+"""Streamed responses, in a bounded number of places, of which one client has less than half.
 
 The response releases its place, however it ends; the handler does if there is none. A client that goes away ends the
 response, at whichever await it is.
 """
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from auditlake.serve.resources import Busy
+from auditlake.serve.resources import Busy, share_of
 
 T = TypeVar("T")
 
@@ -22,31 +23,31 @@ class StreamPlaces:
     def __init__(self, most: int, kind: str, instead: str) -> None:
         """Allow `most` streams; `kind` names them, `instead` is the command that needs no place."""
         self._most, self._kind, self._instead = most, kind, instead
-        self._used = 0
+        self._used: Counter[Hashable] = Counter()
         self._lock = threading.Lock()
 
-    async def open(self, opened: Callable[[], Awaitable[T]]) -> tuple[T, Callable[[], None]]:
-        """Take a place for a stream, and open it; return it, and a function that gives the place back, once.
+    async def open(self, client: Hashable, opened: Callable[[], Awaitable[T]]) -> tuple[T, Callable[[], None]]:
+        """Take a place for a client's stream, and open it; return it, and a function that gives the place back, once.
 
         Raises Busy, and what `opened` raises.
         """
-        give_back = self._take()
+        give_back = self._take(client)
         try:
             return await opened(), give_back
         except BaseException:  # also if the client has gone
             give_back()
             raise
 
-    def _take(self) -> Callable[[], None]:
+    def _take(self, client: Hashable) -> Callable[[], None]:
         with self._lock:
-            if self._used >= self._most:
-                raise Busy(f"{self._most} {self._kind} are open", f"Try again later, or use {self._instead}.")
-            self._used += 1
-        held = [True]
+            if self._used.total() >= self._most or self._used[client] >= share_of(self._most):
+                raise Busy(f"too many {self._kind} are open", f"Try again later, or use {self._instead}.")
+            self._used[client] += 1
+        held = [client]
 
         def give_back() -> None:
             with self._lock:
-                self._used -= len(held)
+                self._used -= Counter(held)
                 held.clear()
 
         return give_back

@@ -26,6 +26,7 @@ from auditlake.query.postgres.engine import register_functions
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.resources import Busy, Limits, Resources
 from auditlake.serve.sql_answers import OfSql, Statements
+from auditlake.serve.streams import StreamPlaces
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
@@ -290,6 +291,30 @@ def test_spark_does_not_answer_a_client_that_has_gone(tmp_path: Path, monkeypatc
     asked = OfSql(sql="select id from orders", dialect="spark")
     with pytest.raises(Cancelled), cancellation.work():
         Statements({}).answer(resources, asked)
+
+
+def test_one_client_has_less_than_half_of_the_streams() -> None:
+    """A place that is given back is free, once."""
+    places = StreamPlaces(5, "streams", "the command line")
+
+    async def opened() -> str:
+        return "opened"
+
+    def take(client: str) -> Callable[[], None]:
+        return asyncio.run(places.open(client, opened))[1]
+
+    given_back = [take("ann") for _ in range(2)]
+    with pytest.raises(Busy, match="too many streams are open"):
+        take("ann")
+    for _ in range(2):
+        take("bob")
+        given_back[0]()
+    take("ann")
+    with pytest.raises(Busy):
+        take("ann")
+    take("eve")
+    with pytest.raises(Busy):
+        take("dan")
 
 
 def test_a_client_that_goes_leaves_all_functions_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
