@@ -1,8 +1,8 @@
-"""Cancellation of work that a thread does for a client: DuckDB ends its queries, and the work gets no further cursor.
+"""Cancellation of work that a thread does for a client: its queries are ended, and the work gets no further cursor.
 
 A server cancels the work of a client that has gone or has waited for too long; that frees a thread and memory. Every
-cursor of a question is made `cancellable`, which has no effect in a command: it cancels nothing. Python's own work
-between two queries is not interrupted.
+cursor of a question is made `cancellable`, which has no effect in a command: it cancels nothing. So are the jobs of a
+statement in Spark. Python's own work between two queries is not interrupted.
 """
 
 import threading
@@ -10,14 +10,24 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from auditlake.errors import AuditlakeError
 
-if TYPE_CHECKING:  # it takes a tenth of a second to import
-    from duckdb import DuckDBPyConnection
-
 _AGAIN_S = 0.5
+
+
+class Interruptible(Protocol):
+    """A cursor or a database of DuckDB, or what is like one."""
+
+    def interrupt(self) -> None:
+        """End what runs, from another thread."""
+
+    def close(self) -> None:
+        """Run nothing any more."""
+
+
+Cursor = TypeVar("Cursor", bound=Interruptible)
 
 
 class Cancelled(AuditlakeError):
@@ -30,7 +40,7 @@ class Cancellation:
     """Cancels one piece of work, which runs in the block `work`."""
 
     def __init__(self) -> None:
-        self._cursors: list[weakref.ref[DuckDBPyConnection]] = []
+        self._cursors: list[weakref.ref[Interruptible]] = []
         self._is_cancelled = self._is_running = False
         self._ended = threading.Event()
 
@@ -49,7 +59,7 @@ class Cancellation:
             self._ended.set()
             _current.reset(token)
 
-    def use(self, cursor: "DuckDBPyConnection") -> None:
+    def use(self, cursor: Interruptible) -> None:
         """Interrupt the queries of a cursor, too; raises Cancelled, and closes it, if the work was cancelled before."""
         self._cursors.append(weakref.ref(cursor))
         try:
@@ -80,8 +90,8 @@ class Cancellation:
 _current: ContextVar[Cancellation | None] = ContextVar("_current", default=None)
 
 
-def cancellable(cursor: "DuckDBPyConnection") -> "DuckDBPyConnection":
-    """Return a cursor, or a database; DuckDB ends its queries if the work of this thread is cancelled.
+def cancellable(cursor: Cursor) -> Cursor:
+    """Return a cursor, or a database, whose queries are ended if the work of this thread is cancelled.
 
     Raises Cancelled if it was cancelled already.
     """

@@ -8,8 +8,8 @@
    the other, in a session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows
    files.
 4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have room (`bounds`); a statement that
-   takes longer than `Limits.timeout_s` is cancelled, and Spark ended if it does not hear. The start of Spark and the
-   first plan, for which the JVM loads most of its classes, are not counted.
+   takes longer than `Limits.timeout_s`, or whose client has gone, is cancelled, and Spark ended if it does not hear.
+   The start of Spark and the first plan, for which the JVM loads most of its classes, are not counted.
 """
 
 import threading
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pydantic import Field
 
-from auditlake.cancellation import require_uncancelled
+from auditlake.cancellation import cancellable, require_uncancelled
 from auditlake.counters import Counter, count
 from auditlake.errors import BadUsage
 from auditlake.jvm_trace import ended_jvm
@@ -221,14 +221,8 @@ class _Limit:
         """Limit the jobs and the planning of the block."""
         from auditlake.spark.session import end_jvm  # noqa: PLC0415 - as above
 
-        group, context = uuid.uuid4().hex, spark.sparkContext
-        context.setJobGroup(group, "a statement of auditlake serve", interruptOnCancel=True)
-
-        def cancel() -> None:
-            self.passed = True
-            context.cancelJobGroup(group)
-
-        timers = [threading.Timer(self._limit_s, cancel), threading.Timer(self._limit_s + _GRACE_S, end_jvm)]
+        jobs = cancellable(_Jobs(self, spark))
+        timers = [threading.Timer(self._limit_s, jobs.interrupt), threading.Timer(self._limit_s + _GRACE_S, end_jvm)]
         for timer in timers:
             timer.daemon = True
             timer.start()
@@ -238,6 +232,22 @@ class _Limit:
             if not self.passed or _is_idle(spark):
                 timers[1].cancel()
             timers[0].cancel()
+
+
+class _Jobs:
+    """The jobs of a statement in Spark."""
+
+    def __init__(self, limit: _Limit, spark: "SparkSession") -> None:
+        self._limit, self._context, self._group = limit, spark.sparkContext, uuid.uuid4().hex
+        self._context.setJobGroup(self._group, "a statement of auditlake serve", interruptOnCancel=True)
+
+    def interrupt(self) -> None:
+        """Cancel those that run."""
+        self._limit.passed = True
+        self._context.cancelJobGroup(self._group)
+
+    def close(self) -> None:
+        """Run none."""
 
 
 def _is_idle(spark: "SparkSession") -> bool:

@@ -250,7 +250,7 @@ _BESIDE = {
     ("metrics/service", "_notify_until"): "reported, and tried again; else the watchdog ends the process",
     ("replication/stream", "self._update"): "raised by `receive`",
     ("serve/server", "_beat()"): "the health of the server shows that it is missing",
-    ("serve/sql_answers", "cancel"): "the second timer ends the JVM",
+    ("serve/sql_answers", "jobs.interrupt"): "the second timer ends the JVM",
     ("serve/sql_answers", "end_jvm"): _HOOK,
     ("snapshot/new_tables", "_read_lines"): "the exit code of the child says that it failed",
     ("snapshot/new_tables", "_exit_with_parent"): _HOOK,

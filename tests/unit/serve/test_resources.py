@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +23,7 @@ from auditlake.lake.layout import Lake
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.postgres import engine
 from auditlake.query.postgres.engine import register_functions
+from auditlake.serve import sql_answers
 from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.resources import Busy, Limits, Resources
 from auditlake.serve.sql_answers import OfSql, Statements
@@ -291,6 +292,43 @@ def test_spark_does_not_answer_a_client_that_has_gone(tmp_path: Path, monkeypatc
     asked = OfSql(sql="select id from orders", dialect="spark")
     with pytest.raises(Cancelled), cancellation.work():
         Statements({}).answer(resources, asked)
+
+
+class _Spark:
+    """A session of Spark that records its jobs; `sparkContext` is the session itself."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.groups: list[str] = []
+
+    @property
+    def sparkContext(self) -> "_Spark":  # noqa: N802 - Spark's name
+        return self
+
+    def setJobGroup(self, group: str, _: str, *, interruptOnCancel: bool) -> None:  # noqa: N802, N803 - as above
+        assert interruptOnCancel
+        self.groups.append(group)
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - as above
+        assert group in self.groups
+        self.cancelled.set()
+
+
+def test_a_client_that_has_gone_ends_its_statement_in_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for it: statements run there one after the other."""
+    spark, cancellation = _Spark(), Cancellation()
+    monkeypatch.setattr(sql_answers, "_is_idle", lambda _: True)
+    limit = sql_answers._Limit(600)  # noqa: SLF001 - the limit of a statement
+
+    def work() -> None:
+        with cancellation.work(), limit.of(cast("Any", spark)):
+            cancellation.cancel()
+            assert spark.cancelled.wait(60)
+            raise RuntimeError("the job was cancelled")
+
+    with pytest.raises(Cancelled):
+        work()
+    assert limit.passed
 
 
 def test_one_client_has_less_than_half_of_the_streams() -> None:
