@@ -416,7 +416,7 @@ def failure(exc: Exception) -> AuditlakeError | None:
     if isinstance(exc, OSError) or (kind in _OF_LIBRARIES and _UNREADABLE.search(str(exc))):
         return LakeUnusable(f"a file of the lake cannot be read: {kind}", "Check the disk or the store, and try again.")
     if kind == "OutOfMemoryException":
-        return Busy("the answer needs more memory than the server may take", "Ask for less: filter the rows.")
+        return Busy("the answer needs more memory than is left", "Ask for less, or again: others may have the rest.")
     if kind == "InterruptException":
         return Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
     return None

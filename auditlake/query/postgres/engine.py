@@ -317,7 +317,8 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
         hint = "Name every column in GROUP BY, or all columns of its table's key."
         return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
     if kind == "OutOfMemoryException":
-        return NotAnswerable("the statement needs more memory than it may take", "Ask for less: filter the rows.")
+        hint = "Ask for less: filter the rows. Of a server, others may have the rest."
+        return NotAnswerable("the statement needs more memory than is left", hint)
     if known := _FAILURES.get(kind):
         return BadUsage(f"the statement fails on a row: {known}")
     if "More than one row" in text:

@@ -224,7 +224,7 @@ def test_a_statement_that_needs_too_much_memory_is_refused_so(state: LakeState) 
     """Not as one that DuckDB does not understand."""
     small = open_duckdb(32 << 20)
     query = prepare_statement(state, "select count(distinct a) from generate_series(1, 10000000) a")
-    with pytest.raises(NotAnswerable, match="the statement needs more memory than it may take"):
+    with pytest.raises(NotAnswerable, match="the statement needs more memory than is left"):
         PostgresEngines(small.cursor).rows(state, query)
 
 
