@@ -13,6 +13,7 @@ command (2026-11-22, bench/own_code.py).
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -448,6 +449,11 @@ def _read_file(config_file: Path | None) -> dict[str, Any]:
     if config_file is None and not path.exists():
         return {}
     try:
+        if config_file is None and is_foreign(path.stat(), path.absolute().parent.stat(), os.geteuid()):
+            raise ConfigError(
+                f"{path.absolute()} belongs to another user, and everyone may write its folder",
+                "Settings start programs. Name the file by --config if you trust it.",
+            )
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise ConfigError(f"settings file {path} cannot be read: {exc.strerror}") from exc
@@ -455,6 +461,11 @@ def _read_file(config_file: Path | None) -> dict[str, Any]:
         raise ConfigError(f"settings file {path} is not TOML: {exc}") from exc
     except RecursionError as exc:
         raise ConfigError(f"settings file {path} is nested too deeply") from exc
+
+
+def is_foreign(file: os.stat_result, folder: os.stat_result, user: int) -> bool:
+    """Return whether a file may be another user's trap: in a folder such as /tmp, neither the user's own nor root's."""
+    return bool(folder.st_mode & stat.S_IWOTH) and file.st_uid not in {user, 0}
 
 
 def _read_environment() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Settings: precedence of flag, environment and file, and values that are refused."""
 
+import os
 import re
 from pathlib import Path
 
@@ -145,6 +146,23 @@ def test_refuses_a_config_file_that_does_not_exist() -> None:
     """A file named by --config must exist."""
     with pytest.raises(ConfigError, match=r"settings file absent\.toml cannot be read"):
         load_settings(Path("absent.toml"))
+
+
+def test_a_file_that_another_user_left_in_a_public_folder_is_not_read(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's settings start programs; a file that is named is read."""
+    file = empty_folder / "auditlake.toml"
+    file.write_text('slot = "trap"')
+    if os.geteuid() == 0:
+        os.chown(file, 54_321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+    assert load_settings().slot == "trap"
+    empty_folder.chmod(0o777)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        load_settings()
+    assert load_settings(file).slot == "trap"
 
 
 def test_never_shows_the_password() -> None:
