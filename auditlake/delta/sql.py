@@ -13,7 +13,6 @@ All statements of a session run in one database of MEMORY_BYTES, which spills to
 import errno
 import os
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +36,7 @@ from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place, by_requests, session_of
-from auditlake.store.process_folder import process_folder
+from auditlake.store.process_folder import process_folder, remove
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -103,9 +102,9 @@ class _Database:
     """The database in which a session runs its statements."""
 
     def __init__(self) -> None:
-        spill = tempfile.mkdtemp(dir=process_folder())
-        weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
-        self.connection = open_duckdb(spill=Path(spill))
+        spill = Path(tempfile.mkdtemp(dir=process_folder()))
+        weakref.finalize(self, remove, spill, os.getpid())
+        self.connection = open_duckdb(spill=spill)
         self.connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
 
 

@@ -38,6 +38,7 @@ configuration"
 """
 
 import atexit
+import os
 import re
 import shutil
 import tempfile
@@ -46,6 +47,7 @@ from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
 from auditlake.errors import ConfigError
+from auditlake.store.process_folder import remove
 
 FENCE = "VACUUM START"
 """Operation of the commit that is made before a vacuum; that of an erasure (`delta.erasing`) has the same effect."""
@@ -96,7 +98,7 @@ def install(context: "SparkContext") -> None:
         shutil.rmtree(folder)
     else:  # executors fetch it from here, whenever they start
         cast("Any", context)._jsc.addJar(str(jar))  # noqa: SLF001 - there is no public way to it
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(remove, folder, os.getpid())
 
 
 def is_vacuumed(failure: Exception) -> bool:

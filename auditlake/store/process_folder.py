@@ -50,10 +50,14 @@ def _create() -> tuple[Path, int]:
 
 
 def _remove_own(folder: Path, pid: int, descriptor: int) -> None:
-    """Remove the folder, unless this is a fork of the process that created it."""
+    remove(folder, pid)
+    os.close(descriptor)
+
+
+def remove(folder: Path, pid: int) -> None:
+    """Remove a folder that the process `pid` created, unless this is a fork of it."""
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
 
 
 def _remove_left() -> None:

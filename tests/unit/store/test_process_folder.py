@@ -17,12 +17,13 @@ input()
 """
 _FORK = """
 import os
+from auditlake.delta.sql import _Database
 from auditlake.store.process_folder import process_folder
-folder = process_folder()
+database, folder = _Database(), process_folder()
 if os.fork() == 0:
     raise SystemExit
 os.wait()
-print(folder.exists())
+print(len(list(folder.iterdir())))
 """
 
 
@@ -84,7 +85,7 @@ def test_a_name_that_a_stranger_made_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_fork_leaves_the_folder_to_its_parent(tmp_path: Path) -> None:
-    """Which goes on to use it."""
+    """Which goes on to use it, and what its database spills in it."""
     ran = subprocess.run(
         [sys.executable, "-c", _FORK],
         capture_output=True,
@@ -92,5 +93,5 @@ def test_a_fork_leaves_the_folder_to_its_parent(tmp_path: Path) -> None:
         check=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    assert ran.stdout == "True\n"
+    assert ran.stdout == "1\n"
     assert list(tmp_path.iterdir()) == []
