@@ -57,6 +57,11 @@ def opened(lake: "Lake") -> layout.Lake:
     return lake._lake  # noqa: SLF001 - it is no part of the public class
 
 
+def _require_count(name: str, count: int | None) -> None:
+    if count is not None and not 0 <= count < 2**63:
+        raise BadUsage(f"{name} is {count}, need a number from 0 to 2^63 - 1", "Give None for all.")
+
+
 class Lake:
     """A lake, by its folder or the URL of one in an object store."""
 
@@ -96,6 +101,7 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
+        _require_count("limit", limit)
         if table is None and key is not None:
             raise BadUsage("a key needs a table", "Give table, too.")
         reader = self._reader()
@@ -260,9 +266,8 @@ class Moment:
         """
         table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
-        for what, count in (("limit", limit), ("offset", offset)):
-            if count is not None and not 0 <= count < 2**63:
-                raise BadUsage(f"{what} is {count}, need a number from 0 to 2^63 - 1", "Leave it out for all rows.")
+        _require_count("limit", limit)
+        _require_count("offset", offset)
         chosen = None if columns is None else given_names(columns)
         page = Page(given_names(order_by), limit, offset)
         return Rows(self._reader, table, self.lsn, chosen, tuple(where), page, raw)

@@ -16,7 +16,7 @@ A condition is on a row `h` that has `_raw` if a column of the condition may hav
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -167,7 +167,8 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
     if given is None:
         raise BadUsage(f"{operation.sign} compares {column.name} with no value", "Use is null.")
     if operation in _PARTS:
-        return Filter(column, operation, given, str(given), None)
+        part = read_value(replace(column, type_oid=_TEXT, typmod=-1), str(given))
+        return Filter(column, operation, given, part.text, None)
     if not isinstance(given, str):
         return Filter(column, operation, given, "", given)
     text = read_value(column, given).text

@@ -29,6 +29,8 @@ from auditlake.values.types import BUILT_IN_NAMES, digits_of_numeric, element_of
 
 _SPACE = " \t\n\r\v\f"
 _VARHDRSZ = 4
+_NO_UTF8 = re.compile("[\ud800-\udfff]")
+"""Bytes of an argument that are not UTF-8, as Python shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
 
     Raises ValueError, with the accepted forms, if the text is not a value of the type.
     """
+    if _NO_UTF8.search(given):
+        raise ValueError("text in UTF-8")
     read = _READERS.get(BUILT_IN_NAMES.get(type_oid, ""))
     return Spelling(given, exact=False) if read is None else read(given, typmod)
 

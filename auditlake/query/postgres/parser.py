@@ -5,6 +5,7 @@ only a statement that sqlglot reads in another way than PostgreSQL could be answ
 is changed here before it is parsed, and functions whose arguments sqlglot translates are left as they are written.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar
@@ -28,6 +29,8 @@ _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _SHORTER = f"Write at most {LONGEST_NUMBER:,}; a text may be longer, and be cast."
 _DEEPEST = 300
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL, and a byte that is not UTF-8, as Python shows it."""
 _AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"})
 
 
@@ -44,7 +47,10 @@ class _Parser(Periods, PostgresParser):
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Split a text into tokens; raises BadUsage if a string, quoted name or comment does not end."""
+    """Split a text into tokens; raises BadUsage if it is none, or a string, quoted name or comment does not end."""
+    if (found := _NO_TEXT.search(sql)) is not None:
+        line = sql.count("\n", 0, found.start()) + 1
+        raise BadUsage(f"the SQL has a byte on line {line} that no text has", "Write it in UTF-8, without NUL.")
     try:
         return _POSTGRES.tokenize(sql)
     except TokenError as exc:
@@ -55,7 +61,7 @@ def tokenize(sql: str) -> list[Token]:
 def split(script: str) -> list[str]:
     """Split a script into its statements, leaving out the empty ones; each keeps its place.
 
-    Raises BadUsage if a string, quoted name or comment does not end.
+    Raises BadUsage as `tokenize`.
     """
     return split_at_semicolons(script, tokenize(script))
 

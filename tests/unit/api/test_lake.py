@@ -155,6 +155,23 @@ def test_a_part_that_is_none_is_refused(lake: auditlake.Lake, part: dict[str, in
         lake.as_of("0/250").table("orders", **part)  # type: ignore[arg-type]
 
 
+def test_a_number_of_transactions_that_is_none_is_refused(lake: auditlake.Lake) -> None:
+    """It is no damage of the lake."""
+    for limit in (-1, 2**63):
+        with pytest.raises(BadUsage, match="need a number from 0"):
+            lake.log(limit=limit)
+
+
+@pytest.mark.parametrize("operation", ["=", "<", "contains", "begins with"])
+def test_a_text_that_is_not_unicode_is_refused(lake: auditlake.Lake, operation: str) -> None:
+    """As an argument of a command with a byte that is not UTF-8."""
+    with pytest.raises(BadUsage, match="the value for note is not a valid text"):
+        lake.as_of("0/250").table("orders", where=[("note", operation, "\udcff")]).to_arrow()
+    for dialect in ("postgres", "spark"):
+        with pytest.raises(BadUsage):
+            lake.sql("select '\udcff'", dialect=dialect)
+
+
 def test_duckdb_sees_the_whole_database_as_of_a_moment(lake: auditlake.Lake) -> None:
     """Every table at the same LSN; one that is not known then has no view."""
     question = "select o.id, c.name from public.orders o join public.customers c using (id)"
