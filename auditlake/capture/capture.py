@@ -306,9 +306,9 @@ class Capture:
             self._check_catalog()
             self._writer.write(whole, self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
-            self._frames = FrameBuffer()
-            self._in_parts = np.concatenate([self._in_parts, frames.xids()])[-1:]
-            self._writer.write_part(frames)
+            part, self._frames = frames.split_part()
+            self._in_parts = np.concatenate([self._in_parts, part.xids()])[-1:]
+            self._writer.write_part(part)
         elif self._writer.needs_compaction:
             self._writer.compact()
         elif not len(frames) and not self._in_parts.size:

@@ -136,13 +136,19 @@ class FrameBuffer:
 
     def split(self) -> tuple["FrameBuffer", "FrameBuffer"]:
         """Split after the last Commit."""
-        count = self.after_last_commit
+        return self._split(self.after_last_commit)
+
+    def split_part(self) -> tuple["FrameBuffer", "FrameBuffer"]:
+        """Split before a Relation message at the end, without a Commit: it belongs to the change that follows."""
+        count = len(self) - (self.data[self.starts[-1]] == _RELATION)
+        return self._split(count or len(self))
+
+    def _split(self, count: int) -> tuple["FrameBuffer", "FrameBuffer"]:
         if count == len(self):
             return self, FrameBuffer()
         cut = self.ends[count - 1]
-        head = FrameBuffer(
-            self.data[:cut], self.starts[:count], self.ends[:count], self.commits, count, self.first_commit_at
-        )
+        before = self.data[:cut], self.starts[:count], self.ends[:count]
+        head = FrameBuffer(*before, self.commits, self.after_last_commit, self.first_commit_at)
         rest = FrameBuffer(
             self.data[cut:],
             array("q", (start - cut for start in self.starts[count:])),

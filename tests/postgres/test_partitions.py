@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import auditlake
+from auditlake.capture import capture as stage
 from auditlake.capture import partition_watch
 from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
@@ -16,6 +17,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.replication import stream
+from auditlake.replication.stream import BufferLimits
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect
 from auditlake.temporal.moments import read_known
@@ -264,6 +267,20 @@ def test_a_partition_with_rows_that_the_catalog_never_showed(
     assert parked.reason == _REMOVED
     assert low <= parked.lsn + 1 < high
     _await(lake, 2)
+
+
+def test_a_part_of_a_transaction_does_not_end_with_the_description_of_a_partition(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begin, the root and the partition are received first; the change that shows whose partition it is, later."""
+    lake = _lake(database, tmp_path / "lake")
+    monkeypatch.setattr(stream, "_MOST_FRAMES", 1)
+    monkeypatch.setattr(stage, "_FULL", BufferLimits(frames=3, size_bytes=1 << 20))
+    execute(database, "create table t_n partition of t for values in ('n')", "insert into t values (1, 'n')")
+    execute(database, "drop table t_n", "insert into u values (1)")
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.reason == _REMOVED
 
 
 @pytest.mark.parametrize("root", ["t", "t_sub"])
