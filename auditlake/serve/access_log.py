@@ -62,7 +62,8 @@ class AccessLog:
         self._append(json.dumps(line).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        # Else a pipe that nobody reads would hold every answer.
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
         try:
             if os.write(file, line) != len(line):
                 raise OSError(28, "only a part of a line was written")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -583,6 +584,9 @@ def test_nothing_is_answered_that_cannot_be_recorded(lake: Lake, tmp_path: Path)
     assert page.get("/rows", table="orders").status_code == 200
     with pytest.raises(ConfigError, match="cannot be appended to"):
         AccessLog(tmp_path / "nowhere" / "access_log.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="cannot be appended to"):  # not held until somebody reads it
+        AccessLog(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(
