@@ -72,7 +72,7 @@ class Receiver:
         except ValueError as exc:
             hint = "Write https://host/path, other characters as %XX."
             raise ConfigError(f"the URL of the webhook {exc}", hint) from None
-        if not secret:
+        if not secret or secret == _PREFIX:
             raise ConfigError(f"{SECRET} is not set", "Set it to a secret that the receiver knows; it signs requests.")
         try:
             encoded = secret.removeprefix(_PREFIX)
@@ -240,7 +240,7 @@ def read_cursor(path: Path) -> str | None:
         return str(json.loads(path.read_text())["cursor"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError) as exc:
+    except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError(f"{path} is not the state of a webhook: {exc}", "Name another file with --state.") from exc
 
 

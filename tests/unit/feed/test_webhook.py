@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from auditlake import exchange
+from auditlake.errors import ConfigError
 from auditlake.feed import webhook
 from auditlake.feed.request import FeedRequest
 from auditlake.lake.layout import Lake
@@ -293,6 +294,7 @@ def test_a_redirect_is_not_followed(lake: Lake) -> None:
         ("https://host/é", _SECRET, "characters that a URL cannot have"),
         ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),
         ("https://host/", "whsec_?", "is not base64"),
+        ("https://host/", "whsec_", "AUDITLAKE_WEBHOOK_SECRET is not set"),
     ],
 )
 def test_a_wrong_target_is_refused(
@@ -302,3 +304,11 @@ def test_a_wrong_target_is_refused(
     monkeypatch.setenv(webhook.SECRET, secret) if secret else monkeypatch.delenv(webhook.SECRET)
     done = _send(lake, url)
     assert (done.code, message in done.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("content", ["5", "[]", "null", '"0/100"', '{"cursor"', "{}"])
+def test_a_file_of_something_else_is_no_state(tmp_path: Path, content: str) -> None:
+    """Nothing is sent from a place that is not known."""
+    (tmp_path / "state").write_text(content)
+    with pytest.raises(ConfigError, match="is not the state of a webhook"):
+        webhook.read_cursor(tmp_path / "state")
