@@ -74,6 +74,7 @@ def _library(name: str) -> Any:  # noqa: ANN401 - a module
 
 
 Columns = Mapping[str, tuple[pa.DataType, Callable[[Any], Any]]]
+"""The functions can be pickled, as the records can: a result may be of another process."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Found(Exportable, Sequence[T], Generic[T]):
     """Results in the order of the question; a sequence of frozen objects."""
 
     items: tuple[T, ...]
-    _columns: Columns = field(repr=False)
+    _columns: Columns = field(repr=False, compare=False)
 
     @overload
     def __getitem__(self, index: int) -> T: ...

@@ -88,6 +88,7 @@ def test_a_record_can_be_pickled(lake: auditlake.Lake) -> None:
         copied = pickle.loads(pickle.dumps(list(found)))  # noqa: S301 - our own
         assert copied == list(found)
         assert [getattr(each, name) for each in copied] == [getattr(each, name) for each in found]
+        assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301 - as above
 
 
 def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:
