@@ -73,7 +73,7 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     relation = reader.relation(row["relation"])
     names = {column.name for column in relation.columns}
     missing = {name: later.missing for name, later in reader.later_of(relation).items() if name not in names}
-    unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
+    unchanged = frozenset(relation.columns[place].name for place in row["unchanged"] or ())
     return Change(
         lsn=Lsn(row["lsn"]),
         ordinal=row["ordinal"],
@@ -84,10 +84,6 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
         after=_new(row["new"], relation, unchanged, missing),
         unchanged=unchanged,
     )
-
-
-def _list(value: object) -> list[int]:
-    return value if isinstance(value, list) else []
 
 
 def _old(texts: object, relation: Relation, missing: Values) -> Values | None:

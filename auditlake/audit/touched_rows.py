@@ -34,7 +34,7 @@ def lsns_of_table(
     if key is not None:
         lsns = frozenset(_of_key(reader, table, span, key))
     if column is not None:
-        changed = frozenset(_of_column(reader, table, span, column))
+        changed = lsns_of_columns(reader, table, span, reader.physical_columns(table, column, span.upto))
         lsns = changed if lsns is None else lsns & changed
     return lsns
 
@@ -63,10 +63,6 @@ def lsns_of_changes(reader: Reader, tables: Iterable[HistoryTable], span: Span, 
     sql = f"select distinct lsn from changes where {where} and ({condition})"
     lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns
-
-
-def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> frozenset[int]:
-    return lsns_of_columns(reader, table, span, reader.physical_columns(table, column, span.upto))
 
 
 def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Iterable[str]) -> frozenset[int]:

@@ -206,7 +206,7 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     kind = common((left, right), node, COMPARISON)
     if kind.name == "bpchar":
         kind = Type("bpchar")
-        left, right = (_bare(cell, node) for cell in (left, right))
+        left, right = (literal(c, kind, node) if c.is_unknown else Cell(c.sql, kind) for c in (left, right))
     if not kind.is_comparable:
         raise Refused(node, f"a comparison of {kind.shown}", _COMPARE_TEXTS)
     if kind == NUMERIC:
@@ -243,10 +243,6 @@ _COMPARE_TEXTS = "Equal values of this type may have different texts: compare th
 def _distinct(op: str, one: str, other: str) -> str:
     same = f"coalesce(pg_compare({one}, {other}) = 0, {one} is null and {other} is null)"
     return f"({same})" if "not" in op else f"(not {same})"
-
-
-def _bare(cell: Cell, node: exp.Expr) -> Cell:
-    return literal(cell, Type("bpchar"), node) if cell.is_unknown else Cell(cell.sql, Type("bpchar"))
 
 
 def _wider(one: Type | None, other: Type | None) -> Type | None:

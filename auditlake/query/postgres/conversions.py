@@ -306,7 +306,7 @@ def _number(cell: Cell, to: Type) -> str | None:
     one = cell.type
     if to.name != "numeric":
         if one == NUMERIC:
-            return _of_numeric_text(cell.sql, to)
+            return f"cast(pg_round({cell.sql}, 0) as {to.duckdb})" if to.is_integer else _float(cell.sql, to)
         return f"cast({cell.sql} as {to.duckdb})"
     if one.name in {"float4", "float8"}:
         text = f"pg_of_{'double' if one.name == 'float8' else 'real'}({cell.sql})"
@@ -316,10 +316,6 @@ def _number(cell: Cell, to: Type) -> str | None:
             return f"cast({cell.sql} as {to.duckdb})"
         text = f"cast({cell.sql} as varchar)"
     return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"
-
-
-def _of_numeric_text(sql: str, to: Type) -> str:
-    return f"cast(pg_round({sql}, 0) as {to.duckdb})" if to.is_integer else _float(sql, to)
 
 
 def _float(text: str, to: Type) -> str:

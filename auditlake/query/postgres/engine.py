@@ -269,7 +269,9 @@ def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> p
 
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
     if pa.types.is_interval(values.type):
-        return pa.array([None if v is None else _interval(v) for v in values.to_pylist()], pa.string())
+        given = values.to_pylist()
+        texts = [None if v is None else interval_text(v.months, v.days, v.nanoseconds // 1000) for v in given]
+        return pa.array(texts, pa.string())
     if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
         _require_years(values)
     found = values.cast(_arrow(cell))
@@ -283,10 +285,6 @@ def _require_years(times: pa.Array) -> None:
     first = pc.min(times)
     if first.is_valid and first.cast(pa.timestamp("us")).value < _YEAR_1_US:
         raise BadUsage(f"the statement fails on a row: {NO_YEAR}")
-
-
-def _interval(value: Any) -> str:  # noqa: ANN401 - Arrow's triple
-    return interval_text(value.months, value.days, value.nanoseconds // 1000)
 
 
 def _rest(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

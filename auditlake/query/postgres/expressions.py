@@ -609,7 +609,7 @@ class Expressions:
         partition, order, spec = node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
         if (alias := node.args.get("alias")) is not None:
             partition, order, spec = self._extended(node, alias)
-        by = [self._grouped(each) for each in partition or []]
+        by = [sort_key(self.cell(each), each) for each in partition or []]
         terms = [] if order is None else order.expressions
         cells = with_offsets(spec, [self.cell(each.this) for each in terms])
         keys = [self.ordered(*pair) for pair in zip(terms, cells, strict=True)]
@@ -632,9 +632,6 @@ class Expressions:
         if found.args.get("spec") is not None and (node.meta.get("copied") or any(each is not None for each in own)):
             raise Refused(node, f"the window {alias.name}, which has a frame, with more", wrong=True)
         return found.args.get("partition_by"), order or own[0], found.args.get("spec") or own[1]
-
-    def _grouped(self, node: exp.Expr) -> str:
-        return sort_key(self.cell(node), node)
 
     def ordered(self, node: exp.Expr, cell: Cell) -> str:
         """Return a key of an ORDER BY: NULL sorts as the largest value."""

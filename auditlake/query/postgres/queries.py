@@ -270,12 +270,11 @@ def _check_recursion(body: exp.Expr, name: str) -> None:
         within = within.parent
 
 
-def _settled(cell: Cell, sql: str) -> Cell:
-    return replace(cell, sql=sql, type=TEXT if cell.is_unknown else cell.type, literal=None, null=False)
-
-
 def _all_settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
-    return tuple(_settled(cell, f"o{n}") for n, cell in enumerate(columns))
+    """Return the columns of a query for those around it, where a literal is a text."""
+    kinds = (TEXT if cell.is_unknown else cell.type for cell in columns)
+    pairs = enumerate(zip(columns, kinds, strict=True))
+    return tuple(replace(cell, sql=f"o{n}", type=kind, literal=None, null=False) for n, (cell, kind) in pairs)
 
 
 def _as_types(side: Query, columns: Sequence[Cell], node: exp.Expr) -> str:
