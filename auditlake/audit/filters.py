@@ -6,10 +6,10 @@
     name:has:desk      ("name", "contains", "desk")   contains this text
     note:null:         ("note", "is null", None)      is NULL
 
-Order is compared only if that of the typed column is PostgreSQL's own: numbers, dates and times, booleans, bytes, and
-text, which is compared byte by byte, as under the collation C. A value that does not fit its typed column (`_raw`) is
-before or after all values that do: `-infinity` and years BC before, the others after. An array is compared with a list
-only, as Python has it: its text is not read.
+Order is compared only if that of the typed column is PostgreSQL's own (`values.equality`); text is compared byte by
+byte, as under the collation C. A value that does not fit its typed column (`_raw`) is before or after all values that
+do: `-infinity` and years BC before, the others after. An array is compared with a list only, as Python has it: its text
+is not read.
 
 A condition is on a row `h` that has `_raw` if a column of the condition may have such values.
 """
@@ -26,8 +26,9 @@ from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry, unpushed
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
+from auditlake.values.equality import has_order
 from auditlake.values.exact_text import typed_values
-from auditlake.values.types import Conversion
+from auditlake.values.types import BUILT_IN, Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,6 @@ _ORDERED = OPERATIONS[2:6]
 _BY_NAME = {each.name: each for each in OPERATIONS}
 _BY_SIGN = {each.sign: each for each in OPERATIONS}
 _IN_URL = re.compile(rf":(?P<op>{'|'.join(_BY_NAME)})(?=:)")
-_NAME, _TEXT, _BPCHAR, _VARCHAR, _TIME, _UUID = 19, 25, 1042, 1043, 1083, 2950
-_ORDERED_TEXTS = frozenset({_NAME, _TEXT, _BPCHAR, _VARCHAR, _TIME, _UUID})
 
 Condition = tuple[str, list[Any]]
 """SQL with `?` for its values, and the values."""
@@ -68,8 +67,8 @@ def operations_of(column: Column) -> tuple[Operation, ...]:
     kind = type_of(column).kind
     if kind is Conversion.ARRAY:
         return _NULLS
-    ordered = _ORDERED if kind is not Conversion.TEXT or column.type_oid in _ORDERED_TEXTS else ()
-    return (*_EQUAL, *ordered, *(_PARTS if kind is Conversion.TEXT else ()), *_NULLS)
+    ordered, parts = _ORDERED if has_order(*column.type) else (), _PARTS if kind is Conversion.TEXT else ()
+    return (*_EQUAL, *ordered, *parts, *_NULLS)
 
 
 def may_sort(column: Column) -> bool:
@@ -167,7 +166,7 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
     if given is None:
         raise BadUsage(f"{operation.sign} compares {column.name} with no value", "Use is null.")
     if operation in _PARTS:
-        part = read_value(replace(column, type_oid=_TEXT, typmod=-1), str(given))
+        part = read_value(replace(column, type_oid=BUILT_IN["text"][0], typmod=-1), str(given))
         return Filter(column, operation, given, part.text, None)
     if not isinstance(given, str):
         return Filter(column, operation, given, "", given)

@@ -20,10 +20,11 @@ _JSON = Column("doc", 3802, -1, key=False)
         (_CODE, "is isnot lt le gt ge has begins null notnull"),
         (_JSON, "is isnot has begins null notnull"),
         (Column("paid", 16, -1, key=False), "is isnot lt le gt ge null notnull"),
+        (Column("mac", 829, -1, key=False), "is isnot lt le gt ge has begins null notnull"),
     ],
 )
 def test_order_is_compared_only_if_it_is_postgresqls(column: Column, names: str) -> None:
-    """An array of integers, a char(4), a jsonb and a boolean."""
+    """An array of integers, a char(4), a jsonb, a boolean and a macaddr."""
     assert " ".join(each.name for each in operations_of(column)) == names
 
 
