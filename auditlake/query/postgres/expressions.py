@@ -34,6 +34,17 @@ from auditlake.query.postgres.functions import CALLS, called, concat, extracted,
 from auditlake.query.postgres.growth import joined
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
 from auditlake.query.postgres.patterns import liked, read_pattern
+from auditlake.query.postgres.row_comparisons import (
+    any_of_array,
+    any_or_all,
+    fields_compared,
+    fields_of,
+    in_list,
+    in_query,
+    is_quantified,
+    quantity,
+    row_in_query,
+)
 from auditlake.query.postgres.scopes import Scope
 from auditlake.query.postgres.types import (
     BOOL,
@@ -57,7 +68,6 @@ from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
-_LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
 
@@ -119,7 +129,7 @@ class Expressions:
 
     def cell(self, node: exp.Expr) -> Cell:
         """Translate an expression; raises Refused."""
-        if node.args.get("negate") and not (isinstance(node, exp.Is) or _is_quantified(node.expression)):
+        if node.args.get("negate") and not (isinstance(node, exp.Is) or is_quantified(node.expression)):
             positive = node.copy()
             positive.set("negate", None)
             return Cell(f"(not {coerced(self.cell(positive), BOOL, node).sql})", BOOL)
@@ -156,39 +166,28 @@ class Expressions:
             if isinstance(side, _AMBIGUOUS):
                 raise Refused(node, "a comparison of a comparison", "Write parentheses.")
         op = COMPARISONS[type(node)]
-        if _is_quantified(node.expression):
+        if is_quantified(node.expression):
             return self._quantified(op, self.cell(node.this), node.expression)
-        if _row(node.this) is not None:
+        if fields_of(node.this) is not None:
             return self._rows_compared(op, node.this, node.expression, node)
         return compared(op, self.cell(node.this), self.cell(node.expression), node)
 
     def _rows_compared(self, op: str, left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Cell:
-        one, other = _row(left), _row(right)
+        one, other = fields_of(left), fields_of(right)
         if one is None or other is None or len(one) != len(other) or not one:
             raise Refused(node, "a comparison of rows")
-        return _fields_compared(op, [self.cell(each) for each in one], [self.cell(each) for each in other], node)
+        return fields_compared(op, [self.cell(each) for each in one], [self.cell(each) for each in other], node)
 
     def _quantified(self, op: str, left: Cell, node: exp.Expr) -> Cell:
-        inner, is_any = _quantity(node), isinstance(node, exp.Any)
+        inner, is_any = quantity(node), isinstance(node, exp.Any)
         if isinstance(inner, exp.Query):
             if (op, is_any) not in {("=", True), ("<>", False)}:
                 raise Refused(node, f"{op} {construct(node)} of a query")
-            return self._in_query(left, inner, negated_=not is_any, node=node)
+            return in_query(left, self._scope.subquery(inner), node, negated=not is_any)
         elements = self._elements(inner)
         if elements is not None:
-            return _any_or_all(node, [compared(op, left, each, node) for each in elements])
-        cell = self.cell(inner)
-        if cell.type.element is None or op != "=" or not is_any:
-            raise Refused(node, f"{op} {construct(node)} of {cell.type.shown}")
-        if cell.type.element.name not in {"text", "varchar", "int2", "int4", "int8", "uuid", "date"}:
-            raise Refused(node, f"ANY of {cell.type.shown}")
-        value = coerced(left, cell.type.element, node).sql
-        unknown = f"{value} is null or len({cell.sql}) <> list_count({cell.sql})"
-        empty = f"when len({cell.sql}) = 0 then false"
-        found = f"when list_contains({cell.sql}, {value}) then true"
-        return Cell(
-            f"case when {cell.sql} is null then null {empty} {found} when {unknown} then null else false end", BOOL
-        )
+            return any_or_all(node, [compared(op, left, each, node) for each in elements])
+        return any_of_array(op, left, self.cell(inner), node)
 
     def _elements(self, node: exp.Expr) -> list[Cell] | None:
         """Return the elements of ARRAY[…], or of a literal of simple values; None for other arrays."""
@@ -308,45 +307,15 @@ class Expressions:
 
     def _in(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "query")
-        query, row = node.args.get("query"), _row(node.this)
+        query, row = node.args.get("query"), fields_of(node.this)
         if query is not None and row is not None:
-            return self._row_in_query([self.cell(each) for each in row], query.unnest(), node)
+            return row_in_query([self.cell(each) for each in row], self._scope.subquery(query.unnest()), node)
         if query is not None:
-            return self._in_query(self.cell(node.this), query.unnest(), negated_=False, node=node)
+            return in_query(self.cell(node.this), self._scope.subquery(query.unnest()), node, negated=False)
         if row is not None:
             rows = [self._rows_compared("=", node.this, each, node) for each in node.expressions]
             return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
-        left, cells = self.cell(node.this), [self.cell(each) for each in node.expressions]
-        if left.type == FLOAT4:
-            cells = _constants_as_reals(cells, node)
-        if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
-            kind = common((left, *cells), node, "IN")  # DuckDB plans a long list faster than as many comparisons
-            texts = [coerced(each, kind, node).sql for each in (left, *cells)]
-            return Cell(f"({texts[0]} in ({', '.join(texts[1:])}))", BOOL)
-        parts = [compared("=", left, each, node).sql for each in cells]
-        return Cell(f"({' or '.join(parts)})", BOOL)
-
-    def _in_query(self, left: Cell, query: exp.Expr, *, negated_: bool, node: exp.Expr) -> Cell:
-        sql, columns = self._scope.subquery(query)
-        if len(columns) != 1:
-            raise Refused(node, "a subquery of several columns", wrong=True)
-        inner = columns[0]
-        kind = common((left, inner), node, COMPARISON)
-        if kind == NUMERIC or kind.name == "bpchar" or not kind.is_comparable:
-            raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
-        value = f"(select {coerced(inner, kind, node).sql} from ({sql}))"
-        return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated_ else ''}in {value})", BOOL)
-
-    def _row_in_query(self, row: Sequence[Cell], query: exp.Expr, node: exp.Expr) -> Cell:
-        sql, columns = self._scope.subquery(query)
-        if len(columns) != len(row):
-            raise Refused(node, "a subquery of another number of columns", wrong=True)
-        inner = [replace(each, sql=f"r.o{n}") for n, each in enumerate(columns)]
-        if any(each.is_unknown for each in inner):
-            raise Refused(node, "IN of a query of literals", "Cast them.")
-        same = _fields_compared("=", row, inner, node).sql
-        found, unknown = (f"exists(select 1 from ({sql}) r where {each})" for each in (same, f"{same} is null"))
-        return Cell(f"case when {found} then true when {unknown} then null else false end", BOOL)
+        return in_list(self.cell(node.this), [self.cell(each) for each in node.expressions], node)
 
     def _exists(self, node: exp.Expr) -> Cell:
         query = node.this
@@ -434,15 +403,15 @@ class Expressions:
             node, escape = node.this, str(node.expression.this)
         only(node, "this", "expression", "negate")
         word = ("not " if node.args.get("negate") else "") + ("ilike" if isinstance(node, exp.ILike) else "like")
-        if _is_quantified(node.expression):
+        if is_quantified(node.expression):
             return self._like_quantified(word, self.cell(node.this), node.expression)
         return liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
 
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
-        elements = self._elements(_quantity(node))
+        elements = self._elements(quantity(node))
         if elements is None:
             raise Refused(node, f"{word.upper()} {construct(node)} of an array that is not written out")
-        return _any_or_all(node, [liked(word, left, each, "\\", node) for each in elements])
+        return any_or_all(node, [liked(word, left, each, "\\", node) for each in elements])
 
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
@@ -641,26 +610,6 @@ class Expressions:
         return f"{sort_key(cell, node)} {way} nulls {nulls}"
 
 
-def _row(node: exp.Expr) -> Sequence[exp.Expr] | None:
-    """Return the fields of a row, None for another expression."""
-    is_row = isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name.lower() == "row")
-    return node.expressions if is_row else None
-
-
-def _fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: exp.Expr) -> Cell:
-    """Compare two rows: in an order, the first fields that are not equal decide."""
-    if "distinct" in op:
-        raise Refused(node, "a comparison of rows")
-    if op in {"=", "<>"}:
-        parts = [compared(op, *pair, node).sql for pair in zip(one, other, strict=True)]
-        return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
-    *before, last = zip(one, other, strict=True)
-    sql = compared(op, *last, node).sql
-    for pair in reversed(before):
-        sql = f"case when {compared('=', *pair, node).sql} then {sql} else {compared(op[0], *pair, node).sql} end"
-    return Cell(f"({sql})", BOOL)
-
-
 def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Return a number as the left operand of =, which takes floats, and integers beside integers, as they are."""
     names = {left.type.name, right.type.name}
@@ -669,32 +618,3 @@ def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
         return left
     kind = common((left, right), node, COMPARISON)
     return Cell(in_common(left, kind, node), kind)
-
-
-def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
-    """Return the elements of IN beside a real: PostgreSQL takes several constants for reals."""
-    pairs = [(cell, each.find(exp.Column) is None) for cell, each in zip(cells, node.expressions, strict=True)]
-    constants = [cell for cell, is_constant in pairs if is_constant]
-    if len(constants) == 1 or any(cell.type == FLOAT8 for cell in constants):
-        return list(cells)
-    return [cast(cell, FLOAT4, node) if is_constant else cell for cell, is_constant in pairs]
-
-
-def _is_quantified(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Any | exp.All) or _is_all(node)
-
-
-def _is_all(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
-
-
-def _quantity(node: exp.Expr) -> exp.Expr:
-    """Return what ANY or ALL is of, without parentheses."""
-    given: exp.Expr = node.expressions[0] if _is_all(node) else node.this
-    return given.unnest()
-
-
-def _any_or_all(node: exp.Expr, parts: Sequence[Cell]) -> Cell:
-    """Combine the tests of the elements."""
-    word, of_none = (" or ", "false") if isinstance(node, exp.Any) else (" and ", "true")
-    return Cell(f"({word.join(each.sql for each in parts) or of_none})", BOOL)

@@ -1,0 +1,119 @@
+"""Comparisons with several values: rows, IN, ANY and ALL. Pure.
+
+Authority: postgresql.org/docs/current/functions-comparisons.html, functions-subquery.html
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from auditlake.query.postgres.arithmetic import compared
+from auditlake.query.postgres.cells import Cell, Refused, construct
+from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common
+from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, NUMERIC, UNKNOWN
+
+_LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
+_FOUND_IN_ARRAYS = frozenset({*INTEGERS, "text", "varchar", "uuid", "date"})
+
+
+def fields_of(node: exp.Expr) -> Sequence[exp.Expr] | None:
+    """Return the fields of a row, None for another expression."""
+    is_row = isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name.lower() == "row")
+    return node.expressions if is_row else None
+
+
+def fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Compare two rows: in an order, the first fields that are not equal decide."""
+    if "distinct" in op:
+        raise Refused(node, "a comparison of rows")
+    if op in {"=", "<>"}:
+        parts = [compared(op, *pair, node).sql for pair in zip(one, other, strict=True)]
+        return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
+    *before, last = zip(one, other, strict=True)
+    sql = compared(op, *last, node).sql
+    for pair in reversed(before):
+        sql = f"case when {compared('=', *pair, node).sql} then {sql} else {compared(op[0], *pair, node).sql} end"
+    return Cell(f"({sql})", BOOL)
+
+
+def in_list(left: Cell, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate IN of a list; raises Refused."""
+    if left.type == FLOAT4:
+        cells = _constants_as_reals(cells, node)
+    if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
+        kind = common((left, *cells), node, "IN")  # DuckDB plans a long list faster than as many comparisons
+        texts = [coerced(each, kind, node).sql for each in (left, *cells)]
+        return Cell(f"({texts[0]} in ({', '.join(texts[1:])}))", BOOL)
+    parts = [compared("=", left, each, node).sql for each in cells]
+    return Cell(f"({' or '.join(parts)})", BOOL)
+
+
+def in_query(left: Cell, query: tuple[str, Sequence[Cell]], node: exp.Expr, *, negated: bool) -> Cell:
+    """Translate IN of a translated query; raises Refused."""
+    sql, columns = query
+    if len(columns) != 1:
+        raise Refused(node, "a subquery of several columns", wrong=True)
+    kind = common((left, columns[0]), node, COMPARISON)
+    if kind == NUMERIC or kind.name == "bpchar" or not kind.is_comparable:
+        raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
+    value = f"(select {coerced(columns[0], kind, node).sql} from ({sql}))"
+    return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated else ''}in {value})", BOOL)
+
+
+def row_in_query(row: Sequence[Cell], query: tuple[str, Sequence[Cell]], node: exp.Expr) -> Cell:
+    """Translate IN of a translated query for a row; raises Refused."""
+    sql, columns = query
+    if len(columns) != len(row):
+        raise Refused(node, "a subquery of another number of columns", wrong=True)
+    inner = [replace(each, sql=f"r.o{n}") for n, each in enumerate(columns)]
+    if any(each.is_unknown for each in inner):
+        raise Refused(node, "IN of a query of literals", "Cast them.")
+    same = fields_compared("=", row, inner, node).sql
+    found, unknown = (f"exists(select 1 from ({sql}) r where {each})" for each in (same, f"{same} is null"))
+    return Cell(f"case when {found} then true when {unknown} then null else false end", BOOL)
+
+
+def any_of_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
+    """Translate `left = ANY (array)` of an array that is not written out; raises Refused."""
+    if array.type.element is None or op != "=" or not isinstance(node, exp.Any):
+        raise Refused(node, f"{op} {construct(node)} of {array.type.shown}")
+    if array.type.element.name not in _FOUND_IN_ARRAYS:
+        raise Refused(node, f"ANY of {array.type.shown}")
+    value = coerced(left, array.type.element, node).sql
+    unknown = f"{value} is null or len({array.sql}) <> list_count({array.sql})"
+    empty = f"when len({array.sql}) = 0 then false"
+    found = f"when list_contains({array.sql}, {value}) then true"
+    return Cell(
+        f"case when {array.sql} is null then null {empty} {found} when {unknown} then null else false end", BOOL
+    )
+
+
+def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
+    """Return the elements of IN beside a real: PostgreSQL takes several constants for reals."""
+    pairs = [(cell, each.find(exp.Column) is None) for cell, each in zip(cells, node.expressions, strict=True)]
+    constants = [cell for cell, is_constant in pairs if is_constant]
+    if len(constants) == 1 or any(cell.type == FLOAT8 for cell in constants):
+        return list(cells)
+    return [cast(cell, FLOAT4, node) if is_constant else cell for cell, is_constant in pairs]
+
+
+def is_quantified(node: exp.Expr | None) -> bool:
+    """Return whether an operand is ANY or ALL."""
+    return isinstance(node, exp.Any | exp.All) or _is_all(node)
+
+
+def _is_all(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
+
+
+def quantity(node: exp.Expr) -> exp.Expr:
+    """Return what ANY or ALL is of, without parentheses."""
+    given: exp.Expr = node.expressions[0] if _is_all(node) else node.this
+    return given.unnest()
+
+
+def any_or_all(node: exp.Expr, parts: Sequence[Cell]) -> Cell:
+    """Combine the tests of the elements."""
+    word, of_none = (" or ", "false") if isinstance(node, exp.Any) else (" and ", "true")
+    return Cell(f"({word.join(each.sql for each in parts) or of_none})", BOOL)
