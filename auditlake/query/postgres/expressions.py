@@ -5,10 +5,11 @@ place; nothing of the typed text reaches DuckDB.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC
 from itertools import chain
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.helper import ensure_list
@@ -72,54 +73,6 @@ _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
 
 
-_METHODS: dict[type[exp.Expr], str] = {
-    exp.Column: "_column",
-    exp.Null: "_null",
-    exp.Literal: "_literal",
-    exp.Boolean: "_boolean",
-    exp.Cast: "_cast",
-    exp.Paren: "_parenthesised",
-    **dict.fromkeys((exp.And, exp.Or), "_logical"),
-    exp.Not: "_not",
-    exp.Neg: "_negative",
-    exp.Is: "_is",
-    exp.Between: "_between",
-    exp.In: "_in",
-    exp.Exists: "_exists",
-    exp.Subquery: "_scalar",
-    exp.Case: "_case",
-    exp.Coalesce: "_coalesce",
-    **dict.fromkeys((exp.Greatest, exp.Least), "_extreme"),
-    exp.Nullif: "_nullif",
-    exp.DPipe: "_concatenation",
-    **dict.fromkeys((exp.Concat, exp.ConcatWs), "_concat"),
-    exp.Trim: "_trim",
-    **dict.fromkeys((exp.Like, exp.ILike, exp.Escape), "_like"),
-    **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), "_regexp"),
-    exp.Interval: "_interval",
-    exp.Extract: "_extract",
-    exp.TimestampTrunc: "_date_trunc",
-    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), "_now"),
-    exp.AtTimeZone: "_zoned",
-    exp.Array: "_array",
-    exp.Bracket: "_subscript",
-    exp.Collate: "_collated",
-    exp.Pad: "_pad",
-    exp.Substring: "_substring",
-    exp.Anonymous: "_anonymous",
-    exp.Grouping: "_grouping",
-    exp.Filter: "_filtered",
-    exp.Window: "_window",
-    exp.WithinGroup: "_within_group",
-    **dict.fromkeys(SIGNS, "_arithmetic"),
-    **dict.fromkeys(COMPARISONS, "_comparison"),
-    **dict.fromkeys(CALLS, "_call"),
-    **dict.fromkeys(OPERATORS, "_of_json"),
-    **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
-}
-"""The method of `Expressions` for each node."""
-
-
 class Expressions:
     """Expressions over one scope; `aggregates`: whether they may aggregate."""
 
@@ -133,11 +86,10 @@ class Expressions:
             positive = node.copy()
             positive.set("negate", None)
             return Cell(f"(not {coerced(self.cell(positive), BOOL, node).sql})", BOOL)
-        method = _METHODS.get(type(node))
-        if method is None:
+        translate = self._NODES.get(type(node))
+        if translate is None:
             raise Refused(node, construct(node))
-        found: Cell = getattr(self, method)(node)
-        return found
+        return translate(self, node)
 
     def condition(self, node: exp.Expr) -> str:
         """Translate a condition."""
@@ -148,12 +100,6 @@ class Expressions:
         only(node, *names)
         parts = chain.from_iterable(ensure_list(node.args.get(name)) for name in names)
         return [self.cell(each) for each in parts if isinstance(each, exp.Expr)]
-
-    def _column(self, node: exp.Column) -> Cell:
-        return self._scope.column(node)
-
-    def _null(self, _: exp.Expr) -> Cell:
-        return NULL
 
     def _arithmetic(self, node: exp.Expr) -> Cell:
         left, right = self._cells(node, "this", "expression", "typed", "safe")
@@ -280,12 +226,6 @@ class Expressions:
         word = "and" if isinstance(node, exp.And) else "or"
         return Cell(f"({self.condition(node.this)} {word} {self.condition(node.expression)})", BOOL)
 
-    def _not(self, node: exp.Expr) -> Cell:
-        return Cell(f"(not {self.condition(node.this)})", BOOL)
-
-    def _negative(self, node: exp.Expr) -> Cell:
-        return negated(self.cell(node.this), node)
-
     def _is(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "negate")
         word = "is not" if node.args.get("negate") else "is"
@@ -349,9 +289,6 @@ class Expressions:
 
     def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
         return compared("=", known(self.cell(subject)), self.cell(value), node).sql
-
-    def _coalesce(self, node: exp.Expr) -> Cell:
-        return self._first_of("coalesce", self._cells(node, "this", "expressions"), node)
 
     def _extreme(self, node: exp.Expr) -> Cell:
         cells = self._cells(node, "this", "expressions", "ignore_nulls")
@@ -499,9 +436,6 @@ class Expressions:
             raise Refused(node, "AT TIME ZONE of an expression", "Write the zone: at time zone 'Europe/Paris'.")
         return zoned(str(zone.this), cell, node).named("timezone")
 
-    def _boolean(self, node: exp.Expr) -> Cell:
-        return Cell("true" if node.this else "false", BOOL)
-
     def _subscript(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "offset")
         cell, places = self.cell(node.this), node.expressions
@@ -608,6 +542,53 @@ class Expressions:
         way = "desc" if node.args.get("desc") else "asc"
         nulls = "first" if node.args.get("nulls_first") else "last"
         return f"{sort_key(cell, node)} {way} nulls {nulls}"
+
+    _NODES: ClassVar[dict[type[exp.Expr], Callable[["Expressions", Any], Cell]]] = {
+        exp.Column: lambda self, node: self._scope.column(node),
+        exp.Null: lambda _, __: NULL,
+        exp.Literal: _literal,
+        exp.Boolean: lambda _, node: Cell("true" if node.this else "false", BOOL),
+        exp.Cast: _cast,
+        exp.Paren: _parenthesised,
+        **dict.fromkeys((exp.And, exp.Or), _logical),
+        exp.Not: lambda self, node: Cell(f"(not {self.condition(node.this)})", BOOL),
+        exp.Neg: lambda self, node: negated(self.cell(node.this), node),
+        exp.Is: _is,
+        exp.Between: _between,
+        exp.In: _in,
+        exp.Exists: _exists,
+        exp.Subquery: _scalar,
+        exp.Case: _case,
+        exp.Coalesce: lambda self, node: self._first_of("coalesce", self._cells(node, "this", "expressions"), node),
+        **dict.fromkeys((exp.Greatest, exp.Least), _extreme),
+        exp.Nullif: _nullif,
+        exp.DPipe: _concatenation,
+        **dict.fromkeys((exp.Concat, exp.ConcatWs), _concat),
+        exp.Trim: _trim,
+        **dict.fromkeys((exp.Like, exp.ILike, exp.Escape), _like),
+        **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), _regexp),
+        exp.Interval: _interval,
+        exp.Extract: _extract,
+        exp.TimestampTrunc: _date_trunc,
+        **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), _now),
+        exp.AtTimeZone: _zoned,
+        exp.Array: _array,
+        exp.Bracket: _subscript,
+        exp.Collate: _collated,
+        exp.Pad: _pad,
+        exp.Substring: _substring,
+        exp.Anonymous: _anonymous,
+        exp.Grouping: _grouping,
+        exp.Filter: _filtered,
+        exp.Window: _window,
+        exp.WithinGroup: _within_group,
+        **dict.fromkeys(SIGNS, _arithmetic),
+        **dict.fromkeys(COMPARISONS, _comparison),
+        **dict.fromkeys(CALLS, _call),
+        **dict.fromkeys(OPERATORS, _of_json),
+        **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), _aggregate),
+    }
+    """The translation of each node."""
 
 
 def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
