@@ -71,28 +71,23 @@ def _what(transaction: Transaction) -> str:
     return visible("; ".join([*filter(None, [", ".join(transaction.tables)]), *transaction.schema_changes]))
 
 
+def _cells(each: Transaction, time: str) -> tuple[str, ...]:
+    numbers = (str(each.lsn), str(each.xid or ""))
+    return (time, *numbers, who(each.context), _counts(each), _what(each), visible(each.context.reason or ""))
+
+
 def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
     """Print transactions as a table."""
     to = console_for()
     table = plain_table("time", "lsn", "xid", "who", "changes", "tables", "why")
     for each in transactions:
-        cells = (_time(each.time_us, now, to), str(each.lsn), str(each.xid or ""), who(each.context), _counts(each))
-        table.add_row(*cells, _what(each), visible(each.context.reason or ""))
+        table.add_row(*_cells(each, _time(each.time_us, now, to)))
     show(table, to)
 
 
 def show_log_line(each: Transaction, now: datetime) -> None:
     """Print one transaction as a line, for `--follow`."""
-    to = _lines()
-    cells = (
-        format_us(each.time_us, now.tzinfo or UTC),
-        str(each.lsn),
-        str(each.xid or ""),
-        who(each.context),
-        _counts(each),
-    )
-    rest = (_what(each), visible(each.context.reason or ""))
-    to.print("  ".join((*cells, *rest)).rstrip())
+    _lines().print("  ".join(_cells(each, format_us(each.time_us, now.tzinfo or UTC))).rstrip())
 
 
 def show_transaction(transaction: Transaction, contents: Iterable[ShownChange | Message], now: datetime) -> None:
