@@ -24,7 +24,7 @@ SCHEMA = """
 create type mood as enum ('sad', 'ok');
 create type pair as (a int, b text);
 create domain small as int;
-create table t (id int primary key, a varchar(100), n int, m mood, p pair, s small);
+create table t (id int primary key, a varchar(100), n int, m mood, p pair, s small default 1);
 create table parts (id int primary key) partition by range (id);
 create table parts_1 partition of parts for values from (0) to (10);
 create table parts_2 partition of parts for values from (10) to (20);
@@ -48,7 +48,7 @@ STATEMENTS = {
     "type of another kind": "alter table t alter n type text",
     "defaults, NOT NULL, CHECK, UNIQUE, foreign keys": (
         "alter table t alter a set default 'q', alter n set not null, add check (n > 0), add unique (a);"
-        " alter table t alter a drop default, add foreign key (id) references t (id)"
+        " alter table t alter s drop default, add foreign key (id) references t (id)"
     ),
     "primary key": "alter table t drop constraint t_pkey, alter n set not null, add primary key (id, n)",
     "primary key under REPLICA IDENTITY FULL": (
