@@ -173,8 +173,8 @@ def find_failing(conn: psycopg.Connection[Row]) -> list[Finding]:
         Finding(
             f"table {(name := TableName(str(schema), str(table)))}",
             f"UPDATE and DELETE fail already: publication {publication} publishes them without a replica identity",
-            f"Give it a primary key, or run {_full_identity(name)[:-1]}.",
-            (_full_identity(name),),
+            f"Give it a primary key, or run {_with_identity(name)[:-1]}.",
+            (_with_identity(name),),
         )
         for schema, table, publication in fetch(conn, _FAILING)
     ]
@@ -187,11 +187,7 @@ def fixing_sql(found: Iterable[Finding]) -> list[str]:
     return [*plain, *([_RESTART] if plain != statements else [])]
 
 
-def _full_identity(name: TableName) -> str:
-    return _with_identity(name, "FULL")
-
-
-def _with_identity(name: TableName, identity: str) -> str:
+def _with_identity(name: TableName, identity: str = "FULL") -> str:
     return f"ALTER TABLE {_quoted(*name)} REPLICA IDENTITY {identity};"
 
 
@@ -241,7 +237,7 @@ def _identity_problems(table: FollowedTable) -> list[_Problem]:
     fix = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL{too} or {_LEAVE_OUT}."
     parts = [part.name for part in table.members if part.kind != "f"]  # ALTER TABLE of a root does not change them
     problem = f"replica identity is '{identity}' ({what}), need a key or 'f' (full)"
-    return [(problem, fix, tuple(map(_full_identity, [table.name, *parts])))]
+    return [(problem, fix, tuple(map(_with_identity, [table.name, *parts])))]
 
 
 def _differing_identities(table: FollowedTable) -> Iterator[_Problem]:
