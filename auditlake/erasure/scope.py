@@ -27,7 +27,7 @@ from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
-from auditlake.errors import BadUsage, NotAnswerable, Unsupported
+from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.erasures import Erasure, last_in_log
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
@@ -156,7 +156,10 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
     """Return where each relation version of a table has its key, and the erased columns."""
     relations = reader.relations_of(table)
     names = [column.name for column in table.key]
-    own = {reader.own_names(table)[name]: name for name in erasure.stored}
+    own_names = reader.own_names(table)
+    if missing := sorted({*erasure.stored} - own_names.keys()):
+        raise LakeUnusable(f"{table.path} lacks {', '.join(missing)}, which erasures/ names", "Restore both.")
+    own = {own_names[name]: name for name in erasure.stored}
     found = {}
     for number, places in key_places(relations, names).items():
         columns = relations[number].columns

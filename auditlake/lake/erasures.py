@@ -12,10 +12,10 @@ Both files are written once and never replaced.
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
 
 from auditlake.delta.log_reader import read_newest_state
 from auditlake.errors import LakeUnusable
@@ -25,6 +25,7 @@ from auditlake.lake.records import (
     numbered_records,
     read_record,
     require_record,
+    typed,
     write_numbered,
     write_record,
     writing,
@@ -123,14 +124,8 @@ def read_erasures(lake: Lake) -> list[Erasure]:
 
 
 def _read(lake: Lake, place: Place) -> Erasure:
-    erasure = require_record(place, _erasure, _RESTORE)
+    erasure = require_record(place, partial(typed, Erasure), _RESTORE)
     return replace(erasure, done_us=read_record(_end(lake, erasure.number), lambda end: int(end["time_us"]), _RESTORE))
-
-
-def _erasure(content: Mapping[str, Any]) -> Erasure:
-    names = ("tokens", "columns", "stored", "entries", "where", "replaced_keys")
-    lists = {name: tuple(content[name]) for name in names}
-    return Erasure(**{**content, **lists, "kept": tuple((lsn, ordinal) for lsn, ordinal in content["kept"])})
 
 
 def last_in_log(place: Place) -> int:
@@ -178,8 +173,8 @@ def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure
     if not of_rows:
         return []
 
-    def read(content: list[dict[str, Any]]) -> list[tuple[Erasure, Lsn]]:
-        rows = [ReturnedRow(**each) for each in content]
+    def read(content: list[object]) -> list[tuple[Erasure, Lsn]]:
+        rows = [typed(ReturnedRow, each) for each in content]
         return [(of_rows[row.erasure], Lsn(row.lsn)) for row in rows if not _is_erased(row, of_rows.values())]
 
     return read_record(lake.returned_rows, read, "Delete it; auditlake maintain writes it.")

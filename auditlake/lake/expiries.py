@@ -7,13 +7,13 @@ record of tables whose versions are still there; the next run writes another one
 on record, and no more versions are missing than the records say.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
 
 from auditlake.delta.sql import TableFiles
 from auditlake.lake.layout import EXPIRED_APP, Lake
-from auditlake.lake.records import read_numbered, write_numbered
+from auditlake.lake.records import read_numbered, typed, write_numbered
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
@@ -59,7 +59,7 @@ def record_run(lake: Lake, run: ExpiryRun) -> None:
 
 def read_runs(lake: Lake) -> list[ExpiryRun]:
     """Read the records of all runs, in their order; raises LakeUnusable if one cannot be read."""
-    return read_numbered(lake.expiries, _run, "Restore it; it records what retention removed.")
+    return read_numbered(lake.expiries, partial(typed, ExpiryRun), "Restore it; it records what retention removed.")
 
 
 def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
@@ -68,7 +68,3 @@ def expired_of(runs: Sequence[ExpiryRun], name: TableName) -> dict[Lsn, int]:
     for each in (each for run in runs for each in run.tables if each.name == name):
         found[Lsn(each.horizon)] = found.get(Lsn(each.horizon), 0) + each.versions
     return found
-
-
-def _run(content: Mapping[str, Any]) -> ExpiryRun:
-    return ExpiryRun(int(content["time_us"]), tuple(ExpiredTable(**each) for each in content["tables"]))

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import read_numbered, write_numbered
+from auditlake.lake.records import read_numbered, typed, write_numbered
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import matches_table
 
@@ -54,7 +54,14 @@ def matches(pattern: str, table: TableName) -> bool:
 def read_events(lake: Lake) -> list[HoldEvent]:
     """Read all additions and releases of holds, in order; raises LakeUnusable if a record cannot be read."""
     remedy = "Restore it; it records which rows must be kept."
-    return read_numbered(lake.holds, lambda content: HoldEvent(**content), remedy)
+    return read_numbered(lake.holds, _event, remedy)
+
+
+def _event(content: object) -> HoldEvent:
+    event = typed(HoldEvent, content)
+    if event.event not in {ADDED, RELEASED}:
+        raise ValueError(f"an event is neither {ADDED} nor {RELEASED}")
+    return event
 
 
 def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:

@@ -31,9 +31,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
@@ -88,7 +89,35 @@ def require_record(place: Place, read: Callable[[Any], _Content], remedy: str) -
     return found
 
 
-BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError)
+def typed(kind: type[_Content], content: object) -> _Content:
+    """Return JSON as a dataclass, with lists as tuples; raises one of BROKEN if a field has another type.
+
+    Types may be `int` of 64 bits, `str`, a tuple, another such dataclass, and one of these or None.
+    """
+    found: _Content = _typed(kind, content)
+    return found
+
+
+def _typed(kind: Any, content: Any) -> Any:  # noqa: ANN401 - of any type
+    if isinstance(kind, UnionType):
+        return None if content is None else _typed(get_args(kind)[0], content)
+    if is_dataclass(kind):
+        hints, make = get_type_hints(kind), cast("Callable[..., object]", kind)
+        return make(**{name: _typed(hints[name], each) for name, each in content.items()})
+    if get_origin(kind) is tuple and isinstance(content, list):
+        first, *others = get_args(kind)
+        kinds = [first] * len(content) if others == [...] else [first, *others]
+        return tuple(_typed(each, value) for each, value in zip(kinds, content, strict=True))
+    if type(content) is not kind:
+        raise TypeError(f"{type(content).__name__} in place of {kind}")
+    if kind is str:
+        content.encode()  # an error if it is no text
+    else:
+        content.to_bytes(8, signed=True)
+    return content
+
+
+BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """Exceptions of reading JSON that is damaged, or of another form."""
 
 

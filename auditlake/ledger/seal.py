@@ -331,7 +331,8 @@ def _read_prepared(lake: Lake, number: int) -> Next | None:
     """Read the block that a killed run prepared; None if it was sealed, or there is none."""
 
     def read(content: Mapping[str, Any]) -> Next:
-        return Next(content["block"], bytes.fromhex(content["key"]), Bound(*content["upto"]), content["time"])
+        upto = Bound(*map(int, content["upto"]))
+        return Next(int(content["block"]), bytes.fromhex(content["key"]), upto, int(content["time"]))
 
     prepared = read_record(lake.next_block, read, "Delete it; nothing names its block yet.")
     return prepared if prepared is not None and prepared.number == number else None

@@ -1,4 +1,4 @@
-"""Tests of the capture status, and of lake.json when the source changes to another timeline."""
+"""Tests of records: types of their fields, the capture status, and lake.json on another timeline of the source."""
 
 import errno
 import json
@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import LakeUnusable
+from auditlake.lake.erasures import Erasure, ReturnedRow
+from auditlake.lake.expiries import ExpiredTable, ExpiryRun
+from auditlake.lake.holds import HoldEvent, read_events
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
-from auditlake.lake.records import read_capture_state, unreadable, write_state
+from auditlake.lake.records import BROKEN, read_capture_state, typed, unreadable, write_numbered, write_state
 from tests.s3_server import chosen_lake, on_disk, overwrite
 
 
@@ -65,3 +68,63 @@ def test_only_a_damaged_file_is_to_be_restored(failure: Exception, advice: str) 
     """If the store or the disk failed, the file may be as it should be."""
     error = unreadable(Path("lake.json"), failure, "Restore it.")
     assert advice in (error.hint or "")
+
+
+_EVENT = {"event": "added", "name": "n", "tables": "t", "token": None, "until_us": 7, "reason": "r", "by": "b"}
+_RUN = {"time_us": 1, "tables": [{"schema": "s", "table": "t", "horizon": 2, "versions": 3}]}
+_ERASURE = {
+    "number": 0,
+    "table": "t",
+    "schema": "s",
+    "tokens": ["a"],
+    "columns": [],
+    "stored": [],
+    "upto_lsn": 9,
+    "kept": [[1, 2]],
+    "from_lsn": 1,
+    "to_lsn": 9,
+    "versions": 1,
+    "changes": 1,
+    "reason": "r",
+    "by": "b",
+    "time_us": 1,
+}
+
+
+def test_a_record_is_read_with_the_types_of_its_fields() -> None:
+    """Lists are tuples, of records, too; what has a default may be absent."""
+    assert typed(ExpiryRun, _RUN) == ExpiryRun(1, (ExpiredTable("s", "t", 2, 3),))
+    erasure = typed(Erasure, _ERASURE)
+    assert (erasure.tokens, erasure.kept, erasure.is_dropped) == (("a",), ((1, 2),), False)
+    assert typed(HoldEvent, {**_EVENT, "time_us": 1}).until_us == 7
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (ExpiryRun, {**_RUN, "time_us": True}),
+        (ExpiryRun, {**_RUN, "tables": [["s", "t", 2, 3]]}),
+        (ReturnedRow, {"erasure": 1 << 63, "token": "x", "lsn": 7}),
+        (ReturnedRow, {"erasure": 1, "token": "\ud800", "lsn": 7}),
+        (ReturnedRow, {"erasure": 1, "token": "x", "lsn": 7.0}),
+        (ReturnedRow, {"erasure": 1, "token": "x", "lsn": 7, "more": 1}),
+        (ReturnedRow, {"erasure": 1, "token": "x"}),
+        (ReturnedRow, [1, "x", 7]),
+        (HoldEvent, {**_EVENT, "time_us": 1, "until_us": "2030"}),
+        (Erasure, {**_ERASURE, "tokens": "abc"}),
+        (Erasure, {**_ERASURE, "kept": [[1]]}),
+        (Erasure, {**_ERASURE, "is_dropped": "no"}),
+    ],
+)
+def test_a_record_with_another_type_is_not_read(kind: type[object], content: object) -> None:
+    """A text that is taken for a list of tokens, or for true, would have an effect that nobody recorded."""
+    with pytest.raises(BROKEN):
+        typed(kind, content)
+
+
+def test_an_event_of_a_hold_is_an_addition_or_a_release(tmp_path: Path) -> None:
+    """Any other would end the hold."""
+    lake = chosen_lake(tmp_path)
+    write_numbered(lake.holds, lambda _: {**_EVENT, "event": "aded", "time_us": 1})
+    with pytest.raises(LakeUnusable, match=r"000000\.json cannot be read: ValueError"):
+        read_events(lake)
