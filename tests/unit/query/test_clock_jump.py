@@ -132,3 +132,47 @@ def test_moments_before_and_after_the_jump_are_answered(jumped: tuple[Lake, Capt
     commit(log, 0x600, HOUR_S + 30)
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 20))) == 0x500
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 30))) == 0x600
+
+
+COURSES = {
+    "small steps": [(0, 0), (20, 3), (40, -1), (60, 4), (80, 0)],
+    "ahead twice": [(0, 0), (20, 100), (35, 0), (60, 40), (75, 0)],
+    "back for good": [(0, 0), (50, -20)],
+}
+"""How far the source's clock is ahead of capture's, in seconds, from which second on."""
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_every_answer_is_a_state_at_a_moment_when_the_clock_showed_that_time(
+    tmp_path: Path, clock: Clock, name: str
+) -> None:
+    """Within the tolerance of 5 s; where no such moment is certain, it is refused."""
+    course = COURSES[name]
+    lake = chosen_lake(tmp_path / "lake")
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
+    log = CaptureLog(lake)
+    log.start_at(Lsn(0x101))
+    happened = [0, *range(3, 100, 8)]  # the snapshot, then commits
+
+    def shown(second: float) -> float:
+        return second + next(ahead for since, ahead in reversed(course) if since <= second)
+
+    def state(second: float) -> int:
+        return 0x100 * len([each for each in happened if each <= second])
+
+    for number, second in enumerate(happened[1:], start=2):
+        clock.now_s = T0.timestamp() + second
+        commit(log, 0x100 * number, shown(second))
+        if number % 3 == 0:
+            clock.now_s += 1
+            log.record_idle(Lsn(0x100 * number + 0x20), at(shown(second + 1)))
+    known, answered = read_known(lake), 0
+    for second in range(1, happened[-1], 3):
+        try:
+            found = resolve(known, AtTime(at(shown(second))))
+        except NotAnswerable:
+            continue
+        answered += 1
+        near = [each / 4 for each in range(4 * 110) if abs(shown(each / 4) - shown(second)) <= 5]
+        assert found in {state(each) for each in near}, (second, shown(second))
+    assert answered
