@@ -49,15 +49,16 @@ PART_BYTES = 64 << 20
 _ONE_AT_A_TIME = Lock()
 """Apply folds two tails at once, and two that are divided would need twice the memory."""
 _Item = TypeVar("_Item")
-_COPY_BYTES = 384 << 20
-_WRITTEN_ROWS = 1 << 14
+_COPY_BYTES = 256 << 20
+_GROUP_ROWS, _WRITTEN_ROWS = 1 << 13, 1 << 14
+"""Rows of a row group, and that are held before they are written: each file has a row group in memory."""
 _CHANGES = """
 select lsn, ordinal, xid, time, op, relation, "old", "new", "unchanged" from {files}
 where lsn > {after} and lsn <= {upto} and relation in ({relations}) and op in ({ops})
 """
 _DIVIDED = """
 copy (select *, unnest(list_distinct([{before}, {after}])) as part from ({changes}))
-to {folder} (format parquet, partition_by (part))
+to {folder} (format parquet, partition_by (part), row_group_size {group_rows})
 """
 _RELOADS = """
 select bool_and(op in ('truncate', 'insert')) and coalesce(
@@ -108,7 +109,8 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
     kept.enter_context(_ONE_AT_A_TIME)
     if tail.inserts_only:
         return list(_inserts(tail, opened))
-    with closing(open_duckdb(_COPY_BYTES)) as connection:
+    folder = Path(kept.enter_context(TemporaryDirectory(dir=process_folder(), prefix="parts-")))
+    with closing(open_duckdb(_COPY_BYTES, folder / "spilled")) as connection:
         changes = whole.changes(connection, tail)
         if truncates:
             if connection.execute(_RELOADS.format(changes=changes)).fetchone() != (True,):
@@ -116,8 +118,7 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
             return [*_ended(tail, whole), *_inserts(tail, opened)]
         hashed = _Hash(whole, tail, math.ceil(max(size_bytes, _held_by_ended(tail, opened)) / PART_BYTES))
         hashed.require_divisible(connection, changes)
-        folder = kept.enter_context(TemporaryDirectory(dir=process_folder(), prefix="parts-"))
-        return hashed.copy(connection, changes, Path(folder))
+        return hashed.copy(connection, changes, folder / "parts")
 
 
 def _inserts(tail: Tail, opened: Files) -> Iterator[Part]:
@@ -188,6 +189,7 @@ class _Hash:
                 before=self._part_before,
                 after=self._part_after,
                 folder=standard_literal(str(folder)),
+                group_rows=_GROUP_ROWS,
             )
         )
         return [
