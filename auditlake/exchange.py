@@ -125,7 +125,12 @@ class Exchange:
     def _run(self) -> None:
         path, body, headers = self._request
         try:
-            self._connection.request("POST", path, body, dict(headers))
+            try:
+                self._connection.request("POST", path, body, dict(headers))
+            except (BrokenPipeError, ConnectionResetError):
+                if self._connection.sock is None:
+                    raise
+                # Some answer before they have read the body, for example that it is too long, and close.
             answer = self._connection.getresponse()
         except Exception as exc:  # noqa: BLE001 - raised by `head`
             self._head.set_exception(exc)

@@ -192,6 +192,14 @@ def _dripping(head: bytes = b"") -> Iterator[bytes]:
         yield b"x"
 
 
+def test_an_answer_before_the_end_of_a_request_is_read() -> None:
+    """A proxy refuses a body that is too long, and closes; its status says more than a broken pipe."""
+    refused = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n"
+    with _answering(iter([refused])) as (url, _), closing(exchange.Address.parse(url).connection(30)) as connection:
+        sent = exchange.Exchange(connection, "/", b"x" * (32 << 20), {})
+        assert sent.head(30, exchange.never_over).status == 413
+
+
 def test_a_receiver_that_drips_its_answer_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes within the timeout of a read, the whole head does not; the request is sent again."""
     monkeypatch.setattr(webhook, "_TIMEOUT_S", 0.5)
