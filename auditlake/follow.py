@@ -302,7 +302,7 @@ def _apply_beside(
         if task.until is None:  # a target waits for neither of them
             applier.maintain()
             if again is not None:
-                again.tend(applier.parked, applier.spark, Capturing(task.lake, capturing))
+                again.tend(applier.parked, applier.spark, Capturing(task.lake, capturing, task.awaited))
             if again is None or not again.is_running:
                 applier.spark.rest()
 
@@ -331,7 +331,7 @@ def _capturing_on(task: Task, pool: ThreadPoolExecutor, say: Say) -> Iterator[Ca
     stop = threading.Event()
     running = pool.submit(run_capture, replace(task, until=None, reports_start=False), stop, say)
     try:
-        yield Capturing(task.lake, running)
+        yield Capturing(task.lake, running, task.awaited)
     finally:
         stop.set()
     running.result()

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from auditlake.capture.supervisor import make_task, run_capture
+from auditlake.capture.supervisor import Capturing, make_task, run_capture
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from tests import oracle
 
 _TIMEOUT_S = 30
@@ -63,6 +64,10 @@ class Running:
         failure = self._run.exception(_TIMEOUT_S)
         assert isinstance(failure, AuditlakeError), failure
         return failure
+
+    def await_passed(self, lsn: Lsn) -> None:
+        """Wait until the lake holds everything before an LSN."""
+        Capturing(self._lake, self._run, self._task.awaited).await_passed(lsn)
 
     def await_keys(self, *keys: int) -> None:
         """Wait until exactly these keys are inserted, in this order and each once."""

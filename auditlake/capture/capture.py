@@ -32,6 +32,7 @@ sends status updates from a thread of its own, because `Capture` itself uses the
 comparison of the catalog.
 """
 
+import math
 import os
 import select
 import threading
@@ -217,15 +218,20 @@ class Capture:
         self._in_parts = _NO_XIDS
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""
         self._idle_mark: WalEnd | None = None
-        self._next_mark_at = 0.0
+        self._marked_at = -math.inf
+        self._awaited = threading.Event()
 
     @property
     def done_lsn(self) -> Lsn:
         """Everything that starts before this LSN is durable."""
         return self._writer.done_lsn
 
-    def run(self, until: WalEnd | None) -> None:
-        """Capture until everything before `until` is durable; without `until` until `stop` is set."""
+    def run(self, until: WalEnd | None, awaited: threading.Event | None = None) -> None:
+        """Capture until everything before `until` is durable; without `until` until `stop` is set.
+
+        While `awaited` is set, what an idle source has passed is recorded at once.
+        """
+        self._awaited = awaited or self._awaited
         with closing(self._control), closing(self._stream), closing(self._writer):
             while not self._stop.is_set() and (until is None or self._is_before(until)):
                 self._step(until)
@@ -264,7 +270,7 @@ class Capture:
         if not self._writer.busy:
             if self._pending:
                 self._check_catalog()
-                self._next_mark_at = 0.0
+                self._marked_at = -math.inf
             self._submit(until)
         self._check_heard()
         if self._heartbeat.due:
@@ -339,13 +345,18 @@ class Capture:
             return max(0.0, _COMMIT_DELAY_S - waited_s)
         return max(0.0, min(_BUSY_DELAY_S - waited_s, _COMMIT_DELAY_S - self._stream.unheard_for_s))
 
+    def _idle_interval_s(self, until: WalEnd | None) -> float:
+        if self._awaited.is_set():
+            return _REPLY_INTERVAL_S
+        return _IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S
+
     def _idle(self, until: WalEnd | None) -> None:
         """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
-        if self._idle_mark is None and now >= self._next_mark_at:
+        if self._idle_mark is None and now >= self._marked_at + self._idle_interval_s(until):
             with self._asking():
                 self._idle_mark = wal_end(self._control)
-            self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
+            self._marked_at = now
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
         if mark is None:
             return

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import psycopg
@@ -57,13 +57,15 @@ Until: TypeAlias = Lsn | Literal["current"] | None
 class Task:
     """A capture to run: everything that starts before `until`; without end if it is None.
 
-    A capture without end reports that it has started, unless it is only a part of another stage.
+    A capture without end reports that it has started, unless it is only a part of another stage. While `awaited` is
+    set, it records at once what it has passed.
     """
 
     source: CaptureSource
     lake: Lake
     until: WalEnd | None
     reports_start: bool = True
+    awaited: threading.Event = field(default_factory=threading.Event)
 
 
 def make_task(  # noqa: PLR0913, PLR0917 - the options of a user
@@ -128,7 +130,7 @@ def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attem
             tried.set()
             attempts.succeeded()
             begin(Beat.CAPTURE)
-            capture.run(task.until)
+            capture.run(task.until, task.awaited)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
             count(Counter.RETRIES, "source")
@@ -221,11 +223,12 @@ class Attempts:
 
 
 class Capturing:
-    """A capture of this process or, if `running` is None, of another one."""
+    """A capture of this process, which is told that it is awaited, or, if `running` is None, of another one."""
 
-    def __init__(self, lake: Lake, running: Future[None] | None) -> None:
+    def __init__(self, lake: Lake, running: Future[None] | None, awaited: threading.Event | None = None) -> None:
         self._lake = lake
         self._running = running
+        self._awaited = awaited or threading.Event()
 
     def await_passed(self, lsn: Lsn) -> None:
         """Wait until the lake holds everything before `lsn`, so that tables copied at it can be queried at once.
@@ -233,6 +236,13 @@ class Capturing:
         Raises the error that ended the capture; SourceUnreachable, or LakeConflict if it is another process's, if it
         makes no progress for a while.
         """
+        self._awaited.set()
+        try:
+            self._await_passed(lsn)
+        finally:
+            self._awaited.clear()
+
+    def _await_passed(self, lsn: Lsn) -> None:
         reached, deadline = None, 0.0
         while (positions := read_positions(self._lake)) is None or positions.acknowledged < lsn:
             if self._running is not None and self._running.done():
@@ -274,9 +284,10 @@ def capturing(
             report("capture runs in another process")
             yield Capturing(lake, None)
             return
-        running = pool.submit(run_capture, Task(source, lake, None, reports_start=False), stop, report)
+        task = Task(source, lake, None, reports_start=False)
+        running = pool.submit(run_capture, task, stop, report)
         try:
-            yield Capturing(lake, running)
+            yield Capturing(lake, running, task.awaited)
         finally:
             stop.set()
         running.result()

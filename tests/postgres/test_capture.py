@@ -25,6 +25,7 @@ from tests import oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
 from tests.read_lake import positions_of
+from tests.running import Running, await_true
 from tests.writers import LEDGER, SCHEMA, Writers
 
 pytestmark = pytest.mark.pg
@@ -181,6 +182,20 @@ def test_unpublished_writes_advance_the_slot(database: str, lake: Lake) -> None:
             assert conn.closed == 0
             waiting.wait(0.01)
     assert before < end.lsn
+
+
+def test_what_another_thread_waits_for_is_recorded_at_once(
+    database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resync waits until an idle capture has passed its copies, which records that every ten seconds otherwise."""
+    monkeypatch.setattr("auditlake.capture.capture._IDLE_COMMIT_S", 3600.0)
+    begun, unpublished = positions_of(lake).acknowledged, "select pg_logical_emit_message(false, 'x', 'y')"
+    with Running(database, lake) as running:
+        commit(database, unpublished)
+        await_true(lambda: positions_of(lake).acknowledged > begun)
+        commit(database, unpublished)
+        with connect(database) as conn:
+            running.await_passed(wal_end(conn).lsn)
 
 
 def test_only_durable_changes_are_acknowledged(database: str, tmp_path: Path) -> None:

@@ -72,8 +72,9 @@ class Site:
 
 @pytest.fixture
 def site(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A database without tables; looks come often."""
+    """A database without tables; looks come often, and commits of an idle capture, for which a copy waits."""
     monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr("auditlake.capture.capture._IDLE_COMMIT_S", 0.1)
     return Site(database, chosen_lake(tmp_path / "lake"))
 
 

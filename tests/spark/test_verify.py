@@ -7,7 +7,7 @@ that only the content differs. Every value is `secret`, which no output may cont
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
@@ -38,7 +37,7 @@ from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.expiry import AT_ONCE
 from tests.read_lake import history_of
-from tests.running import Running, await_true
+from tests.running import Running
 from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
 from tests.server import Server, execute, install_trigger
 from tests.small_lake import ORDERS, write_lake_with_manifest
@@ -95,10 +94,11 @@ update parts set v = 'moved', id = id + 300 where id between 95 - {0} and 101 - 
 
 @dataclass(frozen=True)
 class Site:
-    """A database, its lake, and a running capture."""
+    """A database, its lake, and the running capture, if any."""
 
     dsn: str
     lake: Lake
+    running: Running | None = None
 
     def execute(self, statements: str) -> None:
         """Run SQL."""
@@ -108,7 +108,8 @@ class Site:
         """Wait until `changes` has every commit so far."""
         with connect(self.dsn) as conn:
             end = wal_end(conn).lsn
-        await_true(lambda: (found := read_positions(self.lake)) and found.acknowledged >= end)
+        assert self.running is not None
+        self.running.await_passed(end)
 
     def verify(self, *more: str | Path) -> command.Done:
         """Run `auditlake verify` in this process."""
@@ -138,7 +139,8 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "Spark
         site.execute(f"create table {name} (id int primary key, v text)")
         site.execute(f"insert into {name} select n, 'secret' || n from generate_series(1, 20) n")
     assert command.run_here(["bootstrap", "--source", site.dsn, "--lake", site.lake.root]).code == 0
-    with Running(site.dsn, site.lake):
+    with Running(site.dsn, site.lake) as running:
+        site = replace(site, running=running)
         for changes, of_vectors in zip(_CHANGES, _CHANGES_OF_VECTORS, strict=True):
             for name in _DAMAGED:
                 site.execute((of_vectors if name == "vectors" else changes).format(name, name))
