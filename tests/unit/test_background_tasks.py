@@ -266,7 +266,7 @@ _UNREAD = {
     ("delta/data_files", "file_path(table, file.add).read_bytes"): _FAILS_ALONE,
     ("delta/data_files", "file.deleted_positions"): _FAILS_ALONE,
     ("serve/held_tables", "self._hold_waiting"): "it reports failures, and requests read the files",
-    ("serve/resources", "lambda: self._open().close()"): _FAILS_ALONE,
+    ("serve/resources", "lambda: self.unbounded_cursor().close()"): _FAILS_ALONE,
     ("serve/resources", "self.reader"): _FAILS_ALONE,
     ("temporal/moments", "open_transactions"): _FAILS_ALONE,
 }
