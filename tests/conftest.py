@@ -95,7 +95,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
-    settings = {"max_prepared_transactions": "10"}
+    settings = {"max_prepared_transactions": "10", "shared_buffers": "16MB"}  # less for each connection to map
     with Server(chosen_version(), settings=settings, installation=installation_of(chosen_version())) as running:
         yield running
 
