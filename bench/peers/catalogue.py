@@ -42,6 +42,7 @@ PEERS = {
     "copy": Peer("`COPY` (binary) to nothing", "anything: the rows are thrown away", floor=True),
     "recvlogical": Peer("`pg_recvlogical` to nothing", "anything: the changes are thrown away", floor=True),
     "subscription": Peer("PostgreSQL's subscription", f"{_NO_HISTORY}: the target has the current rows"),
+    "supabase-etl": Peer("supabase/etl to nothing", "anything: the rows are only counted", floor=True),
     "duckdb": Peer(
         "DuckDB's postgres scanner → Parquet",
         f"{_NO_HISTORY}, later changes; NaN and Infinity become 0, wide `numeric` a double",

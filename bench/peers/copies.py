@@ -15,8 +15,9 @@ import psycopg
 from deltalake import DeltaTable
 
 import auditlake
+from auditlake.demo.server import PASSWORD, SUPERUSER
 from peers import measured
-from peers.arena import Arena, client, jdbc_driver, our_client
+from peers.arena import Arena, built, client, jdbc_driver, our_client
 from peers.contest import Contender
 from peers.digest import Digest, columns_of, of_relation, on_server
 from peers.measured import Figures, PeerFailed
@@ -83,6 +84,7 @@ def contenders(source: Source) -> list[Contender]:
     return [
         Contender("copy", lambda _: _copy_to_nothing(source)),
         Contender("auditlake", lambda folder: _bootstrap(source, folder), _checked(source, _history)),
+        Contender("supabase-etl", lambda _: _supabase_etl(source)),
         Contender("duckdb", lambda folder: _duckdb(source, folder), _checked(source, _parquet)),
         Contender("adbc", lambda folder: _adbc(source, folder), _checked(source, _delta)),
         Contender("subscription", lambda _: _subscription(source), lambda _: on_server(_target(source), source.tables)),
@@ -122,6 +124,22 @@ def _bootstrap(source: Source, folder: Path) -> Figures:
         return _run(source, folder, command, **settings)
     finally:
         _forget(source)
+
+
+def _supabase_etl(source: Source) -> Figures:
+    """Run its own benchmark of a copy, whose destination acknowledges batches and keeps none."""
+    arena = source.arena
+    benchmark = built("etl/table_copy", "supabase/etl")
+    names = ", ".join(f"'{table}'" for table in source.tables)
+    oids = arena.sql(source.database, f"select string_agg(oid::text, ',') from pg_class where relname in ({names})")
+    arena.sql(source.database, "create publication peer for all tables")
+    where = ["--host", "127.0.0.1", "--port", str(arena.server.port), "--database", source.database]
+    who = ["--username", SUPERUSER, "--password", PASSWORD, "--publication-name", "peer", "--table-ids", oids]
+    try:
+        return measured.run(arena.server, [benchmark, "run", *where, *who])
+    finally:
+        _forget(source)
+        arena.sql(source.database, "drop schema if exists etl cascade")
 
 
 def _duckdb(source: Source, folder: Path) -> Figures:
