@@ -385,7 +385,10 @@ def connect_replication_beside(conn: psycopg.Connection[Row], source: str) -> PG
         opened.callback(pgconn.finish)
         session = _answer(pgconn, f"{_SESSION} pg_catalog.pg_backend_pid()".encode())
         if session != [str(value) for row in fetch(conn, f"{_SESSION} %s", pgconn.backend_pid) for value in row]:
-            raise unreachable("two connections have reached different servers")
+            raise SourceAway(
+                "two connections have reached different servers",
+                "Stop the former primary, or name only the primary in the setting source.",
+            )
         opened.pop_all()
     return pgconn
 
