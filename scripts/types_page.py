@@ -90,7 +90,7 @@ _TAIL = """
 ## Exact text
 
 `exact_text` returns, in Spark's dialect, PostgreSQL's own text of any value ([asking](asking.md)); without Spark,
-`auditlake.values.exact_text.exact_text` does. Floats have the digits that PostgreSQL prints (`1e23` is
+`auditlake.values.exact_text.exact_texts` does. Floats have the digits that PostgreSQL prints (`1e23` is
 `9.999999999999999e+22`), times their fraction without trailing zeros.
 
 Checking whether values fit, and keeping the text of those that do not, costs 1 to 3 % of the CPU time of lineitem's

@@ -115,7 +115,7 @@ def test_a_checkpoint_that_differs_from_the_entries_is_found(lake: Lake, what: s
 def test_entries_that_a_checkpoint_replaced_may_be_gone(lake: Lake) -> None:
     """They expire once there is a second checkpoint."""
     log = lake.changes / "_delta_log"
-    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {})
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {"test": 1})
     checkpoint(lake.changes)
     for version in (0, 1):
         (log / f"{version:020}.json").unlink()
