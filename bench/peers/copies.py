@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 import auditlake
 from auditlake.demo.server import PASSWORD, SUPERUSER
 from peers import measured
-from peers.arena import Arena, built, client, jdbc_driver, our_client
+from peers.arena import Absent, Arena, built, client, jdbc_driver, our_client
 from peers.contest import Contender
 from peers.digest import Digest, columns_of, of_relation, on_server
 from peers.measured import Figures, PeerFailed
@@ -28,6 +28,7 @@ _POLL_S = 0.02
 SMALL_ROWS = 100
 _SUBSCRIBED = "select not exists (select from pg_subscription_rel where srsubstate <> 'r')"
 _WAIT_TIMEOUT_S = 600
+_MOST_WORKERS = 9  # of PostgreSQL's ten slots, one is that of its stream
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,14 @@ def _bootstrap(source: Source, folder: Path) -> Figures:
 
 
 def _supabase_etl(source: Source) -> Figures:
-    """Run its own benchmark of a copy, whose destination acknowledges batches and keeps none."""
-    arena = source.arena
+    """Run its own benchmark of a copy, whose destination acknowledges batches and keeps none.
+
+    A worker, which has a slot, is free for another table only once the source has written something. So each table
+    gets its own.
+    """
+    arena, workers = source.arena, len(source.tables)
+    if workers > _MOST_WORKERS:
+        raise Absent(f"it needs a slot for each of {workers} tables of an idle source")
     benchmark = built("etl/table_copy", "supabase/etl")
     names = ", ".join(f"'{table}'" for table in source.tables)
     oids = arena.sql(source.database, f"select string_agg(oid::text, ',') from pg_class where relname in ({names})")
@@ -136,7 +143,7 @@ def _supabase_etl(source: Source) -> Figures:
     where = ["--host", "127.0.0.1", "--port", str(arena.server.port), "--database", source.database]
     who = ["--username", SUPERUSER, "--password", PASSWORD, "--publication-name", "peer", "--table-ids", oids]
     try:
-        return measured.run(arena.server, [benchmark, "run", *where, *who])
+        return measured.run(arena.server, [benchmark, "run", *where, *who, "--max-table-sync-workers", str(workers)])
     finally:
         _forget(source)
         arena.sql(source.database, "drop schema if exists etl cascade")
