@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import as_text, coerced, failed, padded, with_year
+from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_year
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, joined
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
@@ -214,14 +214,16 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
     """Translate concat and concat_ws, which leave out NULL."""
-    cells = list(cells) if separator is None else [separator, *cells]
-    found = [coerced(c, TEXT, node) if c.is_unknown else replace(c, sql=padded(c, node)) for c in cells]
+    found = [known(replace(cell, sql=padded(cell, node)), node) for cell in cells]
+    given, name, times = list(cells), "concat", 1
+    if separator is not None:  # it is converted to text, without the blanks of a char(n)
+        found = [coerced(separator, TEXT, node), *found]
+        given, name, times = [separator, *cells], "concat_ws", len(cells) - 1
     texts = [as_text(cell) for cell in found]
     if None in texts or any(cell.type.name == "bool" for cell in found):
         raise Refused(node, "concat of such values", "Write casts to text.")
-    listed = ", ".join(["{}"] * len(texts))
-    form, times = (f"concat({listed})", 1) if separator is None else (f"concat_ws({listed})", len(cells) - 2)
-    return Cell(joined(cells, [text or "" for text in texts], form, times), TEXT)
+    form = f"{name}({', '.join(['{}'] * len(texts))})"
+    return Cell(joined(given, [text or "" for text in texts], form, times), TEXT)
 
 
 _TRUNCATED = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})

@@ -626,3 +626,5 @@ select array_agg(id) over (order by id rows between 1 preceding and 1 following)
 select upper(name || email) || lower(email || name) || (id + length(name || email)) from customers order by name || email
 select array_agg(id) over (order by id) from orders
 select array_to_string(tags, name) from customers
+select concat_ws(code, id, name, code), concat_ws(', '::char(3), name, id) from customers order by id
+select concat_ws(id, name, email) from customers
