@@ -17,20 +17,25 @@ _FEW_CHARACTERS = 100
 _ELEMENT_BYTES = 16
 
 
+def _is_short(kind: Type) -> bool:
+    return kind.name in _SHORT or kind.is_decimal or bool(kind.labels)
+
+
 def may_be_long(cell: Cell) -> bool:
     """Return whether a text of an expression may have any length."""
-    is_short = cell.type.name in _SHORT or cell.type.is_decimal or bool(cell.type.labels)
-    return len(cell.literal) > _FEW_CHARACTERS if cell.literal is not None else not (cell.null or is_short)
+    return len(cell.literal) > _FEW_CHARACTERS if cell.literal is not None else not (cell.null or _is_short(cell.type))
 
 
 def bytes_of_array(array: str, kind: Type) -> str:
     """Return an expression for the size of an array."""
-    texts = f" + coalesce(list_sum(list_transform({array}, lambda e: strlen(e))), 0)" if _is_text(kind.element) else ""
-    return f"(len({array}) * {_ELEMENT_BYTES}{texts})"
+    fixed = f"len({array}) * {_ELEMENT_BYTES}"
+    if _is_short(kind.element or kind):
+        return fixed
+    return f"({fixed} + coalesce(list_sum(list_transform({array}, lambda e: {_bytes_of('e')})), 0))"
 
 
-def _is_text(kind: Type | None) -> bool:
-    return kind is not None and kind.duckdb == "varchar"
+def _bytes_of(value: str) -> str:
+    return f"strlen(cast({value} as varchar))"  # bytea is a blob, an oid a number
 
 
 def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 1) -> str:
@@ -41,8 +46,8 @@ def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 
     long = [n for n, cell in enumerate(cells) if may_be_long(cell)]
     if len(long) < 2 and not (times > 1 and long == [0]):  # noqa: PLR2004 - one alone becomes longer by short ones
         return form.format(*texts)
-    sizes = ", ".join(f"strlen(s.t{n})" for n in long)
-    repeated = f" + coalesce(strlen(s.t0), 0) * {times - 1}" if times > 1 else ""
+    sizes = ", ".join(_bytes_of(f"s.t{n}") for n in long)
+    repeated = f" + coalesce({_bytes_of('s.t0')}, 0) * {times - 1}" if times > 1 else ""
     whole = form.format(*(f"s.t{n}" for n in range(len(texts))))
     return held(texts, f"list_sum([{sizes}]) - list_max([{sizes}]){repeated} > {MOST_BYTES}", whole)
 

@@ -628,3 +628,4 @@ select array_agg(id) over (order by id) from orders
 select array_to_string(tags, name) from customers
 select concat_ws(code, id, name, code), concat_ws(', '::char(3), name, id) from customers order by id
 select concat_ws(id, name, email) from customers
+select array['\x61'::bytea, '\x62ff'::bytea], array['\x61'::bytea] || array['\x62'::bytea, null] || '\x63'::bytea
