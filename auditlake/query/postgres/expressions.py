@@ -32,7 +32,7 @@ from auditlake.query.postgres.conversions import (
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
-from auditlake.query.postgres.growth import joined
+from auditlake.query.postgres.growth import listed
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
 from auditlake.query.postgres.patterns import liked, read_pattern
 from auditlake.query.postgres.row_comparisons import (
@@ -213,9 +213,9 @@ class Expressions:
             return cell
         if not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
-        texts = ", ".join(cast(each, kind, node).sql for each in elements)
+        whole = listed(elements, [cast(each, kind, node).sql for each in elements])
         name = "array" if isinstance(given, exp.Array) else kind.name
-        return Cell(f"cast([{texts}] as {kind.duckdb}[])", array(kind), name)
+        return Cell(f"cast({whole} as {kind.duckdb}[])", array(kind), name)
 
     def _parenthesised(self, node: exp.Expr) -> Cell:
         only(node, "this")
@@ -459,8 +459,7 @@ class Expressions:
         kind = common(cells, node, "ARRAY")
         if not cells or not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
-        texts = [in_common(each, kind, node) for each in cells]
-        return Cell(joined(cells, texts, f"[{', '.join(['{}'] * len(texts))}]"), array(kind), "array")
+        return Cell(listed(cells, [in_common(each, kind, node) for each in cells]), array(kind), "array")
 
     def _grouping(self, node: exp.Expr) -> Cell:
         if not self._aggregates:

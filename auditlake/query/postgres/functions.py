@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_year
-from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, joined
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, joined, may_be_long
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
 
@@ -138,8 +138,8 @@ def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
             place = f"list_position({value}, {coerced(searched, element, node).sql})"
             return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
         case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
-            if between.literal is None:
-                raise Refused(node, "array_to_string with a separator that is not a literal")
+            if between.literal is None or may_be_long(between):
+                raise Refused(node, "array_to_string with a separator that is not a short literal")
             texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
             return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
         case _:

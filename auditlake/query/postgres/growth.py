@@ -52,6 +52,11 @@ def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 
     return held(texts, f"list_sum([{sizes}]) - list_max([{sizes}]){repeated} > {MOST_BYTES}", whole)
 
 
+def listed(cells: Sequence[Cell], texts: Sequence[str]) -> str:
+    """Return an array of the texts of some cells; it fails as `joined`."""
+    return joined(cells, texts, f"[{', '.join(['{}'] * len(texts))}]")
+
+
 def held(texts: Sequence[str], is_too_long: str, whole: str) -> str:
     """Return `whole` of the texts, which it calls s.t0, s.t1 …, unless it would be too long.
 

@@ -149,6 +149,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "an aggregate of columns of an outer query at line 1, column 16",
         ),
         ("select json_agg(note) from orders", "the function json_agg at line 1, column 17"),
+        (f"select array_to_string(array[id], '{'-' * 101}') from orders", "a separator that is not a short literal"),
         ("select orders from orders", "a row of orders as a value at line 1, column 8"),
     ],
 )
@@ -189,6 +190,7 @@ def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> 
         "concat(repeat('a', 250000), '-', repeat('b', 250000), repeat('c', 250000))",
         "concat_ws(repeat('a', 200000), 'a', 'b', 'c', 'd')",
         "array_to_string(array[repeat('a', 200000), repeat('b', 200000), repeat('c', 200000)], '')",
+        "array_to_string(array[repeat('a', 200000), repeat('b', 200000), repeat('c', 200000)]::text[], '')",
         "array_to_string(array[rpad(repeat('a', 200000), 300000)] || array[rpad(repeat('b', 200000), 300000)], '')",
     ],
 )
