@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import DecimalException
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ _MAY_FAIL = frozenset(
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
-    *("pg_json_length", "pg_number_text", "pg_of_utf8", "pg_like"),
+    *("pg_json_length", "pg_number_text", "pg_of_utf8", "pg_like", "pg_at_zone"),
 }
 _INTERVAL_TEXT = "pg_interval_text"
 _YEAR_1_US = -62_135_596_800_000_000
@@ -226,7 +227,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"{FAILED}{exc}\n") from None
         except numbers.NotFinite:
             raise ValueError(_NOT_FINITE) from None
-        except ArithmeticError:
+        except DecimalException:
             raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
 
     return called

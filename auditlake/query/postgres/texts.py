@@ -6,14 +6,18 @@ Authority: src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the st
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from auditlake.query.postgres.conversions import NO_YEAR
 from auditlake.values.numeric_text import Failed
 
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
 def at_zone(at: datetime, zone: str) -> datetime:
-    """Return the local time of a time in UTC."""
-    return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    """Return the local time of a time in UTC; raises Failed if its year is not between 1 and 9999."""
+    try:
+        return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    except OverflowError:
+        raise Failed(NO_YEAR) from None
 
 
 def of_utf8(content: bytes) -> str:
