@@ -102,7 +102,7 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
         raise Refused(node, f"{standard_literal(text)} of {to.shown}")
     try:
         return Cell(*_value(text, to), cell.name)
-    except OverflowError:  # a time after the year 9999
+    except ArithmeticError:  # a time after the year 9999, a number of too many digits
         raise Refused(node, f"{standard_literal(text)} of {to.shown}") from None
     except ValueError:
         raise _not_read(text, to, node) from None
