@@ -117,7 +117,7 @@ def number_text(text: str, form: str) -> str:
     whole, _, fraction = bare.partition(".")
     with_point = "." in bare
     value = Decimal(read(text)).quantize(Decimal(1).scaleb(-len(fraction)), ROUND_HALF_UP, _CONTEXT)
-    digits, _, decimals = decimal_text(abs(value)).partition(".")
+    digits, _, decimals = decimal_text(value.copy_abs()).partition(".")
     places = len(whole.replace(",", ""))
     digits = "" if digits == "0" and with_point and _zeros_from(whole) is None else digits
     negative = value < 0
