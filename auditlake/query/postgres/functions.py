@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_year
-from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, joined, may_be_long
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, may_be_long
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
 
@@ -58,10 +58,11 @@ _REPEATED = (
     f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {MOST_BYTES} then {TOO_LONG}"
     " else repeat({0}, {1}) end"
 )
-_REPLACED = (  # a struct, because an argument whose text is in it twice would double with each call in another
-    "list_transform([struct_pack(t := {0}, f := {1}, r := {2})], lambda s: case"
-    " when (strlen(s.t) - strlen(replace(s.t, s.f, ''))) // greatest(strlen(s.f), 1) * (strlen(s.r) - strlen(s.f))"
-    f" > {MOST_BYTES} then {TOO_LONG} else replace(s.t, s.f, s.r) end)[1]"
+_FOUND = "(strlen(s.t0) - strlen(replace(s.t0, s.t1, ''))) // greatest(strlen(s.t1), 1)"
+_REPLACED = held(
+    ("{0}", "{1}", "{2}"),
+    f"{_FOUND} * (strlen(s.t2) - strlen(s.t1)) > {MOST_BYTES}",
+    "replace(s.t0, s.t1, s.t2)",
 )
 
 
