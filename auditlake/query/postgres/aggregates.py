@@ -13,6 +13,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
 from auditlake.query.postgres.conversions import coerced, common, known, numeric_text
+from auditlake.query.postgres.frames import FEW_ROWS
 from auditlake.query.postgres.types import BOOL, FLOAT8, INT4, INT8, INTEGERS, NUMERIC, TEXT, TEXTS, array, decimal
 from auditlake.values.types import MOST_DIGITS
 
@@ -52,6 +53,7 @@ _ONLY_WITH_OVER: tuple[type[exp.Func], ...] = (
     *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
 )
 WINDOWS: dict[type[exp.Expr], str] = {each: each.sql_name().lower() for each in _ONLY_WITH_OVER}
+_NEAR = f"Write ROWS with two bounds of at most {FEW_ROWS:,}."
 Translate = Callable[[exp.Expr], Cell]
 Ordered = Callable[[exp.Expr, Cell], str]
 
@@ -170,7 +172,7 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
             if not kind.is_element:
                 raise Refused(call.node, f"{name} of {kind.shown}")
             if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
-                raise Refused(call.node, f"{name} over a frame of any length", "Write ROWS with both bounds.")
+                raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
             return Cell(_sorted(call).of("list"), array(kind))
 
 

@@ -16,7 +16,7 @@ from auditlake.query.postgres.types import INTERVAL, UNKNOWN
 
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
 _BEYOND_EVERY_ROW = 2**62
-_FEW_ROWS = 1_000
+FEW_ROWS = 1_000
 
 
 def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
@@ -49,7 +49,7 @@ def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Se
 
 
 def has_few_rows(spec: exp.Expr | None) -> bool:
-    """Return whether a frame has at most `_FEW_ROWS` rows before and after the current one."""
+    """Return whether a frame has at most `FEW_ROWS` rows before and after the current one."""
     if spec is None or _kind(spec) != "rows":
         return False
     bounds = (spec.args.get("start"), spec.args.get("end") or "current row")
@@ -60,7 +60,7 @@ def _is_near(bound: exp.Expr | str | None) -> bool:
     if not isinstance(bound, exp.Expr):
         return str(bound).lower() == "current row"
     constant = _constant(bound)
-    return isinstance(constant, exp.Literal) and constant.name.isdecimal() and int(constant.name) <= _FEW_ROWS
+    return isinstance(constant, exp.Literal) and constant.name.isdecimal() and int(constant.name) <= FEW_ROWS
 
 
 def _kind(spec: exp.Expr) -> str:
