@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.records import read_shape
-from auditlake.pgoutput.table_shape import compared_key
+from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
@@ -123,22 +123,23 @@ def _columns(
         columns = columns_of_view(query, name, selection, masks, JSONB.name)
     except NotEmbedded as reason:
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
-    return tuple(TypedColumn(each, _type(query, name, each)) for each in columns)
+    own = any(each.column is not None and not is_built_in(each.column.type_oid) for each in columns)
+    shape = read_shape(query.known.lake, name) if own else None
+    return tuple(TypedColumn(each, _type(name, shape, each)) for each in columns)
 
 
-def _type(query: PreparedQuery, name: TableName, shown: ViewColumn) -> Type:
-    column = shown.column
+def _type(table: TableName, shape: Shape | None, shown: ViewColumn) -> Type:
+    column, held = shown.column, shown.kind
     if column is None:
-        return type_held_as(shown.kind)
-    lake, table, held = query.known.lake, query.known.tables[name], shown.kind
+        return type_held_as(held)
     found = type_of_column(column)
-    if not is_built_in(column.type_oid) and (shape := read_shape(lake, table.name)) is not None:
+    if not is_built_in(column.type_oid) and shape is not None:
         recorded = shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
         found = enum_type(recorded, shape.labels().get(column.type_oid, {})) or found
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
     if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):
         raise NotAnswerable(
-            f"column {column.name} of {table.name} is held as {held} and was {found.shown}",
+            f"column {column.name} of {table} is held as {held} and was {found.shown}",
             IN_SPARK,
         )
     return found
