@@ -16,9 +16,10 @@ from auditlake.audit.transactions import Transaction
 from auditlake.lake.gaps import Gap
 from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
+from auditlake.values.escapes import CONTROLS
 
 Fields = dict[str, Any]
-_UNESCAPED = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_UNESCAPED = re.compile(f"[{CONTROLS}]")
 
 
 def line(fields: Mapping[str, Any]) -> str:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # the decoder of single messages needs no Arrow, and its impo
     import pyarrow as pa
 
 _HANDLER = "auditlake-bytes"
-_CONTROL = re.compile(r"\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+CONTROLS = "\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+"""Ranges of a character class: control characters that JSON allows in a string, and those that change the direction."""
+_CONTROL = re.compile(rf"\x00x[0-9a-f]{{2}}|[\x00-\x1f{CONTROLS}]")
 _INDENTED = re.compile(r"\n(?=  )")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
