@@ -142,7 +142,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
-    """A statement in Spark SQL, and the selection of each of its views; `lsn` is the statement's own moment."""
+    """A statement that an engine can run, and the selection of each of its views; `lsn` is its own moment."""
 
     known: Known
     lsn: Lsn

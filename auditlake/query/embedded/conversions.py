@@ -8,17 +8,18 @@ from datetime import UTC, date, datetime, timedelta
 from sqlglot import exp
 
 from auditlake.delta.sql import duckdb_type
+from auditlake.query.embedded.arithmetic import BIGINT_MAX
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, only
 from auditlake.query.embedded.spark_types import INTEGRAL, common, decimal, is_decimal
 
-_INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
+_INT_MAX = 2**31 - 1
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
 
 
 def integer(value: int) -> SparkCell:
     """Return an integer of the least type that holds it; raises NotEmbedded."""
-    if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
+    if not -BIGINT_MAX - 1 <= value <= BIGINT_MAX:
         raise NotEmbedded(f"the literal {value}")
     kind = "int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint"
     return SparkCell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)

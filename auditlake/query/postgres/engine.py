@@ -316,7 +316,7 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
         hint = "Name every column in GROUP BY, or all columns of its table's key."
         return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
     if kind == "OutOfMemoryException":
-        hint = "Ask for less: filter the rows. Of a server, others may have the rest."
+        hint = "Ask for less: filter the rows. On a server, other statements may have the rest."
         return NotAnswerable("the statement needs more memory than is left", hint)
     if known := _FAILURES.get(kind):
         return BadUsage(f"the statement fails on a row: {known}")

@@ -47,7 +47,7 @@ class Names:
         self._queries = queries
         self._counter = counter
 
-    def having(self, name: str, query: Query) -> "Names":
+    def with_query(self, name: str, query: Query) -> "Names":
         """Return the same with one more query of WITH."""
         return Names(self._catalog, self.now, {**self._queries, name: query}, self._counter)
 
@@ -87,7 +87,7 @@ class Names:
             inner = made or names.query(cte.this, outer)
             columns = renamed(inner.columns, cte.args["alias"], cte)
             texts.append(f"{label} as ({inner.sql})")
-            names = names.having(name, Query(label, _all_settled(columns)))
+            names = names.with_query(name, Query(label, _all_settled(columns)))
         return names, f"with {'recursive ' if clause.recursive else ''}{', '.join(texts)} "
 
     def _recursive(self, cte: exp.Expr, label: str, outer: Scope | None) -> Query:
@@ -98,7 +98,7 @@ class Names:
         first = self.query(body.this, outer)
         columns = _all_settled(renamed(first.columns, cte.args["alias"], cte))
         name = folded(cte.args["alias"].this)
-        rest = self.having(name, Query(label, columns)).query(body.expression, outer)
+        rest = self.with_query(name, Query(label, columns)).query(body.expression, outer)
         if len(rest.columns) != len(columns):
             raise Refused(cte, "UNION of different numbers of columns", wrong=True)
         sides = []
