@@ -26,7 +26,7 @@ from auditlake.errors import BadUsage
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.functions import EXACT_TEXT, check_calls
 from auditlake.query.lexical import canonical, tokens_of
-from auditlake.query.system_time import Form, Period, Reading
+from auditlake.query.system_time import Period, PeriodForm, Reading
 from auditlake.relation import TableName
 from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
@@ -222,7 +222,7 @@ def period_of(version: exp.Version, name: TableName, now: datetime) -> Period:
     if name.schema == SYSTEM_SCHEMA:
         raise BadUsage(f"{name} has no system time", "It is a log: filter it by its column lsn.")
     moments = (parse_when(moment.name, now) for moment in version.expression.expressions)
-    return Period(Form(version.args["kind"]), tuple(moments))
+    return Period(PeriodForm(version.args["kind"]), tuple(moments))
 
 
 def _named(alias: exp.TableAlias) -> Iterator[int]:

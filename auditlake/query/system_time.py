@@ -30,7 +30,7 @@ from auditlake.temporal.moments import Known, just_before, resolve
 from auditlake.temporal.when import AtTime, When
 
 
-class Form(Enum):
+class PeriodForm(Enum):
     """Forms of FOR SYSTEM_TIME, by their words."""
 
     AS_OF = "AS OF"
@@ -44,7 +44,7 @@ class Form(Enum):
 class Period:
     """A FOR SYSTEM_TIME clause: its form, and as many moments as that has."""
 
-    form: Form
+    form: PeriodForm
     moments: tuple[When, ...]
 
 
@@ -131,14 +131,14 @@ def select_period(known: Known, table: HistoryTable, period: Period) -> Selectio
             return Versions(Bounds())
 
 
-def _bounds(known: Known, table: HistoryTable, form: Form, start: When, end: When) -> Bounds | None:
+def _bounds(known: Known, table: HistoryTable, form: PeriodForm, start: When, end: When) -> Bounds | None:
     first, last = resolve(known, start), resolve(known, end)
     known.timeline(table).require((first, start), (last, end))
     if _reversed(start, first, end, last):
         return None
-    if form is Form.BETWEEN:
+    if form is PeriodForm.BETWEEN:
         return Bounds(from_up_to=last, open_after=first)
-    if form is Form.CONTAINED_IN:
+    if form is PeriodForm.CONTAINED_IN:
         return Bounds(from_above=just_before(known, start), to_up_to=last)
     before = just_before(known, end)
     return None if start == end or before < first else Bounds(from_up_to=before, open_after=first)

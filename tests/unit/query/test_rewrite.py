@@ -12,7 +12,7 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.lexical import canonical
 from auditlake.query.rewrite import Names, Rewritten, rewrite
-from auditlake.query.system_time import Form, Period, Reading
+from auditlake.query.system_time import Period, PeriodForm, Reading
 from auditlake.relation import TableName
 from auditlake.temporal.when import AtLsn, AtTime, AtXid
 from tests.attacks import ATTACKS, READ_DIFFERENTLY
@@ -96,7 +96,10 @@ def test_every_reference_of_one_reading_is_one_view() -> None:
     assert one.views == {"v0": Reading(ORDERS, None)}
     two = rewritten("select * from orders a join orders for system_time as of '0/10' b on a.id = b.id")
     assert two.sql == "select * from v0 a join v1  b on a.id = b.id"
-    assert two.views == {"v0": Reading(ORDERS, None), "v1": Reading(ORDERS, Period(Form.AS_OF, (AtLsn(Lsn(0x10)),)))}
+    assert two.views == {
+        "v0": Reading(ORDERS, None),
+        "v1": Reading(ORDERS, Period(PeriodForm.AS_OF, (AtLsn(Lsn(0x10)),))),
+    }
 
 
 @pytest.mark.parametrize(
@@ -169,16 +172,19 @@ def test_a_column_qualified_with_a_schema_loses_it() -> None:
 @pytest.mark.parametrize(
     ("clause", "period"),
     [
-        ("for system_time as of '-2h'", Period(Form.AS_OF, (AtTime(NOON_US - 7_200_000_000),))),
-        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2026-11-21 12:00:00'", Period(Form.AS_OF, (AtTime(NOON_US),))),
-        ("for /* x */ system_time -- y\nas of 'xid:7'", Period(Form.AS_OF, (AtXid(7),))),
-        ("for system_time from '0/1' to '0/2'", Period(Form.FROM_TO, (AtLsn(Lsn(1)), AtLsn(Lsn(2))))),
+        ("for system_time as of '-2h'", Period(PeriodForm.AS_OF, (AtTime(NOON_US - 7_200_000_000),))),
+        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2026-11-21 12:00:00'", Period(PeriodForm.AS_OF, (AtTime(NOON_US),))),
+        ("for /* x */ system_time -- y\nas of 'xid:7'", Period(PeriodForm.AS_OF, (AtXid(7),))),
+        ("for system_time from '0/1' to '0/2'", Period(PeriodForm.FROM_TO, (AtLsn(Lsn(1)), AtLsn(Lsn(2))))),
         (
             "for system_time between '0/1' and '2026-11-21T12:00'",
-            Period(Form.BETWEEN, (AtLsn(Lsn(1)), AtTime(NOON_US))),
+            Period(PeriodForm.BETWEEN, (AtLsn(Lsn(1)), AtTime(NOON_US))),
         ),
-        ("for system_time contained in ('0/1', '0/2')", Period(Form.CONTAINED_IN, (AtLsn(Lsn(1)), AtLsn(Lsn(2))))),
-        ("for system_time all", Period(Form.ALL, ())),
+        (
+            "for system_time contained in ('0/1', '0/2')",
+            Period(PeriodForm.CONTAINED_IN, (AtLsn(Lsn(1)), AtLsn(Lsn(2)))),
+        ),
+        ("for system_time all", Period(PeriodForm.ALL, ())),
     ],
 )
 def test_every_form_of_a_period_is_parsed(clause: str, period: object) -> None:
