@@ -17,8 +17,8 @@ class Number(str):
     __slots__ = ()
 
 
-def parse(text: str) -> Any:  # noqa: ANN401 - a document
-    """Parse a document; raises Failed."""
+def read_document(text: str) -> Any:  # noqa: ANN401 - a document
+    """Read a document; raises Failed."""
     try:
         return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -32,7 +32,7 @@ def _no_constant(_: str) -> None:
 def canonical(text: str) -> str:
     """Return the text that PostgreSQL prints of the jsonb that it reads from a text; raises Failed."""
     try:
-        return printed(_canonical(parse(text)))
+        return printed(_canonical(read_document(text)))
     except RecursionError:
         raise Failed("a document is nested too deep") from None
 

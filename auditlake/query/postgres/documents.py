@@ -10,7 +10,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from auditlake.values import jsonb
-from auditlake.values.jsonb import Number, parse, printed
+from auditlake.values.jsonb import Number, printed, read_document
 from auditlake.values.numeric_text import Failed
 
 _PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
@@ -31,7 +31,7 @@ def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
     return called
 
 
-parsed = _kept(parse)
+parsed = _kept(read_document)
 canonical = _kept(jsonb.canonical)
 
 
