@@ -79,7 +79,7 @@ select a.attnum::int,
 _VISIBLE_WITHIN_S = 2.0
 _POLL_S = 0.1
 
-T = TypeVar("T")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Asker:
             yield decide(before, found, Lsn(added.lsn), question.number)
 
 
-def read_when_visible(read: Callable[[], T], is_visible: Callable[[T], bool]) -> T:
+def read_when_visible(read: Callable[[], _Found], is_visible: Callable[[_Found], bool]) -> _Found:
     """Read the catalog, and again for 2 s while something is not visible in it.
 
     A commit that waits for a synchronous standby is in the stream before it is visible.
