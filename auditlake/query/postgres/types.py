@@ -91,7 +91,7 @@ class Type:
     @property
     def is_element(self) -> bool:
         """Return whether an expression may make an array of the type."""
-        return self != NUMERIC and self.element is None and self.name not in {"interval", "timestamptz", "bpchar"}
+        return self != NUMERIC and self.element is None and self.name not in {"interval", "timestamptz", "bpchar", "map"}
 
     @property
     def is_groupable(self) -> bool:
