@@ -91,7 +91,7 @@ class Type:
     @property
     def is_element(self) -> bool:
         """Return whether an expression may make an array of the type."""
-        return self != NUMERIC and self.element is None and self.name not in {"interval", "timestamptz", "bpchar", "map"}
+        return self != NUMERIC and self.element is None and self.name not in _NO_ELEMENTS
 
     @property
     def is_groupable(self) -> bool:
@@ -124,6 +124,7 @@ TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
 TIMES = ("date", "timestamp", "timestamptz")
 """In the order in which a comparison widens its operands."""
 _COMPARABLE = frozenset({*NUMBERS, *TEXTS, *TIMES, "bool", "uuid", "bytea", "interval"})
+_NO_ELEMENTS = frozenset({"interval", "timestamptz", "bpchar", "map"})
 _INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
 _KNOWN = (_COMPARABLE | {"json", "jsonb"}) - {"interval"}
 _OF_KINDS = {kind: Type(name) for name, kind in _KINDS.items()} | {"string": TEXT, RAW: Type("map"), "jsonb": JSONB}

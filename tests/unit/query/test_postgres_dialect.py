@@ -187,7 +187,7 @@ def test_a_local_time_after_the_year_9999_is_not_shown(state: LakeState) -> None
     """Not as a number of too many digits."""
     for time in ("timestamptz '9999-12-31 23:30:00+00'", "timestamptz '9999-12-31 23:30:00+00' - id * interval '1 us'"):
         with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
-            _rows(state, f"select {time} at time zone 'Europe/Paris' from orders")
+            _rows(state, f"select ({time}) at time zone 'Europe/Paris' from orders")
 
 
 @pytest.mark.parametrize(
