@@ -141,12 +141,13 @@ class Fold:
         number = pa.array(np.arange(changes.num_rows))
         given = {name: changes[name] for name in PLACE} | {"op": captured.op, "had_old": captured.had_old}
         given |= {"number": number, "epoch": changes["epoch"]}
+        partly_sent = captured.partly_sent()  # raises if an INSERT omits a value
         if not truncates.num_rows and pc.all(pc.equal(captured.op, "insert")).as_py():
             return self._table(form.stage("inserted", self._registered(given | captured.keys_after())))
         form = replace(form, has_truncate=truncates.num_rows > 0)
         if not self._key:
             return self._net_of_copies(form, given, truncates)
-        sent = {f"f{place}": pc.if_else(array, number, _NO_NUMBER) for place, array in captured.partly_sent().items()}
+        sent = {f"f{place}": pc.if_else(array, number, _NO_NUMBER) for place, array in partly_sent.items()}
         form = replace(form, sent=tuple(sent))
         changed = self._registered(given | sent | captured.keys_after() | captured.keys_before())
         effects = f"({form.effects(changed, may_move=self._may_move)})"

@@ -371,15 +371,18 @@ def test_a_table_released_during_a_batch_is_searched_from_where_it_was_parked(
     )
 
 
-def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["after an update", "alone"])
+def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path, *, alone: bool) -> None:
     """An UPDATE into a row filter arrives as INSERT, without unchanged values; the row has no open version."""
     source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(B, B, row(UNCHANGED))]})
+    if alone:
+        apply_pending(without_spark, source.lake)
     (change,) = source.changes(model.Transaction(120, 1120, time_of(120), [Update(B, B, row(UNCHANGED))]), snapshot(B))
     source.capture([change | {"op": "insert"}])
     with pytest.raises(NotFolded):
         merge_embedded(tail_of(source.lake, 120))
-    assert the_history(source.lake).position == SNAPSHOT_LSN
+    assert the_history(source.lake).position == (110 if alone else SNAPSHOT_LSN)
 
 
 def test_a_change_without_its_key_is_left_to_spark(tmp_path: Path) -> None:
