@@ -5,8 +5,9 @@ took 32.9 s and 35 CPU-s from the start of `apply` in Spark; they take 2.2 s and
 bench/cold_follow.py). Spark folds every other tail, and one that fails here because a value cannot be read or memory is
 short (`NotFolded`): the reason of a parked table is always one of Spark's errors.
 
-Memory: of one part (`parts`), the changes are held as text and typed, bounded by `parts.HELD_BYTES`, as are the
-versions that it closes; DuckDB has the memory of the lake's session (`delta.sql`).
+Memory: of one part (`parts`), the changes are held as text and typed, bounded by HELD_BYTES
+(`deletion_vector_writer`), as are the versions that it closes; DuckDB has the memory of the lake's session
+(`delta.sql`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.apply.deletion_vector_writer import Computed, mark
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
-from auditlake.apply.parts import HELD_BYTES, Part, divide
+from auditlake.apply.parts import Part, divide
 from auditlake.apply.tails import Tail
 from auditlake.delta.sql import VIRTUAL_COLUMNS, register, shared_cursor
 from auditlake.failpoints import After, reach
@@ -57,7 +58,7 @@ def _obstacle(tail: Tail) -> str | None:
 
 
 class NotFolded(Exception):
-    """The tail was not folded here, for this `reason`; nothing was written."""
+    """The tail was not folded here, for this `reason`; nothing was committed."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -68,8 +69,8 @@ def merge_embedded(tail: Tail) -> None:
     """Commit an ordinary tail to its history; one without changes moves only the position.
 
     Raises:
-        NotFolded: if Spark has to fold it; nothing was written.
-        CannotFold: if it contradicts the history; nothing was written.
+        NotFolded: if Spark has to fold it; nothing was committed.
+        CannotFold: if it contradicts the history; nothing was committed.
         LakeConflict, Overtaken: as `mark`.
     """
     if tail.shape is None:

@@ -14,7 +14,8 @@ To divide by a hash, the changes are copied once, into files in this process's f
 many parts there are. The hash is one of texts. Equal keys must have the same, so it leaves out columns that are
 not compared by their texts, and those that some UPDATE omits as unchanged TOAST.
 
-Everything else that is too large is left to Spark: rows that move to other keys, and TRUNCATE among other changes.
+Everything else that is too large is left to Spark: rows that move to other keys, keys with most of the changes, and
+TRUNCATE among other changes.
 """
 
 import math
@@ -26,8 +27,10 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
+from auditlake.apply.deletion_vector_writer import HELD_BYTES
 from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
-from auditlake.apply.windows import WINDOW_BYTES, held_within
+from auditlake.apply.windows import held_within
+from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import open_duckdb, parquet_files
 from auditlake.fold.in_duckdb import EQUAL_OTHERWISE
@@ -42,10 +45,10 @@ from auditlake.store.process_folder import process_folder
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-HELD_BYTES = WINDOW_BYTES
-"""Limit for the uncompressed size of changes that are folded at once."""
 PART_BYTES = 64 << 20
-"""Mean size of the parts by a hash: some are larger."""
+"""Mean size of the parts by a hash."""
+_LARGEST_BYTES = HELD_BYTES
+"""Limit of each of them: the changes of one key are never divided."""
 _ONE_AT_A_TIME = Lock()
 """Apply folds two tails at once, and two that are divided would need twice the memory."""
 _Item = TypeVar("_Item")
@@ -130,11 +133,12 @@ def _inserts(tail: Tail, opened: Files) -> Iterator[Part]:
 def _ended(tail: Tail, whole: Part) -> Iterator[Part]:
     """Divide the open versions that TRUNCATE ends: by files, and a large file by a hash of the keys, or of places."""
     opened, key = whole.opened, ", ".join(quoted(column) for column in key_of(tail.columns)) or ", ".join(BEGIN)
-    for names, size_bytes in _grouped(opened.by_name, lambda name: held_bytes(opened.named({name}).paths)):
+    path = opened.table.path
+    for files, size_bytes in _grouped(opened.by_name.values(), lambda file: held_bytes([file_path(path, file.add)])):
         count = 1 if size_bytes <= HELD_BYTES else math.ceil(size_bytes / PART_BYTES)
+        part = replace(whole, opened=opened.named({file.name for file in files}), ops="'truncate'", of=count)
         for number in range(count):
-            condition = f"hash({key}) % {count} = {number}"
-            yield replace(whole, opened=opened.named(names), ops="'truncate'", condition=condition, of=count)
+            yield replace(part, condition=f"hash({key}) % {count} = {number}")
 
 
 def _grouped(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> Iterator[tuple[list[_Item], int]]:
@@ -181,7 +185,7 @@ class _Hash:
                 raise TooLarge
 
     def copy(self, connection: "DuckDBPyConnection", changes: str, folder: Path) -> Sequence[Part]:
-        """Copy the changes into files by part."""
+        """Copy the changes into files by part; raises TooLarge if a part is."""
         connection.execute(f"set partitioned_write_flush_threshold = {_WRITTEN_ROWS}")
         connection.execute(
             _DIVIDED.format(
@@ -192,17 +196,14 @@ class _Hash:
                 group_rows=_GROUP_ROWS,
             )
         )
-        return [
-            replace(
-                self._whole,
-                paths=sorted(each.iterdir()),
-                row_condition=self._row_condition(each.name.removeprefix("part=")),
-            )
-            for each in sorted(folder.iterdir())
-        ]
+        parts = [self._part(each) for each in sorted(folder.iterdir())]
+        if max(held_bytes(part.paths) for part in parts) > _LARGEST_BYTES:
+            raise TooLarge
+        return parts
 
-    def _row_condition(self, part: str) -> str:
-        return "true" if self._has_key else f"{self._of('texts', self._places)} = {part}"
+    def _part(self, folder: Path) -> Part:
+        part, number = replace(self._whole, paths=sorted(folder.iterdir())), folder.name.removeprefix("part=")
+        return part if self._has_key else replace(part, row_condition=f"{self._of('texts', self._places)} = {number}")
 
     @property
     def _part_before(self) -> str:

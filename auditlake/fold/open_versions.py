@@ -20,7 +20,7 @@ CLOSED_WITHOUT_OPEN = f"{_CONTRADICTION}a key is closed that has no open version
 
 
 class TooLarge(Exception):
-    """The rows to hold exceed the memory limit; nothing was written."""
+    """The rows to hold exceed the memory limit; nothing was committed."""
 
 
 def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:

@@ -327,6 +327,22 @@ def test_a_tail_that_cannot_be_divided_is_left_to_spark(tmp_path: Path) -> None:
     )
 
 
+def test_a_row_that_is_changed_again_and_again_is_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its changes are one part; as many changes of several rows are several."""
+    monkeypatch.setattr("auditlake.apply.parts._LARGEST_BYTES", 5000)
+    source, keys = Source(chosen_lake(tmp_path)), [(str(number), "2026-11-27") for number in range(40)]
+    several = [Update(key, key, row("x")) for key in keys]
+    one = [Update(keys[0], keys[0], row(str(number))) for number in range(40)]
+    stream(source, snapshot(*keys), {110: several, 120: one})
+    with in_parts():
+        apply_pending(without_spark, source.lake, Lsn(110))
+        with pytest.raises(NeedsSpark):
+            apply_pending(without_spark, source.lake, Lsn(120))
+    assert the_history(source.lake).position == 110
+
+
 @pytest.mark.parametrize(
     "operation",
     [Delete(B), Update(B, B, row("x")), Update(B, A, row("x")), Insert(A, row("x"))],
