@@ -99,8 +99,10 @@ class DdlRecorder:
     _relabelled: set[int] = field(default_factory=set)
     _parents: dict[int, int] = field(default_factory=dict)
     """The parent of each partition that a message has shown, by OID."""
-    _seen: dict[tuple[int, int], _Commit] = field(default_factory=dict)
-    """The first commit since the last comparison with rows of a partition, by the OIDs of its root and itself."""
+    _seen: dict[tuple[int, int], tuple[TableName, _Commit]] = field(default_factory=dict)
+    """The first commit since the last comparison with rows of a partition, by the OIDs of its root and itself.
+
+    With the root's name: before the comparison, another table may be followed under it."""
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -171,24 +173,25 @@ class DdlRecorder:
 
     def _note(self, root: int | None, oid: int, commit: _Commit) -> None:
         if root is not None and root in self.tables:
-            self._seen.setdefault((root, oid), commit)
+            self._seen.setdefault((root, oid), (self.tables[root], commit))
 
     def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more.
 
         `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
         """
-        for (root, oid), commit in self._seen.items():
+        for (root, oid), (name, commit) in self._seen.items():
             if oid not in present.get(root, {oid}):
                 reason = "a partition that was created or attached since was dropped or detached, perhaps with rows"
-                self._park(commit, self.tables[root], reason, RENEWED_BY_FOLLOW)
+                self._park(commit, name, reason, RENEWED_BY_FOLLOW)
         self._seen.clear()
 
     def _root_of(self, oid: int) -> int | None:
         """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
-        for _ in self._parents:
-            if oid not in self.tables:
-                oid = self._parents.get(oid, oid)
+        for _ in self._parents:  # at most: an OID may be used again
+            if oid in self.tables or oid not in self._parents:
+                break
+            oid = self._parents[oid]
         return next((root for root, shape in self.shapes.items() if oid in shape.files), None)
 
     def _has_new_column(self, oid: int, changed: Mapping[int, frozenset[str] | None]) -> bool:

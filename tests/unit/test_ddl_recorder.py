@@ -1,4 +1,4 @@
-"""What the DDL trigger's messages say of a table: when the last one stands for what the catalog shows."""
+"""What the DDL trigger's messages and descriptions in the stream say of a table."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +8,12 @@ import pytest
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import DdlRecorder
+from auditlake.delta.log_writer import moved, put_commit
+from auditlake.lake.history import create_history
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP
+from auditlake.lake.parking import Cause, find_parked
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.batch_layout import DdlReport
+from auditlake.pgoutput.batch_layout import DdlReport, Described
 from auditlake.pgoutput.ddl_message import DdlMessage
 from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -49,3 +53,15 @@ def test_a_reported_label_stands_for_itself(recorder: DdlRecorder) -> None:
     _tell(recorder, labels={_MOOD: frozenset({"low"})})
     assert recorder.take(_OID, replace(_SHAPE, types=_RELABELLED))
     assert not recorder.take(_OID, replace(_SHAPE, types=_RELABELLED))
+
+
+def test_a_partition_of_a_table_that_was_made_anew_since_parks_it(recorder: DdlRecorder) -> None:
+    """Between a part of a transaction and its end, capture may begin to follow another table of that name."""
+    create_history(recorder.lake, _NAME, _COLUMNS, _OID)
+    put_commit(recorder.lake.history(_NAME), 1, "WRITE", moved({HISTORY_APP: 100, SNAPSHOT_APP: 100}))
+    recorder.note_partitions([Described(replace(_SHAPE.relation, oid=8), Lsn(110), 5, _OID)])
+    recorder.tables = {9: _NAME}
+    recorder.park_lost_partitions({_OID: frozenset()})
+    parked = find_parked(recorder.lake, _NAME, Cause.DDL)
+    assert parked is not None
+    assert parked.lsn == 109
