@@ -56,7 +56,7 @@ from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach
-from auditlake.lake.histories import list_histories
+from auditlake.lake.histories import folded_to
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lake.positions import read_positions
@@ -419,9 +419,7 @@ def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, repo
     """Check, now that we hold the slot, that it is not ahead of the lake: PostgreSQL would silently start from it."""
     slot, fork = read_slot(claim.control, slot_name), claim.fork
     if fork is not None:
-        histories = list_histories(lake)
-        folded = max((max(history.horizon, history.position) for history in histories), default=0)
-        fork.check_lake_ends_before(Lsn(max(log.held_to, folded + 1)))
+        fork.check_lake_ends_before(Lsn(max(log.held_to, folded_to(lake) + 1)))
         log.return_to(fork.lsn)
         record_timeline(lake, fork.timeline)
         promoted = f"the source was promoted at {fork.lsn}: going on with its timeline {fork.timeline}"

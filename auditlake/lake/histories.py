@@ -202,6 +202,11 @@ def list_histories(lake: Lake) -> list[HistoryTable]:
     return read_histories(lake)[0]
 
 
+def folded_to(lake: Lake) -> Lsn:
+    """Return the last LSN of a snapshot or of changes in a history; 0 without a history."""
+    return Lsn(max((lsn for table in list_histories(lake) for lsn in (table.horizon, table.position)), default=0))
+
+
 def read_histories(lake: Lake, asked: Asked = ALL) -> tuple[list[HistoryTable], list[TableName]]:
     """Return the same (`Histories.current`), and the names of the tables without a position."""
     return histories_of(lake).read(asked)

@@ -29,7 +29,7 @@ from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import read_gaps
-from auditlake.lake.histories import list_histories
+from auditlake.lake.histories import folded_to
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, Manifest, record_source, require_manifest
 from auditlake.lake.parking import read_records
@@ -93,9 +93,8 @@ def _problem(
     try:
         fork = check_timeline(conninfo, recorded, current)
         if fork is not None:
-            folded = (lsn for history in list_histories(lake) for lsn in (history.horizon, history.position))
             described = (lsn for lsn, _ in read_versions(lake).lsns)
-            fork.check_lake_ends_before(Lsn(max(positions.watermark, *folded, *described) + 1))
+            fork.check_lake_ends_before(Lsn(max(positions.watermark, folded_to(lake), *described) + 1))
         start = positions.acknowledged if fork is None else min(positions.acknowledged, fork.lsn)
         slot = read_slot(control, recorded.slot)
         check_slot(recorded.slot, slot, start)
@@ -116,10 +115,9 @@ def _require_all_operations(control: psycopg.Connection[Row], name: str) -> None
 
 def _known(lake: Lake, positions: Positions) -> Lsn:
     """Return the last LSN that anything in the lake refers to; a table may be held for a source that was never read."""
-    tables = (lsn for table in list_histories(lake) for lsn in (table.horizon, table.position))
     records = (record.until for record in read_records(lake))
     gaps = (gap.lsn_to for gap in read_gaps(lake))
-    return Lsn(max(positions.known_lsn, positions.acknowledged, *tables, *records, *gaps))
+    return Lsn(max(positions.known_lsn, positions.acknowledged, folded_to(lake), *records, *gaps))
 
 
 def find_offset(recorded: Manifest, current: Manifest, end: Lsn, known: Lsn) -> int:
