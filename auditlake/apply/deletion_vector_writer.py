@@ -204,12 +204,12 @@ def _places(places: pa.ChunkedArray) -> Mapping[str, BitMap64]:
 
 def _added(table: HistoryTable, rows: pa.Table) -> list[Action]:
     """Write the rows, one file per partition."""
-    parts = pc.unique(rows["_part"]).to_pylist()
-    return [write_rows(table, part, _of_part(rows, part, alone=len(parts) == 1)) for part in parts]
+    partitions = pc.unique(rows["_part"]).to_pylist()
+    return [write_rows(table, each, _of_partition(rows, each, alone=len(partitions) == 1)) for each in partitions]
 
 
-def _of_part(rows: pa.Table, part: str, *, alone: bool) -> pa.Table:
-    kept = rows if alone else rows.filter(pc.equal(rows["_part"], part))  # a filter copies the rows
+def _of_partition(rows: pa.Table, partition: str, *, alone: bool) -> pa.Table:
+    kept = rows if alone else rows.filter(pc.equal(rows["_part"], partition))  # a filter copies the rows
     return kept.drop_columns("_part")
 
 

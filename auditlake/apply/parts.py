@@ -73,10 +73,10 @@ _MOVES = "select count(*) from ({changes}) where {before} <> {after}"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Files with changes of a tail, those of some operations, and the files with the open versions that these may end.
+    """Changes of a tail: those in some files, of the operations `ops`; `opened` has the open versions they may end.
 
-    `condition` is one on these versions, fulfilled by one of `of` shares; `row_condition` is one on the rows of a table
-    without a key, as lists `texts`. `inserts_only`: no open version ends.
+    `condition` and `row_condition` are as in `ToFold`; one in `of` open versions fulfils the first. `inserts_only`: no
+    open version ends.
     """
 
     paths: Sequence[Place]
