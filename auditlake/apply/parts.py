@@ -28,7 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from auditlake.apply.deletion_vector_writer import HELD_BYTES
-from auditlake.apply.tails import FOLDED_OPS_SQL, Tail
+from auditlake.apply.tails import FOLDED_OPS_SQL, Tail, TailShape
 from auditlake.apply.windows import held_within
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import held_bytes
@@ -38,6 +38,7 @@ from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
 from auditlake.lake.duckdb_rows import quoted
 from auditlake.lake.history import type_of
 from auditlake.lake.history_files import Files
+from auditlake.schema.evolution import Followed
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.store.process_folder import process_folder
@@ -99,27 +100,29 @@ class Part:
 
 
 def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
-    """Divide a tail into parts that fit into memory; most tails are one.
+    """Divide a tail with changes into parts that fit into memory; most tails are one.
 
     `opened` are the files of the versions open before it. Files of the parts exist until `kept` is closed.
 
     Raises TooLarge if the tail cannot be divided; errors of DuckDB.
     """
-    whole = Part([file.path for file in tail.files], opened, inserts_only=tail.inserts_only)
-    truncates, size_bytes = tail.shape is not None and tail.shape.has_truncate, tail.held_bytes
-    if max(size_bytes, held_bytes(opened.paths) if truncates else 0) <= HELD_BYTES:
+    shape, size_bytes = tail.shape, tail.held_bytes
+    assert shape is not None  # noqa: S101 - it has changes
+    whole = Part([file.path for file in tail.files], opened, inserts_only=shape.inserts_only)
+    if max(size_bytes, held_bytes(opened.paths) if shape.has_truncate else 0) <= HELD_BYTES:
         return [whole]
     kept.enter_context(_ONE_AT_A_TIME)
-    if tail.inserts_only:
+    if shape.inserts_only:
         return list(_inserts(tail, opened))
     folder = Path(kept.enter_context(TemporaryDirectory(dir=process_folder(), prefix="parts-")))
     with closing(open_duckdb(_COPY_BYTES, folder / "spilled")) as connection:
         changes = whole.changes(connection, tail)
-        if truncates:
+        if shape.has_truncate:
             if connection.execute(_RELOADS.format(changes=changes)).fetchone() != (True,):
                 raise TooLarge
             return [*_ended(tail, whole), *_inserts(tail, opened)]
-        hashed = _Hash(whole, tail, math.ceil(max(size_bytes, _held_by_ended(tail, opened)) / PART_BYTES))
+        size_bytes = max(size_bytes, _held_by_ended(shape.rows, opened))
+        hashed = _Hash(whole, tail.followed, shape, math.ceil(size_bytes / PART_BYTES))
         hashed.require_divisible(connection, changes)
         return hashed.copy(connection, changes, folder / "parts")
 
@@ -154,32 +157,30 @@ def _grouped(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> Iterato
         yield group, total_bytes
 
 
-def _held_by_ended(tail: Tail, opened: Files) -> int:
-    """Estimate the size of the open versions that a tail ends, if each change ends one."""
-    rows = tail.shape.rows if tail.shape else 0
+def _held_by_ended(rows: int, opened: Files) -> int:
+    """Estimate the size of the open versions that a number of changes ends, if each ends one."""
     return held_bytes(opened.paths) * rows // opened.rows if opened.rows else 0
 
 
 class _Hash:
     """The division of a tail into `count` parts by a hash of keys, or of rows."""
 
-    def __init__(self, whole: Part, tail: Tail, count: int) -> None:
-        self._whole, self._tail, self._count = whole, tail, count
-        self._has_key = any(column.key for column in tail.columns)
-        omitted = tail.shape.unchanged if tail.shape else frozenset()
+    def __init__(self, whole: Part, followed: Followed, shape: TailShape, count: int) -> None:
+        self._whole, self._layouts, self._count = whole, followed.layouts, count
+        self._has_key = any(column.key for column in followed.folded)
+        self._may_move = self._has_key and shape.has_key_change
         self._places = [
             place
-            for place, column in enumerate(tail.columns)
-            if place not in omitted
+            for place, column in enumerate(followed.folded)
+            if place not in shape.unchanged
             if not self._has_key or (column.key and type_of(column).kind not in EQUAL_OTHERWISE)
         ]
 
     def require_divisible(self, connection: "DuckDBPyConnection", changes: str) -> None:
         """Raise TooLarge unless every change has all effects of its keys in its parts."""
-        shape = self._tail.shape
-        if not self._places or shape is None:
+        if not self._places:
             raise TooLarge
-        if self._has_key and shape.has_key_change:
+        if self._may_move:
             moves = _MOVES.format(changes=changes, before=self._part_before, after=self._part_after)
             if connection.execute(moves).fetchone() != (0,):
                 raise TooLarge
@@ -216,7 +217,7 @@ class _Hash:
     def _of_change(self, row: str) -> str:
         cases = " ".join(
             f"when {number} then {self._of(row, [layout.places[place] for place in self._places])}"
-            for number, layout in self._tail.followed.layouts.items()
+            for number, layout in self._layouts.items()
         )
         return f"case relation {cases} else error('a change has no known shape') end"
 
