@@ -10,7 +10,7 @@ in memory. Growth is computed from `transactions`, sizes from the log of each hi
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -175,6 +175,13 @@ def _sample(status: Status) -> _Sample:
     return int(status.read_at_s * 1_000_000), values
 
 
+def _charts(samples: Sequence[_Sample]) -> Iterator[models.ChartJson]:
+    times = [time_us for time_us, _ in samples]
+    for place, (name, unit) in enumerate(_CHARTS):
+        values = [values[place] for _, values in samples]
+        yield models.ChartJson(name=name, unit=unit, times_us=times, values=values)
+
+
 class StatusAnswers:
     """Status with the samples of one server, of the times of the last requests for it."""
 
@@ -183,24 +190,18 @@ class StatusAnswers:
         self._last: Status | None = None
         self._lock = threading.Lock()
 
-    def _read(self, resources: Resources) -> Status:
-        """Read the status, and keep a sample of it; at most once per `_FRESH_S`."""
+    def _read(self, resources: Resources) -> tuple[Status, tuple[_Sample, ...]]:
+        """Return the status and all samples, the last of this status; it is read at most once per `_FRESH_S`."""
         with self._lock:
             if self._last is None or time.time() - self._last.read_at_s > _FRESH_S:
                 self._last = read_status(resources.lake, resources.source)
                 self._samples.append(_sample(self._last))
-            return self._last
-
-    def _charts(self) -> Iterator[models.ChartJson]:
-        times = [time_us for time_us, _ in self._samples]
-        for place, (name, unit) in enumerate(_CHARTS):
-            values = [values[place] for _, values in self._samples]
-            yield models.ChartJson(name=name, unit=unit, times_us=times, values=values)
+            return self._last, tuple(self._samples)
 
     def status(self, resources: Resources, asked: At) -> models.StatusReportJson:
         """Return verdict, positions, lag and growth; for some tables alone, theirs without lag and growth."""
         reader = resources.reader()
-        status = self._read(resources)
+        status, samples = self._read(resources)
         at = moment(resources, reader, asked.at)[1]
         sizes = [_size(table) for _, table in sorted(reader.known.tables.items())]
         if reader.known.only is not None:
@@ -222,7 +223,7 @@ class StatusAnswers:
             verdict=sentence,
             remedy=remedy,
             status=as_json(status),
-            charts=[*_growth(reader), *self._charts()],
+            charts=[*_growth(reader), *_charts(samples)],
             sizes=sizes,
         )
 

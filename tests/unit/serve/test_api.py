@@ -20,7 +20,7 @@ from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
-from auditlake.serve import bounds, commit_answers
+from auditlake.serve import bounds, commit_answers, lake_answers, models
 from auditlake.serve.held_tables import Held, HeldRows, HeldTables
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
@@ -394,6 +394,21 @@ def test_sql_is_as_of_the_moment(any_page: Page, at: str, expected: list[list[st
     assert (answer["engine"], answer["rows"], answer["at"]["lsn"]) == ("DuckDB", expected, at)
     shown = any_page.ask("POST", "/sql/answer", json=asked).json()
     assert (shown["rows"], "<bdi>note</bdi>" in shown["html"]) == (2, True)
+
+
+def test_the_charts_of_an_answer_have_the_same_samples(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another request adds one while they are made."""
+    answers, made = lake_answers.StatusAnswers(), models.ChartJson
+
+    def meanwhile(**given: Any) -> models.ChartJson:
+        answers._read(page.resources)  # noqa: SLF001 - another request
+        return made(**given)
+
+    monkeypatch.setattr(lake_answers, "_FRESH_S", -1.0)
+    monkeypatch.setattr(models, "ChartJson", meanwhile)
+    charts = answers.status(page.resources, lake_answers.At()).charts
+    assert {(len(each.times_us), len(each.values)) for each in charts if each.name == "parked tables"} == {(1, 1)}
+    assert all(len(each.times_us) == len(each.values) for each in charts)
 
 
 def test_sql_is_read_in_the_dialect_that_is_asked_for(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
