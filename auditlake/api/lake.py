@@ -59,7 +59,7 @@ def opened(lake: "Lake") -> layout.Lake:
 
 def _require_count(name: str, count: int | None) -> None:
     if count is not None and not 0 <= count < 2**63:
-        raise BadUsage(f"{name} is {count}, need a number from 0 to 2^63 - 1", "Give None for all.")
+        raise BadUsage(f"{name} is {count}, need a number from 0 to 2^63 - 1", "A limit of None is all.")
 
 
 class Lake:
