@@ -115,7 +115,6 @@ def forget(  # noqa: PLR0913 - the options of a command
       auditlake forget --returned
     """
     from auditlake.erasure.forget import forget as erase
-    from auditlake.erasure.forget import resume
     from auditlake.erasure.scope import Wanted
 
     lake = existing_lake_of(settings)
@@ -125,11 +124,7 @@ def forget(  # noqa: PLR0913 - the options of a command
     if finishes:
         if table is not None:
             raise BadUsage("--resume finishes what was begun, and takes no table", "Leave it out.")
-        done = resume(lake, delete_versions=delete_versions)
-        for each in done:
-            _show_erasure(each, "erased", as_json=as_json)
-        if not done:
-            say("no erasure is unfinished")
+        _resume(lake, delete_versions=delete_versions, as_json=as_json)
         return
     if table is None or not (given["key"] or given["where"]) or given["reason"] is None:
         raise BadUsage("forget needs a table, a key and --reason", "See auditlake forget --help.")
@@ -138,10 +133,24 @@ def forget(  # noqa: PLR0913 - the options of a command
     found = erase(lake, Wanted(table, **given), now, dry_run=dry_run, delete_versions=delete_versions)
     _show_erasure(found, "would erase" if dry_run else "erased", as_json=as_json)
     if dry_run and delete_versions:
-        from auditlake.erasure.older_versions import list_older
+        _show_older(lake, found)
 
-        older = list_older(lake, found.name)
-        say(f"would delete {len(older):,} older versions of objects, {sum(each.size_bytes for each in older):,} bytes")
+
+def _resume(lake: Lake, *, delete_versions: bool, as_json: bool) -> None:
+    from auditlake.erasure.forget import resume
+
+    done = resume(lake, delete_versions=delete_versions)
+    for each in done:
+        _show_erasure(each, "erased", as_json=as_json)
+    if not done:
+        say("no erasure is unfinished")
+
+
+def _show_older(lake: Lake, found: Erasure) -> None:
+    from auditlake.erasure.older_versions import list_older
+
+    older = list_older(lake, found.name)
+    say(f"would delete {len(older):,} older versions of objects, {sum(each.size_bytes for each in older):,} bytes")
 
 
 def _show_returned(settings: Settings, lake: Lake, *, as_json: bool) -> None:
