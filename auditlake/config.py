@@ -315,7 +315,7 @@ def parse_address(value: object) -> tuple[str, int]:
     """Parse a port of this machine alone, or ADDRESS:PORT; an IPv6 address is in brackets. Raises ValueError."""
     address, _, port = str(value).rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
-        raise ValueError(f"is {str(value)!r}, need a port such as 9187, or ADDRESS:PORT such as 0.0.0.0:9187")
+        raise ValueError(f"is {str(value)!r}, need PORT or ADDRESS:PORT")
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
