@@ -18,7 +18,7 @@ _AGAIN_S = 0.5
 
 
 class Interruptible(Protocol):
-    """A cursor or a database of DuckDB, or what is like one."""
+    """A cursor or a database of DuckDB, or the jobs of a statement in Spark."""
 
     def interrupt(self) -> None:
         """End what runs, from another thread."""

@@ -130,7 +130,7 @@ class Exchange:
             except (BrokenPipeError, ConnectionResetError):
                 if self._connection.sock is None:
                     raise
-                # Some answer before they have read the body, for example that it is too long, and close.
+                # The server may have answered before it read the body, for example that it is too long, and closed.
             answer = self._connection.getresponse()
         except Exception as exc:  # noqa: BLE001 - raised by `head`
             self._head.set_exception(exc)

@@ -74,7 +74,7 @@ def _library(name: str) -> Any:  # noqa: ANN401 - a module
 
 
 Columns = Mapping[str, tuple[pa.DataType, Callable[[Any], Any]]]
-"""The functions can be pickled, as the records can: a result may be of another process."""
+"""Type and value of each column; the functions can be pickled, so that a result can be sent to another process."""
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,11 @@ _work = _Work()
 
 
 Problems = tuple[str, ...]
-"""Of a process; none if it is well."""
+"""What is wrong with a process; empty if nothing is."""
 
 
 def alive(stages: frozenset[Beat]) -> Problems:
-    """Return the loops that have not run lately, and no JVM works; one that has not begun counts as starting."""
+    """Name the loops that have not run for too long: not apply while its JVM works, nor one that has not begun yet."""
     now, beats = time.time(), {**read_beats()}
     if Beat.APPLY in beats:
         beats[Beat.APPLY] = max(beats[Beat.APPLY], _work.last_s())
@@ -64,7 +64,7 @@ def alive(stages: frozenset[Beat]) -> Problems:
 
 
 def ready(sources: "Sources") -> Problems:
-    """Return the same, the stages that have not begun or are far behind, and what cannot be read."""
+    """Name these loops, the stages that have not begun or are far behind, and what cannot be read."""
     return *alive(sources.stages), *_unready(sources)
 
 

@@ -7,8 +7,8 @@
    form, after which a cookie proves knowledge of it until `_SESSION_S` later. Comparisons take constant time. The
    header counts only in requests from the proxy's addresses, and only if it is there once.
 3. A user who is not in the list of users, if there is one, is refused; one who is sees the tables of its grant.
-4. A POST must come from this page: its Origin is the Host of the request. A page of another site may lead to this one;
-   what it loads itself is refused, as it could tell the time that an answer takes, and ask without end.
+4. A POST must come from this page: its Origin is the Host of the request. Pages of other sites may link to this one;
+   requests that they make themselves are refused: the time that an answer takes depends on rows, and many delay others.
 5. Every response has a Content-Security-Policy without inline scripts, styles and frames, and without other sites.
 
 The token is never logged, nor put into a page or a URL.
@@ -294,7 +294,7 @@ class Guard:
 
 
 def _is_led_here(headers: Headers) -> bool:
-    """Return whether a browser asks for this page itself, or was led to it, and does not load it for another site."""
+    """Return whether a GET opens a page, or comes from a page of this site or from a program, not from another site."""
     return headers.get("sec-fetch-site") in {None, "same-origin", "none"} or headers.get("sec-fetch-dest") == "document"
 
 

@@ -62,7 +62,7 @@ class AccessLog:
         self._append(json.dumps(line).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
-        # Else a pipe that nobody reads would hold every answer.
+        # O_NONBLOCK: opening a named pipe without a reader would block the event loop.
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
         try:
             if os.write(file, line) != len(line):

@@ -257,7 +257,7 @@ class Resources:
         return cancellable(self.unbounded_cursor())
 
     def unbounded_cursor(self) -> "DuckDBPyConnection":
-        """Open one that nothing interrupts, which several threads may use, one after the other."""
+        """Open a cursor that is never interrupted: several threads may use it, one after the other."""
         with self._lock:
             self._latest.database = self._latest.database or connect_for_statements(self.lake)
             return self._latest.database.cursor()

@@ -276,7 +276,7 @@ async def _sign_out(_: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Address of the server, more names of it, who has access under them, and the log of that."""
+    """Address of the server, its names besides the address, who has access, and the log of who looked at what."""
 
     address: str = "127.0.0.1"
     port: int = 8640

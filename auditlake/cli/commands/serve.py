@@ -77,7 +77,7 @@ def serve(  # noqa: PLR0913 - the options of a command
     resources = Resources(lake, settings.zone, limits, source, settings.dialect)
     users = None if users_file is None else _users(users_file)
     looked = None if access_log is None else AccessLog(access_log)
-    access = Access(frozenset(), _token(token_file), behind_proxy, networks(proxies), users)
+    access = Access(token=_token(token_file), proxy_header=behind_proxy, proxies=networks(proxies), users=users)
     stop = Stop()
     with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
         started = lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it")  # noqa: E731 - of this command
