@@ -127,7 +127,7 @@ class Exchange:
         try:
             try:
                 self._connection.request("POST", path, body, dict(headers))
-            except (BrokenPipeError, ConnectionResetError):
+            except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
                 if self._connection.sock is None:
                     raise
                 # The server may have answered before it read the body, for example that it is too long, and closed.

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -198,6 +199,23 @@ def test_an_answer_before_the_end_of_a_request_is_read() -> None:
     with _answering(iter([refused])) as (url, _), closing(exchange.Address.parse(url).connection(30)) as connection:
         sent = exchange.Exchange(connection, "/", b"x" * (32 << 20), {})
         assert sent.head(30, exchange.never_over).status == 413
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ssl.SSLEOFError])
+def test_an_answer_is_read_however_the_request_was_cut_short(error: type[OSError]) -> None:
+    """With TLS, Python before 3.11.9 and 3.12.3 raises an error of its own."""
+
+    class Cut(exchange.ClosableConnection):
+        def send(self, data: Any) -> None:
+            super().send(data)
+            if data == b"body":
+                raise error
+
+    with _answering(iter([_OK])) as (url, _):
+        address = exchange.Address.parse(url)
+        with closing(Cut(address.host, address.port, 30, tls=False)) as connection:
+            sent = exchange.Exchange(connection, "/", b"body", {})
+            assert sent.head(30, exchange.never_over).status == 200
 
 
 def test_a_receiver_that_drips_its_answer_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
