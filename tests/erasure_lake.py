@@ -98,9 +98,10 @@ def _append(lake: Lake, rows: list[dict[str, Any]], upto: int) -> None:
     AppendLog(lake.changes, CHANGES_SCHEMA).append(pa.RecordBatch.from_pylist(rows, CHANGES_SCHEMA), positions)
 
 
-def append_change(lake: Lake, lsn: int, row: dict[str, Any]) -> None:
-    """Append a transaction with one change."""
-    _append(lake, [{**_change(lsn, 0, "insert", PEOPLE, 0, None, None), **row}], lsn)
+def append_change(lake: Lake, lsn: int, *rows: dict[str, Any]) -> None:
+    """Append a transaction with a change, or several."""
+    changes = [{**_change(lsn, at, "insert", PEOPLE, 0, None, None), **row} for at, row in enumerate(rows)]
+    _append(lake, changes, lsn)
 
 
 def version() -> dict[str, Any]:

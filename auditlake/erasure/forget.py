@@ -18,7 +18,7 @@ again. `capture` goes on, and appends after the commit of an erasure. On a disk 
 run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -123,6 +123,7 @@ class _Run:
     lake: Lake
     erasure: Erasure
     table: HistoryTable
+    own_names: Mapping[str, str]
     history: InHistory
     changes: InChanges
 
@@ -140,7 +141,7 @@ class _Run:
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
         history = InHistory(searched(table, erasure.where).key, matcher)
-        return cls(lake, erasure, table, history, InChanges(places, matcher, Contexts()))
+        return cls(lake, erasure, table, reader.own_names(table), history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:
         """Erase from every place, in the documented order."""
@@ -201,8 +202,9 @@ class _Run:
             stays = pa.array(self.history.mask(rows) & ~self.history.erased(rows))
             here = rows.filter(pc.and_(stays, pc.is_in(rows["_from_lsn"], pa.array(lsns, pa.int64()))))
             for column in (each for each in columns if each.stored in rows.column_names):
-                for lsn, text in zip(here["_from_lsn"].to_pylist(), text_column(here, column).to_pylist(), strict=True):
-                    found[lsn, column.stored] = found.get((lsn, column.stored), frozenset()) | {text}
+                name, texts = self.own_names[column.stored], text_column(here, column).to_pylist()
+                for lsn, text in zip(here["_from_lsn"].to_pylist(), texts, strict=True):
+                    found[lsn, name] = found.get((lsn, name), frozenset()) | {text}
         return found
 
     def _contexts(self, changes: InChanges) -> Contexts:

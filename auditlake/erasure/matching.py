@@ -193,7 +193,7 @@ _ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a relation version has the key's columns, and those that are erased with their stored names, from 0."""
+    """Where, from 0, a relation version has the columns of the key, and those that are erased, with their own names."""
 
     key: tuple[int, ...]
     erased: Mapping[int, str]
@@ -204,7 +204,7 @@ class InChanges:
     """The rows of `changes` that are concerned: of these relation versions, with a key of the row on either side.
 
     `present` has the texts that PostgreSQL has in an erased column, by the LSN of the commit that they came with and
-    the column's stored name. They stay there in all changes of it: a later change of the transaction leaves out a value
+    the column's own name. They stay there in all changes of it: a later change of the transaction leaves out a value
     that is toasted and unchanged.
     """
 
@@ -277,8 +277,8 @@ class InChanges:
         replacement = self.matcher.replacement(_key_of(places, row, side))
         found = {
             place: replacement if place in places.key else None
-            for place, stored in places.erased.items()
-            if place in places.key or texts[place] not in self.present.get((row["lsn"], stored), ())
+            for place, name in places.erased.items()
+            if place in places.key or texts[place] not in self.present.get((row["lsn"], name), ())
         }
         return {place: text for place, text in found.items() if text is not None or place not in places.key}
 

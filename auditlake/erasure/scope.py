@@ -159,11 +159,11 @@ def places_of(reader: Reader, table: HistoryTable, erasure: Erasure) -> Mapping[
     own_names = reader.own_names(table)
     if missing := sorted({*erasure.stored} - own_names.keys()):
         raise LakeUnusable(f"{table.path} lacks {', '.join(missing)}, which erasures/ names", "Restore both.")
-    own = {own_names[name]: name for name in erasure.stored}
+    own = {own_names[name] for name in erasure.stored}
     found = {}
     for number, places in key_places(relations, names).items():
         columns = relations[number].columns
-        gone = {place: own[column.name] for place, column in enumerate(columns) if column.name in own}
+        gone = {place: column.name for place, column in enumerate(columns) if column.name in own}
         found[number] = Places(places, gone)
     return found
 

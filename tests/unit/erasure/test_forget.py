@@ -14,7 +14,9 @@ from auditlake.feed import feed
 from auditlake.lake.history import set_columns
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
+from auditlake.relation import Column, Former, Relation, ReplicaIdentity
 from auditlake.settings.retention_rules import RetentionPeriods
 from tests import oracle
 from tests.command import Done, run, run_here
@@ -24,6 +26,7 @@ from tests.erasure_lake import (
     ONE,
     OTHERS,
     PEOPLE,
+    PEOPLE_COLUMNS,
     TWO,
     append_change,
     apply,
@@ -40,6 +43,7 @@ from tests.page import Page
 from tests.read_lake import history_of
 
 _REASON = ("--reason", "request 7")
+_RENAMED = (Former(Lsn(0x580), "name", key=False),)
 
 
 @pytest.fixture
@@ -101,6 +105,31 @@ def test_a_value_that_moved_to_another_erased_column_is_gone_from_where_it_was(l
     assert _forget(lake, "people", "3", "--columns", "name,email", *_REASON).code == 0
     (change,) = [row for row in oracle.changes(lake) if row["lsn"] == 0x700]
     assert (change["old"], change["new"]) == (["3", *[None] * 4, "Jena"], new)
+
+
+def test_what_postgresql_has_stays_in_all_changes_of_its_commit_under_any_type(lake: Lake) -> None:
+    """In a column that was renamed, then rewritten: its history has the older values under a name that sorts later."""
+    rewritten, table = Lsn(0x600), history_of(lake, PEOPLE)
+    older = replace(table.columns[1], name="alias", stored_as="name", until=rewritten, former=_RENAMED)
+    newer = Column("alias", older.type_oid, -1, key=False, since=rewritten)
+    set_columns(table, [table.columns[0], older, *table.columns[2:], newer], table.names)
+    columns = (PEOPLE_COLUMNS[0], newer, *PEOPLE_COLUMNS[2:])
+    relations = RelationsLog(lake)
+    number = relations.register(Relation(1, PEOPLE, ReplicaIdentity.DEFAULT, columns), Lsn(0x700))
+    relations.flush()
+    first, last = (
+        ["3", alias, "3@example.org", None, None, city] for alias, city in (("Gundula Neu", "Ulm"), (None, "Bonn"))
+    )
+    append_change(
+        lake,
+        0x700,
+        {"op": "update", "relation": number, "new": first},
+        {"op": "update", "relation": number, "new": last, "unchanged": [1]},
+    )
+    apply(lake)
+    assert _forget(lake, "people", "3", "--columns", "alias", *_REASON).code == 0
+    assert found_in(lake, ("Gundula Andere", "Gundula Verheiratet")) == {}
+    assert [row["new"] for row in oracle.changes(lake) if row["lsn"] == 0x700] == [first, last]
 
 
 def test_a_deleted_row_is_gone_from_every_byte(lake: Lake) -> None:
