@@ -8,13 +8,12 @@ Order of effects; the table is readable after each:
 
 1. List all files of the table. Write new files without the values.
 2. Commit (`ERASE`) at the next free version, unless another commit replaced one of these files; then begin again. It
-   has the new files in place of the old ones, and no change of the data for streaming readers. Whoever
-   wrote a file of the list and has not committed it planned an earlier version, and is refused from now on. So a file
-   of the list that the new version does not name is nobody's.
-3. Write a checkpoint, fsync it, and delete the log before it (`forget_log`).
-4. Delete the files of the list that the new version does not name (`delete_unnamed`).
-5. Wait for files that were written after the list: a writer that planned before the commit may have read older ones. It
+   has the new files in place of the old ones, and no change of the data for streaming readers. Whoever wrote a file of
+   the list and has not committed it planned an earlier version, and is refused from now on: nobody will commit it.
+3. Delete the files of the list that the new version does not name (`delete_unnamed`).
+4. Wait for files that were written after the list: a writer that planned before the commit may have read older ones. It
    is refused, and deletes its file; any other is committed.
+5. If the log may have bounds of values: write a checkpoint, fsync it, and delete the log before it (`forget_log`).
 
 A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. In an object store, deleting
 an object may leave older versions of it; those are the caller's concern (`store.object_versions`).
@@ -23,7 +22,7 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Metadata Cleanup"
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath
@@ -38,15 +37,17 @@ from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import (
     Add,
+    Replay,
     checkpoint_file,
     checkpoints,
     entry,
     file_path,
+    identity,
     list_newest,
     live_files,
     removed_files,
 )
-from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
+from auditlake.delta.log_writer import Action, changes_table, moved, put_next, removed, without_change
 from auditlake.delta.row_groups import read_batches, read_kept
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeConflict
@@ -123,40 +124,24 @@ def erase(table: Place, task: ErasureTask) -> int:
 
 
 def put_erasure(table: Place, version: int, actions: Sequence[Action]) -> int | None:
-    """Commit at the next free version, and return it; None if another commit touched the files that are replaced.
+    """Commit at the next free version, and return it; the writer of the table goes on after it.
 
-    The writer of the table goes on after it.
+    None if another commit touched the files that are replaced, the table's own properties, or a position that is set.
     """
-    replaced = {str(action["remove"]["path"]) for action in actions if "remove" in action}
-    while True:
-        try:
-            put_commit(table, version, ERASE, map(_unchanging, actions))
-        except FileExistsError:
-            try:
-                if any(_touches(action, replaced, actions) for action in entry(table, version)):
-                    return None
-                version += 1
-            except FileNotFoundError:  # deleted: planning took longer than entries are kept
-                newest = list_newest(table).newest
-                if _has_changed(table, newest, replaced, actions):
-                    return None
-                version = newest + 1
-        else:
-            return version
+    ours: Sequence[Mapping[str, Any]] = actions
+    replaced = {identity(each["remove"]) for each in ours if "remove" in each}
+    positions = {each["txn"]["appId"]: each["txn"]["version"] for each in ours if "txn" in each}
 
+    def conflicts(theirs: Mapping[str, Any]) -> bool:
+        is_moved = theirs.get("txn", {}).get("appId") in positions
+        return is_moved or changes_table(theirs) or ("remove" in theirs and identity(theirs["remove"]) in replaced)
 
-def _has_changed(table: Place, version: int, replaced: Collection[str], ours: Sequence[Action]) -> bool:
-    """Return whether a version lacks a replaced file, or may have another position than was planned."""
-    live = {str(add["path"]) for add in live_files(table, version)}
-    return not live.issuperset(replaced) or any("txn" in action for action in ours)
+    def conflicts_with(newest: Replay) -> bool:
+        """Return whether the state lacks a replaced file, or has a later position."""
+        is_moved = any(newest.transactions.get(app, at) > at for app, at in positions.items())
+        return is_moved or not newest.files.keys() >= replaced
 
-
-def _touches(theirs: Mapping[str, Any], replaced: Collection[str], ours: Sequence[Action]) -> bool:
-    """Return whether an action of another commit removes a replaced file, or changes the table or a position of it."""
-    is_moved = "txn" in theirs and any(
-        action["txn"]["appId"] == theirs["txn"]["appId"] for action in ours if "txn" in action
-    )
-    return is_moved or "metaData" in theirs or theirs.get("remove", {}).get("path") in replaced
+    return put_next(table, version, ERASE, [*map(_unchanging, actions)], conflicts, conflicts_with)
 
 
 def _unchanging(action: Action) -> Action:
@@ -184,7 +169,7 @@ def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
 
 
 def _await_writers(table: Place, listed: Iterable[str]) -> None:
-    """Wait until each file that is not in a list from before the commit has been in one, or is deleted by its writer.
+    """Wait until each file that was written after the list is committed, or deleted by its writer.
 
     Raises LakeConflict if that takes too long: the writer is suspended, or was killed.
     """

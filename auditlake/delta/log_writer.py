@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from auditlake.delta.log_entry import entry_bytes, entry_name
-from auditlake.delta.log_reader import Replay, checkpoint_file, entries_since, entry
+from auditlake.delta.log_reader import Replay, checkpoint_file, entries_since, entry, list_newest, replay
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place, by_requests
@@ -96,17 +96,18 @@ def put_commit(path: Place, version: int, operation: str, actions: Iterable[Acti
     _withdraw_late(path, version)
 
 
-def put_next(
+def put_next(  # noqa: PLR0913, PLR0917 - a commit, and what it must not meet
     path: Place,
     version: int,
     operation: str,
     actions: Sequence[Action],
     conflicts: Callable[[Mapping[str, Any]], bool],
+    conflicts_with: Callable[[Replay], bool] = lambda _: True,
 ) -> int | None:
     """Write the entry of the first free version from `version` on, and return that.
 
-    None, without an entry, if an action of another one since `version` conflicts, or such an entry was deleted: this
-    process was suspended for longer than entries are kept.
+    None, without an entry, if an action of another one since `version` conflicts. If such an entry was deleted, because
+    the commit was planned for longer than entries are kept, the newest state decides: by default it conflicts.
     """
     while True:
         try:
@@ -115,7 +116,8 @@ def put_next(
             try:
                 refused = any(map(conflicts, entry(path, version)))
             except FileNotFoundError:
-                return None
+                version = list_newest(path).newest
+                refused = conflicts_with(replay(path, version))
             if refused:
                 return None
             version += 1

@@ -170,7 +170,7 @@ def test_an_erasure_may_take_longer_than_the_log_keeps_entries(lake: Lake, monke
     lsns = [0x700, 0x800, 0x900]
 
     def put_late(table: Path, version: int, actions: Any) -> int | None:
-        if table == lake.changes and log.position(CHANGES_APP) != lsns[-1]:
+        if table == lake.changes:  # once, because what was planned is still right
             for lsn in lsns:
                 log.append(_rows(lsn), {CHANGES_APP: lsn})
                 checkpoint(table, -1.0)
@@ -242,7 +242,7 @@ def test_an_erasure_commits_although_capture_is_always_first(lake: Lake, monkeyp
             log.append(_rows(lsn), {CHANGES_APP: lsn})
         commit(path, *given)
 
-    monkeypatch.setattr(erasing, "put_commit", put_commit)
+    monkeypatch.setattr(log_writer, "put_commit", put_commit)
     _erase(lake)
     assert _lsns(lake) == [*before, 0x700, 0x701, 0x702]
     assert listed.count(lake.changes) == 2, "before the commit, and after it"
