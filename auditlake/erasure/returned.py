@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 
 import pyarrow.compute as pc
 
@@ -24,7 +25,14 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import InHistory, Matcher, keys_of
 from auditlake.erasure.scope import places_of, searched
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
-from auditlake.lake.erasures import Erasure, ReturnedRow, read_erasures, record_returned, require_erased_log
+from auditlake.lake.erasures import (
+    Erasure,
+    ReturnedRow,
+    made_in,
+    read_erasures,
+    record_returned,
+    require_erased_log,
+)
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import Lake
@@ -98,23 +106,13 @@ def _require_newer(reader: Reader, erasures: Sequence[Erasure], secret: bytes | 
     """Require that no history has what was erased, because it is from before that; raises LakeUnusable."""
     for name, table in (reader.known.as_read or {}).items():
         of_table = [each for each in erasures if each.name == name and each.upto_lsn >= table.first_snapshot_lsn]
-        missing = [each for each in _missing(of_table, table.erased) if each.done_us is not None]
+        made = made_in(of_table, table.erased, attrgetter("after"))
+        missing = [each for each in of_table if each.done_us is not None and each not in made]
         if left := [each for each in missing if secret is None or _has_erased(table, each, secret)]:
             erased = "; ".join(f"{each.what}, at {format_us(each.time_us)} by {each.by}" for each in left)
             raise LakeUnusable(
                 f"{table.path} was put back: it is from before the erasure of {erased}", "Erase all of that once more."
             )
-
-
-def _missing(erasures: Sequence[Erasure], last: int | None) -> list[Erasure]:
-    """Return the erasures that a history has not seen, given the number of the last one that it has."""
-    found = []
-    for each in reversed(erasures):
-        if each.number == last:
-            last = each.after
-        else:
-            found.append(each)
-    return found[::-1]
 
 
 def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:

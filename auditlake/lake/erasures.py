@@ -12,10 +12,11 @@ Both files are written once and never replaced.
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 from auditlake.delta.log_reader import read_newest_state
 from auditlake.errors import LakeUnusable
@@ -100,9 +101,10 @@ class Erasure:
         return f"{', '.join(self.columns)} of {row} of {self.name}" if self.columns else f"{row} of {self.name}"
 
     def includes(self, other: "Erasure") -> bool:
-        """Return whether all that another erasure removes is removed by this one."""
+        """Return whether this erasure, made later, removes all that another one removed, or is the same."""
+        rows = (self.name, self.where) == (other.name, other.where) and {*other.tokens} <= {*self.tokens}
         columns = not self.columns or (bool(other.columns) and {*other.stored} <= {*self.stored})
-        return columns and (self.name, self.where) == (other.name, other.where) and {*other.tokens} <= {*self.tokens}
+        return self.number >= other.number and rows and columns
 
     def token(self, secret: bytes, texts: Sequence[str]) -> str:
         """Return the token of the rows with a key, or with these values of `where`."""
@@ -134,16 +136,25 @@ def last_in_log(place: Place) -> int:
     return -1 if state is None else state.transactions.get(ERASED_APP, -1)
 
 
+def made_in(erasures: Sequence[Erasure], last: int | None, before: Callable[[Erasure], int | None]) -> list[Erasure]:
+    """Return the erasures that were made in a table: the one with the number `last`, the one `before` it, and so on."""
+    found = []
+    for each in reversed(erasures):
+        if each.number == last:
+            found.append(each)
+            last = before(each)
+    return found
+
+
 def require_erased_log(lake: Lake) -> None:
     """Require that `changes` and `transactions` are not from before an erasure, put back since; raises LakeUnusable."""
     done = [each for each in read_erasures(lake) if each.done_us is not None and each.log_after is not None]
-    for place in (lake.changes, lake.transactions) if done else ():
-        last: int | None = last_in_log(place)
-        made = []
-        for each in reversed(read_erasures(lake)):  # again, because one may have begun
-            if each.number == last:
-                made.append(each)
-                last = each.log_after
+    if not done:
+        return
+    last = {place: last_in_log(place) for place in (lake.changes, lake.transactions)}
+    erasures = read_erasures(lake)  # again, because one may have begun
+    for place, number in last.items():
+        made = made_in(erasures, number, attrgetter("log_after"))
         if left := [each for each in done if not any(other.includes(each) for other in made)]:
             erased = "; ".join(f"{each.what}, by {each.by}" for each in left)
             raise LakeUnusable(

@@ -207,6 +207,23 @@ def test_a_log_that_was_put_back_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 @on_disk("its files are copied one by one")
+def test_changes_from_between_two_erasures_of_a_row_are_an_error(tmp_path: Path) -> None:
+    """The first one was made in them, and had nothing of what the row was afterwards."""
+    lake = write_lake(tmp_path / "lake")
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
+    append_change(lake, 0x700, {"relation": 1, "new": ["2", "Zoe Neu", *[None] * 4]})
+    append_change(lake, 0x800, {"op": "delete", "relation": 1, "old": ["2", *[None] * 5]})
+    apply(lake)
+    shutil.copytree(lake.changes, tmp_path / "kept")
+    assert run_here(["forget", *OF_TWO, "--lake", lake.root]).code == 0
+    require_erased_log(lake)
+    shutil.rmtree(lake.changes)
+    shutil.copytree(tmp_path / "kept", lake.changes)
+    with pytest.raises(LakeUnusable, match=r"changes was put back: it is from before the erasure of one row"):
+        require_erased_log(lake)
+
+
+@on_disk("its files are copied one by one")
 def test_a_log_that_was_put_back_is_in_order_once_all_is_erased_again(tmp_path: Path) -> None:
     """By another erasure each, of the same or more."""
     lake = write_lake(tmp_path / "lake")
