@@ -6,8 +6,8 @@
     shapes/<schema>.<table>.json   each followed table as of capture's last comparison with the catalog
 
 `lake.manifest`, `lake.parking` and others write files of their own by `write_record` and `change_record`. Only a file
-written as durable is fsynced. All other state that cannot be recreated is in the Delta tables. What writes raises
-LakeUnusable if the folder cannot be written, what reads if a file cannot be read, or has not the form that it needs.
+written as durable is fsynced. All other state that cannot be recreated is in the Delta tables. Every function that
+writes raises LakeUnusable if the folder cannot be written, every one that reads if the file is damaged.
 
 The capture status is written when capture connects, loses its source or ends. It is informational: a killed capture
 leaves its last state behind, so only the slot's active reader shows whether a capture is running.
@@ -92,7 +92,7 @@ def require_record(place: Place, read: Callable[[Any], _Content], remedy: str) -
 def typed(kind: type[_Content], content: object) -> _Content:
     """Return JSON as a dataclass, with lists as tuples; raises one of BROKEN if a field has another type.
 
-    Types may be `int` of 64 bits, `str`, a tuple, another such dataclass, and one of these or None.
+    Types may be `int` of 64 bits, `bool`, `str`, a tuple, another such dataclass, and one of these or None.
     """
     found: _Content = _typed(kind, content)
     return found
@@ -117,7 +117,7 @@ def _typed(kind: Any, content: Any) -> Any:  # noqa: ANN401 - of any type
     return content
 
 
-BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """Exceptions of reading JSON that is damaged, or of another form."""
 
 
