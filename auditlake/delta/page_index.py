@@ -64,6 +64,7 @@ class PageIndexes:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         end = file.seek(-_FOOTER_END, 2)
+        self._bytes = end + _FOOTER_END
         length = int.from_bytes(file.read(_FOOTER_END)[:4], "little")
         self._groups = [each[_CHUNKS] for each in _Compact(self._read(end - length, length)).struct()[_ROW_GROUPS]]
 
@@ -112,11 +113,10 @@ class PageIndexes:
         return _Compact(self._read(chunk[field], chunk[field + 1])).struct() if field in chunk else {}
 
     def _read(self, place: int, length: int) -> bytes:
+        if not 0 <= place <= place + length <= self._bytes:  # for any length, memory would be asked for
+            raise ValueError("a place is not in the file")
         self._file.seek(place)
-        content = self._file.read(length)
-        if len(content) < length:
-            raise ValueError("the file ends before")
-        return content
+        return self._file.read(length)
 
 
 def _is_by_dictionary(chunk: Struct) -> bool:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.delta.bounds_check import wrong_bounds
-from auditlake.delta.page_index import PageIndexes
+from auditlake.delta.page_index import NOT_PARQUET, PageIndexes
 from auditlake.delta.sql import open_duckdb
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_999, UTC)
@@ -197,6 +197,30 @@ def test_an_index_that_says_something_else_is_found(tmp_path: Path, before: str,
     pq.write_table(_MANY, file, write_page_index=True, data_page_size=1, use_dictionary=False)
     _replaced(file, bytes.fromhex(before), bytes.fromhex(after))
     assert list(wrong_bounds(file, {})) == [f"those of nothing {wrong}"]
+
+
+def test_an_index_that_is_longer_than_memory_is_found(tmp_path: Path) -> None:
+    """No memory is asked for: the file is shorter."""
+    file = tmp_path / "file.parquet"
+    pq.write_table(_MANY.select(["text"]), file, write_page_index=True, data_page_size=1)
+    content = file.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    with file.open("rb") as opened:
+        chunk = PageIndexes(opened)._groups[0][0]  # noqa: SLF001 - where the index is
+    before, after = (b"\x16" + _varint(chunk[6]) + b"\x15" + _varint(length) for length in (chunk[7], 1 << 60))
+    assert content[footer:].count(before) == 1
+    changed = content[footer:-8].replace(before, after)
+    file.write_bytes(content[:footer] + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    with file.open("rb") as opened, pytest.raises(NOT_PARQUET):
+        PageIndexes(opened).pages(0, 0)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as Thrift's compact protocol has it."""
+    left, found = number << 1, b""
+    while left > 0x7F:
+        left, found = left >> 7, found + bytes([left & 0x7F | 0x80])
+    return found + bytes([left])
 
 
 def test_pages_without_the_dictionary_are_found(tmp_path: Path) -> None:
