@@ -321,9 +321,8 @@ def remove_files(places: Sequence[Place]) -> None:
     for place in places:
         if isinstance(place, Path):
             place.unlink(missing_ok=True)
-    remote = [place for place in places if isinstance(place, Remote)]
-    for bucket in {place.bucket for place in remote}:
-        objects.delete(bucket, [place.key for place in remote])
+    if remote := [place for place in places if isinstance(place, Remote)]:
+        objects.delete(remote[0].bucket, [place.key for place in remote])
 
 
 def remove_durably(places: Sequence[Place]) -> None:

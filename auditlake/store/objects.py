@@ -317,9 +317,10 @@ def _put(bucket: str, key: str, content: bytes, mode: Any, checksum: str | None 
 
 def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
     """Delete objects, also those that do not exist."""
-    if keys_to_delete:  # obstore sends a request for each thousand
+    if keys_to_delete:
         with _os_errors(bucket, keys_to_delete[0], "delete"):
             _repeated(lambda: _store(bucket).delete(list(keys_to_delete)))
+            count(Counter.STORE_REQUESTS, "delete", (len(keys_to_delete) - 1) // _PAGE)  # one for each page
 
 
 def keys(bucket: str, prefix: str, *, at_most: int | None = None) -> Iterator[str]:

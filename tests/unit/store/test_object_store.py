@@ -561,3 +561,15 @@ def test_the_size_of_what_never_changes_is_asked_once(remote_folder: Remote, mon
     with data.open() as again:
         again.seek(-3, 2)
         assert again.read() == b"xxx"
+
+
+def test_each_request_of_a_deletion_is_counted(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Obstore makes one for each thousand objects."""
+    requests, counted = list[int](), list[float]()
+    monkeypatch.setattr(objects, "count", lambda _counter, _operation, by=1: counted.append(by))
+    monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        monkeypatch.setattr(store, "fault", lambda: requests.append(1))
+        objects.delete(remote_folder.bucket, [f"{remote_folder.key}/{n}" for n in range(1001)])
+    assert sum(counted) == len(requests) == 2
