@@ -8,8 +8,8 @@ the next apply makes up for. Order:
 3. Histories. Their positions are at most the watermark that is read after them.
 4. `changes`: its version is that of the whole lake.
 5. `added`, `relations`, `transactions`, `gaps` and whatever else is a table. A writer appends to them before `changes`,
-   so they have everything that `changes` refers to. `transactions` is pinned at the first version that is complete up
-   to the watermark: more of it is of a later batch.
+   so they have everything that `changes` refers to. `transactions` is pinned at the last version before it got more
+   than that: more of it is of a later batch, but what was erased or has expired since is gone.
 6. Read the small files again. If one has changed, a table was parked, a schema changed or a block was begun meanwhile:
    pin again.
 
@@ -129,7 +129,7 @@ def _pin_in_order(lake: Lake, tables: list[str]) -> Iterator[Pin]:
     for name in sorted(tables, key=lambda name: (_rank(name), name)):
         version = None
         if name == _TRANSACTIONS and watermark is not None:
-            version = _first_complete(lake.transactions, watermark)
+            version = _last_complete(lake.transactions, watermark)
         if (pin := _pin(lake.root / name, name, version)) is None:
             continue
         if name == _CHANGES:
@@ -157,14 +157,17 @@ def _pin(table: Place, name: str, version: int | None) -> Pin | None:
     return Pin(name, chosen, content, listing)
 
 
-def _first_complete(table: Place, watermark: int) -> int | None:
-    """Return the first version whose entry sets a position of at least the watermark; None if the newest does not."""
-    found = None
-    for version in sorted(list_newest(table).entries, reverse=True):
+def _last_complete(table: Place, watermark: int) -> int | None:
+    """Return the last version with the first position from the watermark on; None if no entry sets such a one."""
+    listing, found = list_newest(table), None
+    moved = listing.newest + 1
+    for version in sorted(listing.entries, reverse=True):
         position = _position(table, version, TRANSACTIONS_APP)
-        if position is not None and position < watermark:
+        if position is None:
+            continue
+        if position < watermark:
             break
-        found = version if position is not None else found
+        moved, found = version, moved - 1
     return found
 
 

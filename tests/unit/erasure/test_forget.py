@@ -11,6 +11,7 @@ from auditlake.erasure.matching import Contexts
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.feed import feed
+from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.history import set_columns
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
@@ -141,6 +142,17 @@ def test_a_deleted_row_is_gone_from_every_byte(lake: Lake) -> None:
     assert set().union(*found_in(lake, (*ONE, *OTHERS)).values()) == {*ONE, *OTHERS}
     require_sound(lake)
     assert "no row of public.people had this key" in run_here(["row", "people", "2", "--lake", lake.root]).stderr
+
+
+def test_a_backup_has_nothing_of_what_was_erased_before(lake: Lake, tmp_path: Path) -> None:
+    """Although it goes on from an earlier one that has it, and nothing was captured since."""
+    folder, restored = tmp_path / "backups", Lake(tmp_path / "restored")
+    assert run_here(["backup", folder, "--lake", lake.root]).code == 0
+    assert _forget(lake, *OF_ONE).code == 0
+    assert run_here(["backup", folder, "--lake", lake.root]).code == 0
+    assert run_here(["restore", folder, "--lake", restored.root]).code == 0
+    assert found_in(restored, ONE) == {}
+    require_erased_log(restored)
 
 
 def test_contexts_lose_the_value_and_keep_the_rest(lake: Lake) -> None:
