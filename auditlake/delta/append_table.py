@@ -5,8 +5,8 @@ the commit is refused: this fences off a second writer. Delta lets the version o
 backwards, so positions are compared here, before every append.
 
 Only an erasure may commit beside it (`delta.erasing`): it removes values of rows that were there before, and the
-files of others that are in no commit. Then the next commit is planned again, and its file written again; the file of
-before is deleted, because it may have the values.
+files of others that are in no commit. Then the next commit is planned again, with a new file; the first one is deleted,
+because it may have the values.
 
 Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. In an object
 store a thread of its own does it, because a checkpoint reads every entry (398 requests, 32 s at 30 ms a request;

@@ -141,7 +141,7 @@ class _Column:
         return not pages.order or all(list(each) == sorted(each) for each in zip(*ordered, strict=True))
 
     def _decoded(self, bound: bytes) -> Any:  # noqa: ANN401 - of any type
-        """Return a bound of a page as what is ordered like the column."""
+        """Return a bound of a page as values of the column are compared."""
         kind, physical = self.field.type, self.opened.metadata.schema.column(self.place).physical_type
         if any(is_text(kind) for is_text in _TEXTS):
             return bound
@@ -182,7 +182,7 @@ def _in_log(recorded: Mapping[str, Any], field: pa.Field, values: _Values, rows:
 
 
 def _ordered(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - of any type
-    """Return a value, or a bound in a footer or in the log, as what is ordered like the column; None for NaN."""
+    """Return a value, or a bound in a footer or in the log, as values of its type are compared; None for NaN."""
     if value is None:
         return None
     if any(is_fraction(kind) for is_fraction in _FRACTIONS):

@@ -13,6 +13,7 @@ Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints"
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -97,22 +98,20 @@ def _replayed(log: Place, listing: Listing, begin: int) -> Iterator[FileProblem]
 
 def _entry(log: Place, listing: Listing, version: int) -> tuple[list[Action], FileProblem | None]:
     place = log / entry_name(version)
+    problem = partial(FileProblem, "log entry", f"_delta_log/{place.name}")
     try:
         if version not in listing.entries:
             return [], _missing(version)
         actions = parsed_entry(place, place.read_bytes())
+        _State().apply(actions)
     except FileNotFoundError:
         return [], _missing(version)
     except LakeUnusable as exc:
-        return [], FileProblem("log entry", f"_delta_log/{place.name}", exc.message.removeprefix(f"{place} "))
-    if not any("commitInfo" in action for action in actions):
-        return [], FileProblem("log entry", f"_delta_log/{place.name}", "it has no commitInfo")
-    try:
-        _State().apply(actions)
+        return [], problem(exc.message.removeprefix(f"{place} "))
     except _NO_ACTION as exc:
-        return [], FileProblem(
-            "log entry", f"_delta_log/{place.name}", f"an action cannot be read: {type(exc).__name__}"
-        )
+        return [], problem(f"an action cannot be read: {type(exc).__name__}")
+    if not any("commitInfo" in action for action in actions):
+        return [], problem("it has no commitInfo")
     return actions, None
 
 
