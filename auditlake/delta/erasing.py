@@ -12,7 +12,8 @@ Order of effects; the table is readable after each:
    the list and has not committed it planned an earlier version, and is refused from now on: nobody will commit it.
 3. Delete the files of the list that the new version does not name (`delete_unnamed`).
 4. Wait for files that were written after the list: a writer that planned before the commit may have read older ones. It
-   is refused, and deletes its file; any other is committed.
+   is refused, and deletes its file; any other is committed. In an object store a file appears once it is complete,
+   perhaps after this; its writer deletes it as well.
 5. If the log may have bounds of values: write a checkpoint, fsync it, and delete the log before it (`forget_log`).
 
 A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. In an object store, deleting
