@@ -27,7 +27,9 @@ def test_the_last_state_is_read_back(tmp_path: Path) -> None:
     assert [path.name for path in lake.root.iterdir()] == ["capture.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"state": "running", "mood": "good"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"state": "running", "mood": "good"}', pytest.param("[" * 100_000, id="deep")]
+)
 def test_an_invalid_capture_status_is_reported(tmp_path: Path, text: str) -> None:
     """The error has a hint with the next step."""
     lake = chosen_lake(tmp_path)
