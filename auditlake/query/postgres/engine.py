@@ -227,6 +227,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"{FAILED}{exc}\n") from None
         except numbers.NotFinite:
             raise ValueError(_NOT_FINITE) from None
+        except RecursionError:
+            raise ValueError(f"{FAILED}a document is nested too deep\n") from None
         except DecimalException:
             raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
 

@@ -78,6 +78,20 @@ def test_nan_is_greater_than_every_number(tmp_path: Path) -> None:
         assert _rows(state, f"select id from points where {condition}") == [(2,)]
 
 
+def test_a_document_that_is_nested_too_deep_is_named_so(tmp_path: Path) -> None:
+    """It can be read, but not taken apart."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    columns = (Column("id", 23, -1, key=True), Column("doc", 3802, -1, key=False))
+    document = {"id": 1, "doc": f'{{"a": {"[" * 500}{"]" * 500}}}'}
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    rows = [version(0x100, None, "snapshot", None) | document]
+    write_history(lake, TableName("public", "documents"), columns, rows, positions)
+    state = read_state(lake, None, UTC)
+    for operation in ("doc -> 'a'", "doc @> doc"):
+        with pytest.raises(BadUsage, match="a document is nested too deep"):
+            _rows(state, f"select {operation} from documents")
+
+
 def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState) -> None:
     """DuckDB frees those of a connection that is closed, and would crash in the next statement."""
     gc.freeze()  # what exists already: a collection of all of it takes 0.1 s
