@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 
 from sqlglot import exp
 
-from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_year
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, may_be_long
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
@@ -215,6 +215,8 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
     """Translate concat and concat_ws, which leave out NULL."""
+    if not cells:
+        raise Refused(node, f"{construct(node)} of nothing", wrong=True)
     found = [known(replace(cell, sql=padded(cell, node)), node) for cell in cells]
     given, name, times = list(cells), "concat", 1
     if separator is not None:  # it is converted to text, without the blanks of a char(n)

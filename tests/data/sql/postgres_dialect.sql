@@ -630,3 +630,5 @@ select concat_ws(code, id, name, code), concat_ws(', '::char(3), name, id) from 
 select concat_ws(id, name, email) from customers
 select array['\x61'::bytea, '\x62ff'::bytea], array['\x61'::bytea] || array['\x62'::bytea, null] || '\x63'::bytea
 select to_char(-12345678901234567890123456789012.75, '99999999999999999999999999999999.99'), to_char(price * 100000000000000000000000000000001, 'FM9999999999999999999999999999999999.99') from orders order by id
+select concat_ws(',')
+select concat()
