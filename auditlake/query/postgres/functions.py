@@ -110,7 +110,7 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     name = SPELLINGS.get(name, name)
     if name == "octet_length" and len(cells) == 1:
         cells = [replace(cells[0], sql=padded(cells[0], node))]
-    if name == "convert_from" and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
+    if name == "convert_from" and cells and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
         raise Refused(node, "convert_from of another encoding than 'UTF8'")
     if cells and cells[0].type.element is not None and (found := _of_array(name, cells, node)) is not None:
         return found

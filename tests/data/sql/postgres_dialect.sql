@@ -632,3 +632,4 @@ select array['\x61'::bytea, '\x62ff'::bytea], array['\x61'::bytea] || array['\x6
 select to_char(-12345678901234567890123456789012.75, '99999999999999999999999999999999.99'), to_char(price * 100000000000000000000000000000001, 'FM9999999999999999999999999999999999.99') from orders order by id
 select concat_ws(',')
 select concat()
+select 1 in ()
