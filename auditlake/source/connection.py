@@ -124,6 +124,11 @@ def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
             f"the source has no free WAL sender: {line}",
             "Raise max_wal_senders and restart PostgreSQL, or stop a standby or subscription that is not needed.",
         )
+    if "max_locks_per_transaction" in line:
+        return SourceRefuses(
+            f"the source has no room for so many locks: {line}",
+            "Raise max_locks_per_transaction and restart PostgreSQL, or leave tables out with the setting tables.",
+        )
     if sqlstate.startswith(_FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
         return SourceUnreachable(f"the source refuses the connection: {line}", _LOGIN)
     if sqlstate is None and _ANSWERED.search(message) and not any(word in line for word in _PASSING):

@@ -140,7 +140,7 @@ _COPY = (
     "`COPY` keeps nothing. DuckDB and ADBC begin within a fraction of a second, and write neither the exact text of "
     "odd values nor the columns of a version. auditlake first imports its libraries in two processes, checks the "
     "source and makes a slot, which decides small copies. Spark, dlt and Debezium turn rows into objects of their own "
-    "languages."
+    "languages. supabase/etl is done when each of its tables has caught up with a stream that is idle here."
 )
 _STREAM = (
     "`pg_recvlogical` and a subscription are C, and start at once or run already; auditlake's start-up, 0.7 s of CPU, "

@@ -184,6 +184,7 @@ def test_only_a_failure_that_may_pass_is_retryable(message: str, sqlstate: str |
         ('server certificate for "a" does not match host name "b"', ("sslmode", "sslrootcert", "host name")),
         ('FATAL:  no pg_hba.conf entry for host "h", user "u", database "d", no encryption', ("sslmode",)),
         ("FATAL:  unsupported startup parameter: options", ("pooler", "PostgreSQL itself")),
+        ('out of shared memory HINT: Increase "max_locks_per_transaction"', ("Raise max_locks_per",)),
         ('FATAL:  password authentication failed for user "u"', ("password", "pg_hba.conf")),
         (
             """FATAL:  password authentication failed for user "u"
