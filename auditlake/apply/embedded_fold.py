@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
-from auditlake.apply.parts import Part, divide
+from auditlake.apply.parts import TailPart, divide
 from auditlake.apply.tails import Tail
 from auditlake.delta.sql import VIRTUAL_COLUMNS, register, shared_cursor
 from auditlake.failpoints import After, reach
@@ -104,7 +104,7 @@ def _not_folded() -> Iterator[None]:
         raise NotFolded(f"a value cannot be read, or memory is short ({type(exc).__name__})") from exc
 
 
-def _computed(tail: Tail, part: Part) -> Iterator[Computed]:
+def _computed(tail: Tail, part: TailPart) -> Iterator[Computed]:
     """Fold a part of a tail.
 
     Raises NotFolded, and TooLarge if too many open versions end, or have values that were not sent.

@@ -73,7 +73,7 @@ _MOVES = "select count(*) from ({changes}) where {before} <> {after}"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TailPart:
     """Changes of a tail: those in some files, of the operations `ops`; `opened` has the open versions they may end.
 
     `condition` and `row_condition` are as in `ToFold`; one in `of` open versions fulfils the first. `inserts_only`: no
@@ -99,7 +99,7 @@ class Part:
         )
 
 
-def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
+def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
     """Divide a tail with changes into parts that fit into memory; most tails are one.
 
     `opened` are the files of the versions open before it. Files of the parts exist until `kept` is closed.
@@ -108,7 +108,7 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
     """
     shape, size_bytes = tail.shape, tail.held_bytes
     assert shape is not None  # noqa: S101 - it has changes
-    whole = Part([file.path for file in tail.files], opened, inserts_only=shape.inserts_only)
+    whole = TailPart([file.path for file in tail.files], opened, inserts_only=shape.inserts_only)
     if max(size_bytes, held_bytes(opened.paths) if shape.has_truncate else 0) <= HELD_BYTES:
         return [whole]
     kept.enter_context(_ONE_AT_A_TIME)
@@ -127,13 +127,13 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[Part]:
         return hashed.copy(connection, changes, folder / "parts")
 
 
-def _inserts(tail: Tail, opened: Files) -> Iterator[Part]:
+def _inserts(tail: Tail, opened: Files) -> Iterator[TailPart]:
     """Divide the inserts of a tail by files."""
     for files, _ in _grouped(tail.files, lambda file: held_within(file, tail.table.position, tail.upto)):
-        yield Part([file.path for file in files], opened, ops="'insert'", inserts_only=True)
+        yield TailPart([file.path for file in files], opened, ops="'insert'", inserts_only=True)
 
 
-def _ended(tail: Tail, whole: Part) -> Iterator[Part]:
+def _ended(tail: Tail, whole: TailPart) -> Iterator[TailPart]:
     """Divide the open versions that TRUNCATE ends: by files, and a large file by a hash of the keys, or of places."""
     opened, key = whole.opened, ", ".join(quoted(column) for column in key_of(tail.columns)) or ", ".join(BEGIN)
     path = opened.table.path
@@ -165,7 +165,7 @@ def _held_by_ended(rows: int, opened: Files) -> int:
 class _Hash:
     """The division of a tail into `count` parts by a hash of keys, or of rows."""
 
-    def __init__(self, whole: Part, followed: Followed, shape: TailShape, count: int) -> None:
+    def __init__(self, whole: TailPart, followed: Followed, shape: TailShape, count: int) -> None:
         self._whole, self._layouts, self._count = whole, followed.layouts, count
         self._has_key = any(column.key for column in followed.folded)
         self._may_move = self._has_key and shape.has_key_change
@@ -185,7 +185,7 @@ class _Hash:
             if connection.execute(moves).fetchone() != (0,):
                 raise TooLarge
 
-    def copy(self, connection: "DuckDBPyConnection", changes: str, folder: Path) -> Sequence[Part]:
+    def copy(self, connection: "DuckDBPyConnection", changes: str, folder: Path) -> Sequence[TailPart]:
         """Copy the changes into files by part; raises TooLarge if a part is."""
         connection.execute(f"set partitioned_write_flush_threshold = {_WRITTEN_ROWS}")
         connection.execute(
@@ -202,7 +202,7 @@ class _Hash:
             raise TooLarge
         return parts
 
-    def _part(self, folder: Path) -> Part:
+    def _part(self, folder: Path) -> TailPart:
         part, number = replace(self._whole, paths=sorted(folder.iterdir())), folder.name.removeprefix("part=")
         return part if self._has_key else replace(part, row_condition=f"{self._of('texts', self._places)} = {number}")
 

@@ -223,7 +223,10 @@ class Attempts:
 
 
 class Capturing:
-    """A capture of this process, which is told that it is awaited, or, if `running` is None, of another one."""
+    """A capture whose progress a stage waits for: of this process, or of another one if `running` is None.
+
+    `awaited` is set meanwhile, and tells the first to record its progress at once.
+    """
 
     def __init__(self, lake: Lake, running: Future[None] | None, awaited: threading.Event | None = None) -> None:
         self._lake = lake

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.delta.page_index import NOT_PARQUET, Page, PageIndexes, Pages
+from auditlake.delta.page_index import NOT_PARQUET, ColumnPages, DataPage, PageIndexes
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
@@ -121,14 +121,14 @@ class _Column:
         is_recorded = any(name in (recorded.get(part) or ()) for part in ("minValues", "maxValues", "nullCount"))
         return (is_bounded or is_recorded) and any(is_type(self.field.type) for is_type in _COMPARED)
 
-    def _values(self, number: int, pages: Sequence[Page]) -> list[_Values]:
+    def _values(self, number: int, pages: Sequence[DataPage]) -> list[_Values]:
         """Return the values of each page."""
         column = self.opened.read_row_group(number, [self.field.name], use_threads=False).column(0)
         if sum(page.rows for page in pages) != len(column):
             raise ValueError("a column has other rows")
         return [_values_of(column.slice(page.first, page.rows)) for page in pages]
 
-    def _in_pages(self, pages: Pages, found: Sequence[_Values]) -> bool:
+    def _in_pages(self, pages: ColumnPages, found: Sequence[_Values]) -> bool:
         """Return whether the index of pages admits their values, and its bounds have the order that it claims."""
         bounds = [tuple(self._decoded(bound) for bound in page.bounds or ()) for page in pages.pages]
         for page, (least, greatest), values in zip(

@@ -37,7 +37,7 @@ class _Type(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DataPage:
     """A page of a column without lists: its first row in the row group, its rows, and what the index has of it.
 
     `bounds` are as they are stored; None without an index, or if it says that all values are NULL.
@@ -51,10 +51,10 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class ColumnPages:
     """The pages of a column of a row group; `order` is that of their bounds, as the index says: 1 ascending, -1 not."""
 
-    pages: Sequence[Page]
+    pages: Sequence[DataPage]
     order: int = 0
 
 
@@ -72,26 +72,26 @@ class PageIndexes:
         """Return whether a column of a row group has a Bloom filter."""
         return _BLOOM_FILTER in self._groups[group][column][_METADATA]
 
-    def pages(self, group: int, column: int) -> Pages:
+    def pages(self, group: int, column: int) -> ColumnPages:
         """Return the pages of a column of a row group that has no lists; raises ValueError if the index has others."""
         chunk, first = self._groups[group][column], 0
-        pages, located = list[Page](), []
+        pages, located = list[DataPage](), []
         for place, size, rows in self._walked(chunk[_METADATA]):
             located.append((place, size, first))
-            pages.append(Page(first, rows))
+            pages.append(DataPage(first, rows))
             first += rows
         offsets, index = (self._index(chunk, field) for field in (_OFFSET_INDEX, _COLUMN_INDEX))
         if offsets and located != [(each[1], each[2], each[3]) for each in offsets[1]]:
             raise ValueError("a page index names other pages")
         if not index:
-            return Pages(pages)
+            return ColumnPages(pages)
         nulls = index.get(5) or [None] * len(pages)
         columns = zip(pages, index[1], index[2], index[3], nulls, strict=True)
         indexed = [
-            Page(page.first, page.rows, None if only else (least, greatest), null, only)
+            DataPage(page.first, page.rows, None if only else (least, greatest), null, only)
             for page, only, least, greatest, null in columns
         ]
-        return Pages(indexed, {0: 0, 1: 1, 2: -1}[index[4]])
+        return ColumnPages(indexed, {0: 0, 1: 1, 2: -1}[index[4]])
 
     def _walked(self, chunk: Struct) -> Iterator[tuple[int, int, int]]:
         """Yield the place, the size and the number of rows of each data page of a column chunk."""
