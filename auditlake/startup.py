@@ -8,7 +8,6 @@ also avoids two more costs: hundreds of garbage collections during imports, and 
 import gc
 import os
 import sys
-from importlib.abc import MetaPathFinder
 
 _GARBAGE = 200_000  # more objects than any command's imports make
 _FRAMES = frozenset({"pandas", "polars"})
@@ -32,7 +31,7 @@ def whole() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _NoFrames)]
 
 
-class _NoFrames(MetaPathFinder):
+class _NoFrames:
     """Import hook that reports data frame libraries as not installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the protocol's

@@ -1,7 +1,7 @@
 """Streamed responses, in a bounded number of places, of which one client has less than half.
 
 The response releases its place, however it ends; the handler does if there is none. A client that goes away ends the
-response, at whichever await it is.
+response, at whichever await it is; HEAD gets no more than the head.
 """
 
 import threading
@@ -63,6 +63,10 @@ class StreamedResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         try:
-            await super().__call__(scope, receive, send)
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await send({"type": "http.response.body"})
+            else:
+                await super().__call__(scope, receive, send)
         finally:
             self._ended()

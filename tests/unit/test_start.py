@@ -46,7 +46,7 @@ _INTERRUPTED = """
 import os, signal, sys
 class Interrupting:
     def find_spec(self, name, *_):
-        if name == "auditlake.cli.main":
+        if name == "{}":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 from auditlake.cli.start import start
@@ -54,9 +54,10 @@ start()
 """
 
 
+@pytest.mark.parametrize("imported", ["auditlake.startup", "auditlake.cli.main"])
 @pytest.mark.parametrize(("handled", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
-def test_an_interruption_of_imports_prints_no_traceback(handled: str, code: int) -> None:
+def test_an_interruption_of_imports_prints_no_traceback(handled: str, code: int, imported: str) -> None:
     """It ends the process, unless the process ignores it."""
-    script = f"import signal; signal.signal(signal.SIGINT, signal.{handled}){_INTERRUPTED}"
+    script = f"import signal; signal.signal(signal.SIGINT, signal.{handled}){_INTERRUPTED.format(imported)}"
     done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")

@@ -7,6 +7,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from starlette.responses import StreamingResponse
 
 from auditlake.feed.request import FeedRequest
 from auditlake.lake.gaps import Gap, record_gaps
@@ -292,6 +293,15 @@ def test_a_change_is_an_event(page: Page) -> None:
     data = json.loads(lines["data"])
     assert (lines["event"], data["lsn"], data["changes"][0]["op"]) == ("transaction", "0/300", "delete")
     assert lines["id"].endswith("0/300")
+
+
+@pytest.mark.parametrize("path", ["changes", "export"])
+def test_a_head_alone_takes_no_place(page: Page, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its response ends at once; no event is read, and no row."""
+    monkeypatch.setattr(StreamingResponse, "__call__", None)
+    for _ in range(10):
+        response = page.ask("HEAD", f"/api/v1/{path}", params={"table": "orders"})
+        assert (response.status_code, response.content) == (200, b"")
 
 
 def test_a_slow_answer_is_refused(tmp_path: Path) -> None:
