@@ -34,16 +34,15 @@ from auditlake.apply import keys
 from auditlake.apply.errors import cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import Folded
 from auditlake.apply.windows import WINDOW_BYTES
-from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import Overtaken
-from auditlake.delta.log_writer import Action, moved, put_commit
+from auditlake.delta.log_writer import Action, moved
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, RowKind
 from auditlake.fold.open_versions import BEGIN, TooLarge, contradiction, key_of, may_have_key_of
 from auditlake.jvm_trace import raised_by
-from auditlake.lake.history import HistoryTable, write_rows
+from auditlake.lake.history import HistoryTable, commit_as_read, write_rows
 from auditlake.lake.history_files import Files, marked
 from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 HELD_BYTES = WINDOW_BYTES
 """Limit for the uncompressed size of changes and of closed versions; both are in memory several times."""
-_CHECKPOINT_EVERY = 10
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
@@ -215,12 +213,9 @@ def _of_partition(rows: pa.Table, partition: str, *, alone: bool) -> pa.Table:
 
 def commit(table: HistoryTable, operation: str, actions: Iterable[Action]) -> None:
     """Commit to a history as it was read; raises LakeConflict if its position moved since, else Overtaken."""
-    version = table.delta_version + 1
     try:
-        put_commit(table.path, version, operation, actions)
+        commit_as_read(table, operation, actions)
     except FileExistsError:
         if open_table(table.path).transaction_version(HISTORY_APP) != table.position:
             raise conflict(table) from None
         raise Overtaken from None
-    if version % _CHECKPOINT_EVERY == 0:
-        checkpoint(table.path)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditlake.delta.append_table import open_delta
-from auditlake.delta.checkpoints import KEPT_FOR
+from auditlake.delta.checkpoints import KEPT_FOR, checkpoint
 from auditlake.delta.data_files import adopt_file, write_batches, write_part
 from auditlake.delta.log_reader import live_files, read_newest_state
 from auditlake.delta.log_writer import (
@@ -45,6 +45,7 @@ from auditlake.delta.log_writer import (
     changes_table,
     create_table,
     has_own_features,
+    put_commit,
     put_next,
     recreate_table,
     with_schema,
@@ -102,6 +103,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITHOUT_BOUNDS = ("boolean", "binary", "array", "map", "struct")
 _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 _NEVER = Lsn(0)
+_CHECKPOINT_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +385,14 @@ def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[
             f"another process changes the columns of {table.name}",
             "Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
         )
+
+
+def commit_as_read(table: HistoryTable, operation: str, actions: Iterable[Action]) -> None:
+    """Commit to a history as it was read, by the version after it; raises FileExistsError if there is one."""
+    version = table.delta_version + 1
+    put_commit(table.path, version, operation, actions)
+    if version % _CHECKPOINT_EVERY == 0:
+        checkpoint(table.path)
 
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:

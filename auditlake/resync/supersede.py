@@ -19,20 +19,26 @@ Data files that are missing or unreadable are removed from the log. Their open v
 snapshot. Their closed versions cannot be restored, so the gap begins before them.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from auditlake.apply.apply import StartSpark, fold_held
-from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile, file_problems
-from auditlake.delta.log_writer import Action, moved, put_commit, removed
+from auditlake.delta.log_writer import Action, moved, removed
 from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import Gap, record_gaps
-from auditlake.lake.history import OPEN_PART, HistoryTable, closed_part, open_history, with_columns, write_rows
+from auditlake.lake.history import (
+    OPEN_PART,
+    HistoryTable,
+    closed_part,
+    commit_as_read,
+    open_history,
+    with_columns,
+    write_rows,
+)
 from auditlake.lake.history_files import Files, find_files, is_open, marked
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
@@ -49,7 +55,6 @@ from auditlake.store.place import Place
 
 _ATTEMPTS = 10
 _PAUSE_S = 0.1
-_CHECKPOINT_EVERY = 10
 _DIFFERED = "the history differed from the source"
 _FILES_LOST = "data files of the history were damaged"
 
@@ -147,7 +152,7 @@ def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -
     if gap is not None:
         record_gaps(lake, [gap])
         reach(After.GAP)
-    _commit(table, [*actions, *moved({HISTORY_APP: mark.lsn, RESYNC_APP: mark.lsn})])
+    commit_as_read(table, "MERGE", [*actions, *moved({HISTORY_APP: mark.lsn, RESYNC_APP: mark.lsn})])
     reach(After.RESYNCED)
     counts = (difference.closed, difference.begun, difference.removed, len(lost.by_name))
     return Resynced(copied.name, mark.lsn, *counts, gap)
@@ -228,10 +233,3 @@ def _wrong_since(lost: Files, difference: Difference) -> Lsn:
 def _first_begin(file: DataFile, table: HistoryTable) -> Lsn:
     bounds = file.bounds("_from_lsn")
     return table.horizon if bounds is None else Lsn(bounds[0])
-
-
-def _commit(table: HistoryTable, actions: Sequence[Action]) -> None:
-    version = table.delta_version + 1
-    put_commit(table.path, version, "MERGE", actions)
-    if version % _CHECKPOINT_EVERY == 0:
-        checkpoint(table.path)
