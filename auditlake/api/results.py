@@ -3,22 +3,26 @@
 Values of rows are those of `values.python_values`: exact, or `ExactText`. In Arrow, where one column holds values of
 many source columns, they are PostgreSQL's text in maps from column name to text. LSNs are `Lsn`, in Arrow BIGINT as in
 the tables of the lake; times are aware, in UTC.
+
+A preview, by `print` or in a notebook, has the first rows, each value on one line, with control characters escaped,
+because values are input from strangers.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
-from auditlake.api.preview import SHOWN_ROWS, html_table, text_table
 from auditlake.audit.answers import RowEvent
 from auditlake.errors import Unsupported
 from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
+from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 T = TypeVar("T")
+_SHOWN_ROWS, _LONGEST = 10, 40
+"""Rows and characters of a value in a preview."""
 
 
 class Exportable(ABC):
@@ -59,11 +65,11 @@ class Exportable(ABC):
 
     def __str__(self) -> str:
         """Return the first rows as a table of text."""
-        return text_table(*self._first(SHOWN_ROWS))
+        return text_table(*self._first(_SHOWN_ROWS))
 
     def _repr_html_(self) -> str:
         """Return the first rows as HTML, for notebooks."""
-        return html_table(*self._first(SHOWN_ROWS))
+        return html_table(*self._first(_SHOWN_ROWS))
 
 
 def _library(name: str) -> Any:  # noqa: ANN401 - a module
@@ -179,3 +185,46 @@ BLAMED: Columns = {**_of(column=_TEXT), "value": (_TEXT, attrgetter("text")), **
 DELETED: Columns = {**_COMMIT, **_of(op=_TEXT), "row": (TEXTS, attrgetter("texts"))}
 DIFFERENCES: Columns = {**_of(table=_TEXT, kind=_TEXT), **_SIDES}
 TABLES = _of(name=_TEXT, horizon=_WHOLE, position=_WHOLE, columns=NAMES, key=NAMES, parked=_TEXT)
+
+
+def text_table(rows: pa.Table, total: int | None) -> str:
+    """Format rows as a table of text; `total` is how many there are in all, None: more than these."""
+    names = [_cut(name) for name in rows.column_names]
+    columns = [[_cell(value) for value in column.to_pylist()] for column in rows.columns]
+    widths = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
+    lines = [names, ["-" * width for width in widths], *map(list, zip(*columns, strict=True))]
+    shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*shown, _counted(rows.num_rows, total)])
+
+
+def html_table(rows: pa.Table, total: int | None) -> str:
+    """Format rows as an HTML table, with the same arguments."""
+    head = "".join(f"<th>{escape(_cut(name))}</th>" for name in rows.column_names)
+    cells = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    body = "".join(f"<tr>{''.join(map(_html_cell, line))}</tr>" for line in cells)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"{table}<p>{_counted(rows.num_rows, total)}</p>"
+
+
+def _counted(shown: int, total: int | None) -> str:
+    if total is None:
+        return f"first {shown:,} rows"
+    rows = f"{total:,} row{'' if total == 1 else 's'}"
+    return rows if shown == total else f"first {shown:,} of {rows}"
+
+
+def _html_cell(value: Any) -> str:  # noqa: ANN401 - any value of a row
+    return "<td><i>NULL</i></td>" if value is None else f"<td>{escape(_cell(value))}</td>"
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - as above
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return _cut(f"\\x{value[:_LONGEST].hex()}")
+    return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    shown = visible(text[: _LONGEST + 1])
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"

@@ -28,8 +28,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
-from auditlake.store.copies import copy_file, existing_files
-from auditlake.store.files import absolute, make_folder, put_if_absent, remove_folder
+from auditlake.store.files import absolute, copy_file, existing_files, make_folder, put_if_absent, remove_folder
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5

@@ -22,8 +22,15 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import FOLDER, Stage, hold
 from auditlake.messages import Say
-from auditlake.store.copies import copy_file, existing_files
-from auditlake.store.files import UNFINISHED, ensure_folder, make_folder, size_bytes, write_new
+from auditlake.store.files import (
+    UNFINISHED,
+    copy_file,
+    ensure_folder,
+    existing_files,
+    make_folder,
+    size_bytes,
+    write_new,
+)
 from auditlake.store.place import Place
 
 _MARK = "restore.json"

@@ -14,17 +14,25 @@ for each message in the order of the stream, before the changes after it are wri
 
 A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
+
+ddl_trigger.json records which trigger was installed at the last comparison that settled everything. Some changes leave
+no trace in the stream or the catalog, and need not be suspected while the trigger reports every command. One that was
+installed, enabled or replaced since has not reported those before; nor has one that failed. Bootstrap creates the file;
+from then on only capture writes it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.trigger_record import FAILED, record_trigger
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, park, unpark
+from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import RelationsLog, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Say
@@ -34,8 +42,8 @@ from auditlake.pgoutput.table_shape import Shape, compare_shapes, hides_key
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
-from auditlake.source.connection import answering_within, connect
-from auditlake.source.ddl_trigger import are_sealed
+from auditlake.source.connection import Row, answering_within, connect
+from auditlake.source.ddl_trigger import are_sealed, read_ddl_trigger
 from auditlake.source.publication import Entries
 from auditlake.values.types import is_widened
 
@@ -43,6 +51,29 @@ _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 _CREATED_EMPTY = "CREATE TABLE"
 """Tag of the only command after which a partition that it lists has no rows."""
+_FAILED = "failed"
+"""Recorded instead of the installed trigger after it failed."""
+
+
+def read_trigger_record(lake: Lake) -> str | None:
+    """Read which trigger was installed; None if it was never recorded. Raises LakeUnusable if it cannot be read."""
+
+    def read(content: Mapping[str, Any]) -> str:
+        return str(content["trigger"])
+
+    return read_record(lake.ddl_trigger, read, "Restore it: it shows which trigger has reported every change.")
+
+
+def record_trigger(lake: Lake, trigger: str) -> None:
+    """Record which trigger is installed, unless that is recorded; raises LakeUnusable."""
+    if read_trigger_record(lake) != trigger:
+        write_record(lake, lake.ddl_trigger, {"trigger": trigger}, durable=True)
+
+
+def record_first_trigger(control: psycopg.Connection[Row], lake: Lake) -> None:
+    """Record which trigger is installed now, before the first snapshot of the lake; raises LakeUnusable."""
+    if read_trigger_record(lake) is None:
+        record_trigger(lake, read_ddl_trigger(control).entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +152,7 @@ class DdlRecorder:
         message = report.message
         if message is None:
             self.failed = True
-            record_trigger(self.lake, FAILED)
+            record_trigger(self.lake, _FAILED)
             return
         commit = _Commit(report.lsn, report.time_us)
         for shape in message.shapes:

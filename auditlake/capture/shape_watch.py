@@ -36,9 +36,8 @@ from typing import cast
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.ddl_recorder import DdlRecorder
+from auditlake.capture.ddl_recorder import DdlRecorder, read_trigger_record, record_trigger
 from auditlake.capture.partition_watch import HeldUpTo, read_since
-from auditlake.capture.trigger_record import read_trigger_record, record_trigger
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import (

@@ -1,4 +1,4 @@
-"""Options that commands share: settings, time zone, streaming, the target of a run; and ending on a signal."""
+"""Options that commands share: settings, time zone, streaming, metrics, the target of a run; and ending on a signal."""
 
 from __future__ import annotations  # settings are imported when a command runs
 
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from auditlake.counters import Beat
 from auditlake.errors import BadUsage, LakeUnusable, TableUnreadable, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest, require_manifest
 from auditlake.lsn import Lsn
-from auditlake.messages import use_format
+from auditlake.messages import Event, Notice, say, use_format
 from auditlake.signals import ENDING, handled
 from auditlake.store.place import Place
 
@@ -146,6 +147,9 @@ with_dialect = click.option(
     type=click.Choice(["spark", "postgres"]),
     help="Whose SQL it is [postgres, or spark if Spark is demanded].",
 )
+with_metrics = click.option(
+    "--metrics-port", metavar="[ADDRESS:]PORT", help="Serve /metrics, /healthz and /readyz here [not at all]."
+)
 with_engine = click.option(
     "--engine",
     _ENGINE,
@@ -255,6 +259,40 @@ def stopped_by_signals() -> Iterator[Stop]:
     stop = Stop()
     with handled(ENDING, lambda number, _: stop.by(number)):
         yield stop
+
+
+@contextmanager
+def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
+    """Export the metrics of these stages during the block, if the settings ask for it.
+
+    Raises ConfigError if the address cannot be bound.
+    """
+    if settings.metrics_port is None:
+        yield
+        return
+    from auditlake.metrics.server import exporting  # noqa: PLC0415 - its library is imported only if asked for
+
+    reads_source = settings.source is not None and not {Beat.APPLY, Beat.WEBHOOK}.issuperset(stages)
+    conninfo = settings.source_required() if reads_source else None
+    address, port = settings.metrics_port
+    with exporting(address, port, frozenset(stages), lake_of(settings), conninfo) as url:
+        say(Notice(Event.METRICS_SERVED, f"metrics are at {url}"))
+        yield
+
+
+@contextmanager
+def notified_manager(stop: threading.Event, *stages: Beat) -> Iterator[None]:
+    """Notify the service manager of these stages during the block, if the environment names one.
+
+    Raises ConfigError if its variables are not valid.
+    """
+    if not os.environ.get("NOTIFY_SOCKET"):
+        yield
+        return
+    from auditlake.metrics.service import notified  # noqa: PLC0415 - few processes have a service manager
+
+    with notified(frozenset(stages), stop):
+        yield
 
 
 _OPENED = "auditlake.lakes"

@@ -22,7 +22,7 @@ from auditlake.lake.history_files import Files
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.values.padding import has_padded_elements, is_padded
+from auditlake.values.types import has_padded_elements, is_padded
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection

@@ -6,8 +6,9 @@ writes one to a folder or a bucket, under the origin and the size of the tree:
 
     <to>/<origin, with _ for />/00000000000000001283.digest
 
-A name is used once. A database keeps them in a table (`ledger.digest_database`). If a witness is set, a digest is kept
-once the witness has signed it (`ledger.witness`).
+A name is used once. A database, best on a server whose owner does not write the lake, keeps them in a table that its
+owner makes (`TABLE`): the role that keeps digests needs INSERT alone, so it cannot read, change or delete one. If a
+witness is set, a digest is kept once the witness has signed it (`ledger.witness`).
 
 The key is read from a file or from AUDITLAKE_DIGEST_KEY, never printed, and in no lake.
 """
@@ -18,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditlake.config import DigestDatabase, DigestSettings
-from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable
+from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable, SourceAway
 from auditlake.exchange import IsOver, never_over
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import Block, leaves_of, read_blocks, read_last_block
-from auditlake.ledger.digest_database import insert_digest
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
 from auditlake.ledger.witness import Witness
 from auditlake.store.files import make_folder, put_if_absent, read_given
@@ -32,6 +32,13 @@ from auditlake.store.place import Place
 KEY_VARIABLE = "AUDITLAKE_DIGEST_KEY"
 _KEY_MODE = 0o600
 _NEW_KEY = "auditlake digest --new-key FILE makes one."
+TABLE = """
+create table auditlake_digests (
+  origin text, size bigint, digest text not null, kept timestamptz not null default now(), primary key (origin, size)
+)
+"""
+_INSERT = "insert into auditlake_digests (origin, size, digest) values (%s, %s, %s) on conflict do nothing"
+_CONNECT_S, _ANSWER_S = 10, 10.0
 
 
 def new_key(path: Path, name: str) -> SigningKey:
@@ -107,6 +114,36 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
     return place
 
 
+def _insert(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool:
+    """Keep a digest; return whether it is the first of its tree.
+
+    Raises LakeUnusable if the database does not take it.
+    """
+    import psycopg  # noqa: PLC0415 - other destinations do not need it
+
+    from auditlake.source.connection import hung_up_after  # noqa: PLC0415 - as above
+
+    conninfo = to.conninfo.get_secret_value()
+    try:
+        with (
+            psycopg.connect(conninfo, connect_timeout=_CONNECT_S, application_name="auditlake digest") as conn,
+            hung_up_after(conn.fileno(), _ANSWER_S),
+        ):
+            conn.autocommit = True
+            return conn.execute(_INSERT, (checkpoint.origin, checkpoint.size, note)).rowcount == 1
+    except SourceAway as exc:
+        raise _not_kept(to, f"no answer for {_ANSWER_S:g} s") from exc
+    except psycopg.Error as exc:
+        raise _not_kept(to, exc.diag.message_primary or "no connection") from exc
+
+
+def _not_kept(to: DigestDatabase, reason: str) -> LakeUnusable:
+    return LakeUnusable(
+        f"the digest cannot be kept in {to}: {reason}",
+        "Fix `to` in [digest], or make the table, see docs/proof-and-erasure.md.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KeptDigest:
     """The place of a digest, and whether it was new there."""
@@ -121,7 +158,7 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
     Raises LakeUnusable.
     """
     if isinstance(to, DigestDatabase):
-        is_new = insert_digest(to, checkpoint, note)
+        is_new = _insert(to, checkpoint, note)
         reach(After.DIGEST_STORED)
         return KeptDigest(str(to), is_new)
     is_new = not stored_at(to, checkpoint).exists()

@@ -34,7 +34,7 @@ from auditlake.temporal.as_of_predicate import of_state
 from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts, held_in
-from auditlake.values.padding import has_padded_elements
+from auditlake.values.types import has_padded_elements
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection

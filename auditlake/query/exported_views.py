@@ -13,7 +13,7 @@ V2. `lsn_at` reads `transactions` up to the watermark at generation time, and ra
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
     table's position under its last name; before a column was added, and after it was dropped, it is NULL.
-V4. A `char(n)` is shown without trailing blanks (`values.padding`); the histories have its printed text.
+V4. A `char(n)` is shown without trailing blanks (`values.types`); the histories have its printed text.
 V5. A table without columns has no view of its own, because no engine has such views; its versions have one.
 """
 
@@ -34,7 +34,7 @@ from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
-from auditlake.values.padding import has_padded_elements, is_padded
+from auditlake.values.types import has_padded_elements, is_padded
 
 LSN_AT = ("auditlake", "lsn_at")
 """The function from a time to its LSN."""

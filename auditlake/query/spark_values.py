@@ -12,7 +12,7 @@ which every reader of Delta can read (docs/types.md). So the setting only change
 document that VARIANT cannot hold, such as one with a repeated key, is NULL. If `_raw` is shown too, it has the text of
 every document, so `exact_text` returns PostgreSQL's text, as for any other value that its typed column cannot hold.
 
-A `char(n)` is shown without trailing blanks (`values.padding`), and `_raw` has the printed text in the same way.
+A `char(n)` is shown without trailing blanks (`values.types`), and `_raw` has the printed text in the same way.
 
 Authority: spark.apache.org/docs/latest/api/sql, try_parse_json
 """
@@ -31,8 +31,7 @@ from auditlake.errors import ConfigError
 from auditlake.relation import Column
 from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.values.exact_text import exact_texts, held_in
-from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import BUILT_IN
+from auditlake.values.types import BUILT_IN, has_padded_elements, is_padded
 
 NAME = "exact_text"
 SETTING = "spark.auditlake.json"

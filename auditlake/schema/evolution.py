@@ -38,8 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.input_syntax import type_name
-from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import is_built_in, is_widened
+from auditlake.values.types import has_padded_elements, is_built_in, is_padded, is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
 ANEW = f"{_KEPT} {RENEWED_BY_FOLLOW}"

@@ -36,7 +36,7 @@ from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
-from auditlake.lake.replaced import is_replaced, remember
+from auditlake.lake.whereabouts import is_replaced, remember
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say_once
 from auditlake.query.languages import DEFAULT, Dialect

@@ -25,12 +25,12 @@ import psycopg
 from psycopg.pq.abc import PGconn
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.ddl_recorder import record_first_trigger
 from auditlake.capture.masking import bind_copies, check_fit, check_rules
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import CaptureSource, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
-from auditlake.capture.trigger_record import record_first_trigger
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories

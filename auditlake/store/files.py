@@ -1,4 +1,4 @@
-"""Files of a lake, on a disk or in an object store: put, replace, fsync, write and read Parquet, delete a folder.
+"""Files of a lake, on a disk or in an object store: put, replace, fsync, write and read Parquet, delete a folder, copy.
 
 On a disk, a file gets its name when its content is complete and fsynced; fsync of a folder makes the names in it
 durable. In a store, an object exists only when it is complete and durable.
@@ -26,7 +26,7 @@ UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
-_SUMMED_BYTES = 8 << 20
+_SUMMED_BYTES = _COPIED_BYTES = 8 << 20
 _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
 _REQUESTS_AT_ONCE = 32
@@ -405,3 +405,36 @@ def sync(*places: Place) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def copy_file(source: Place, target: Place) -> int:
+    """Copy a file into an existing folder; return its size in bytes.
+
+    Raises FileNotFoundError if the source does not exist, any other OSError if one of them cannot be read or written.
+    """
+    with source.open("rb") as reading:
+        if not isinstance(target, Path):
+            upload = objects.Upload(target.session, target.bucket, target.key)
+            shutil.copyfileobj(reading, upload, _COPIED_BYTES)
+            upload.finish()
+            return upload.tell()
+        unfinished = target.with_name(f".{uuid.uuid4()}{UNFINISHED}")
+        try:
+            with unfinished.open("wb") as writing:
+                shutil.copyfileobj(reading, writing, _COPIED_BYTES)
+                writing.flush()
+                os.fsync(writing.fileno())
+                size_bytes = writing.tell()
+            unfinished.rename(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    sync(target.parent)
+    return size_bytes
+
+
+def existing_files(folder: Place) -> set[str]:
+    """List the files below a folder that copies go to, and delete what killed copies left; one process at a time."""
+    names = {name for name, _ in list_written(folder)}
+    unfinished = {name for name in names if name.endswith(UNFINISHED)}
+    remove_files([folder / name for name in unfinished])
+    return names - unfinished

@@ -8,6 +8,10 @@ that is not listed here keeps its exact text in a STRING column: it is never ref
     domain   its base type's column type, without the domain's own modifier: the stream names only the base type
     others   enums, composites, ranges and types of extensions keep their text
 
+    char(n)  STRING with PostgreSQL's padding, as it is printed and as keys are compared. Comparisons, GROUP BY, joins,
+             `length` and `||` ignore trailing blanks, so whatever computes with values shows them without, here called
+             bare; `_raw`, if it is shown too, then has the printed text of those that differ from it
+
 Pure. The stages translate a `Conversion` to Spark SQL (`apply.typed_values`), to Arrow (`snapshot.column_codec`) and
 back to text (`exact_text`). `scripts/types_page.py` generates docs/types.md from this table.
 
@@ -186,6 +190,16 @@ def element_of(type_oid: int) -> int | None:
 def is_built_in(type_oid: int) -> bool:
     """Whether a type is PostgreSQL's own: the text of its values never changes, as that of an enum's labels may."""
     return type_oid in BUILT_IN_NAMES or type_oid in _ELEMENTS
+
+
+def is_padded(type_oid: int) -> bool:
+    """Return whether trailing blanks do not count in values of this type: `char(n)`, also without a length."""
+    return type_oid == BUILT_IN["bpchar"][0]
+
+
+def has_padded_elements(type_oid: int) -> bool:
+    """Return whether it is the type of arrays of `char(n)`."""
+    return type_oid == BUILT_IN["bpchar"][1]
 
 
 _WHOLE_NUMBERS = ("int2", "int4", "int8")

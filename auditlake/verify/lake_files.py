@@ -11,8 +11,8 @@ without which readers only take longer.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from auditlake.capture.ddl_recorder import read_trigger_record
 from auditlake.capture.partition_watch import read_partitions
-from auditlake.capture.trigger_record import read_trigger_record
 from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable

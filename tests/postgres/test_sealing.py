@@ -12,8 +12,7 @@ from auditlake.config import DigestDatabase
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After
 from auditlake.ledger.blocks import has_ledger, read_blocks
-from auditlake.ledger.digest import keep_note
-from auditlake.ledger.digest_database import TABLE
+from auditlake.ledger.digest import TABLE, keep_note
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, open_note
 from tests import command
 from tests.capture_lake import make_lake
@@ -91,7 +90,7 @@ def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database:
 
 def test_a_database_that_does_not_answer_holds_up_no_end(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another session locks the table of the digests for good."""
-    monkeypatch.setattr("auditlake.ledger.digest_database._ANSWER_S", 0.2)
+    monkeypatch.setattr("auditlake.ledger.digest._ANSWER_S", 0.2)
     to = DigestDatabase(conninfo=SecretStr(database))
     with psycopg.connect(database) as conn:
         conn.execute(TABLE)

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.metrics_option import exported_metrics, with_metrics
-from auditlake.cli.options import FILE, lake_of, stopped_by_signals, with_settings, with_zone
+from auditlake.cli.options import (
+    FILE,
+    exported_metrics,
+    lake_of,
+    stopped_by_signals,
+    with_metrics,
+    with_settings,
+    with_zone,
+)
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
 from auditlake.messages import say

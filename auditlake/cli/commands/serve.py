@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
-from auditlake.cli.options import FILE, Stop, existing_lake_of, with_settings, with_zone
+from auditlake.cli.options import (
+    FILE,
+    Stop,
+    existing_lake_of,
+    exported_metrics,
+    notified_manager,
+    with_metrics,
+    with_settings,
+    with_zone,
+)
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage, ConfigError, Unsupported
 from auditlake.extras import MCP

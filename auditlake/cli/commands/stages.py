@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
     confirm,
     existing_lake_of,
+    exported_metrics,
     lake_of,
+    notified_manager,
     spark_of,
     stopped_by_signals,
     with_engine,
+    with_metrics,
     with_recorded_names,
     with_settings,
     with_streaming,

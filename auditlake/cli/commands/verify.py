@@ -2,7 +2,8 @@
 
 from __future__ import annotations  # settings are imported when a command runs
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from auditlake.values.escapes import visible_lines
 
 if TYPE_CHECKING:  # imports Spark
     from auditlake.config import Settings
+    from auditlake.ledger.verification import Mismatch, Proof
     from auditlake.verify.verify import VerifyRequest
 
 
@@ -110,7 +112,6 @@ def _show(lines: Iterable[str], summary: str, failure: AuditlakeError | None) ->
 def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, given: Mapping[str, Any]) -> None:
     """Compare the lake with digests; raises LakeUnusable if it differs."""
     from auditlake.ledger.digest import read_digest, read_public_key
-    from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
     from auditlake.ledger.signed_note import open_note
     from auditlake.ledger.verification import VerifiedDigest, verify_digests
     from auditlake.terminal import working
@@ -120,8 +121,63 @@ def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, giv
     evidence = [VerifiedDigest(name, open_note(note, key, name)) for name, note in notes.items()]
     with working("comparing the lake with its digests"):
         proof = verify_digests(lake_of(settings), evidence, given["limit"])
-    lines = (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"])
-    _show(lines, proof_summary(proof), proof.failure())
+    lines = (_proof_json_lines if given["form"] == "json" else _proof_lines)(proof, keys=given["keys"])
+    _show(lines, _proof_summary(proof), proof.failure())
+
+
+def _proof_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
+    """Yield the mismatches as text, the first commit first."""
+    for each in proof.mismatches:
+        parts = [each.kind, each.place(keys=keys), f"file {each.file}" if each.file else "", each.detail or ""]
+        yield "  ".join(part for part in parts if part)
+    yield from (["and more"] if proof.more else [])
+    yield from (f"note: {note}" for note in proof.notes)
+
+
+def _proof_json_lines(proof: Proof, *, keys: bool) -> Iterator[str]:
+    """Yield the mismatches, then the proof, one JSON object per line."""
+    from auditlake.audit.json_output import line as json_line
+
+    yield from (json_line({"event": "mismatch", **_fields(each, keys=keys)}) for each in proof.mismatches)
+    facts = {
+        "proved": None if proof.proved is None else str(proof.proved),
+        "sealed": str(proof.sealed),
+        "digest": proof.by,
+        "time": None if proof.sealed_us is None else _time(proof.sealed_us),
+        "entries": proof.entries,
+        "mismatches": len(proof.mismatches),
+        "more": proof.more,
+        "notes": list(proof.notes),
+    }
+    yield json_line({"event": "proof", **facts})
+
+
+def _fields(each: Mismatch, *, keys: bool) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "kind": each.kind,
+        "table": each.table,
+        "lsn": None if each.lsn is None else str(each.lsn),
+        "ordinal": each.ordinal,
+        "key": dict(each.key) if keys else {},
+        "file": each.file,
+        "detail": each.detail,
+    }
+    return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _proof_summary(proof: Proof) -> str:
+    """Return in one sentence up to which commit the lake is proved."""
+    compared = f"compared {proof.entries:,} entries of the ledger with the lake"
+    if proof.mismatches:
+        return f"{compared}: {len(proof.mismatches)}{'+' if proof.more else ''} are not what was sealed"
+    if proof.proved is None or proof.sealed_us is None:
+        return f"{compared}: no digest proves it"
+    later = f"; up to {proof.sealed} it is sealed, but after this digest" if proof.sealed > proof.proved else ""
+    return f"{compared}: proved up to commit {proof.proved}, as of {_time(proof.sealed_us)}, by {proof.by}{later}"
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> VerifyRequest:

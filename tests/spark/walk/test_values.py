@@ -36,8 +36,7 @@ from auditlake.source.connection import connect
 from auditlake.sql_names import standard_identifier
 from auditlake.store.objects import endpoint_options
 from auditlake.values.exact_text import exact_texts, held_in
-from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import BUILT_IN
+from auditlake.values.types import BUILT_IN, has_padded_elements, is_padded
 from tests.read_lake import history_of
 from tests.s3_server import chosen_lake, on_disk
 from tests.server import Server

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from auditlake.api.preview import html_table, text_table
+from auditlake.api.results import html_table, text_table
 
 
 def test_a_value_cannot_leave_its_cell() -> None:
