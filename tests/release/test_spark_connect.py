@@ -18,7 +18,7 @@ from auditlake.store.place import Remote, parse_url
 from tests import command
 from tests.capture_once import capture
 from tests.release.test_jobs import await_line, daemon
-from tests.server import free_port
+from tests.server import execute, free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]  # the server is a JVM of its own
 
@@ -73,15 +73,17 @@ def test_questions_are_answered_as_postgresql_does(connect_server: str, database
 
 
 def test_what_spark_connect_cannot_do_is_refused_by_name(connect_server: str, database: str, tmp_path: Path) -> None:
-    """Stages need a JVM of their own; a server that cannot read the lake, or is not there, is named without a token."""
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute("create table orders (id int primary key, note text)")
-        conn.execute("insert into orders values (1, 'secret note')")
+    """Stages on Spark need a JVM here; a server that cannot read the lake, or is not there, is named, not a token."""
+    execute(database, "create table orders (id int primary key, note text)")
+    execute(database, "insert into orders values (1, 'secret note')")
     local = ["--lake", str(tmp_path / "lake")]
     _done("bootstrap", *local, "--source", database)
+    execute(database, "update orders set note = 'another secret'")
+    capture(database, Lake(tmp_path / "lake"))
     remote = {**_NO_JAVA, "SPARK_REMOTE": connect_server}
-    refused = command.run(["maintain", *local], remote)
-    assert (refused.code, "Spark Connect can only answer questions" in refused.stderr) == (3, True), refused.stderr
+    for asked in (["apply", "--until-current", "--engine", "spark"], ["verify", "--no-source"]):
+        refused = command.run([*asked, *local], remote)
+        assert (refused.code, "Spark Connect can only answer questions" in refused.stderr) == (3, True), refused.stderr
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     elsewhere = ["--lake", str(tmp_path / "elsewhere")]
     failing = command.run(["sql", *elsewhere, "select cast(note as int) from orders"], remote)
