@@ -167,7 +167,7 @@ def test_all_jobs_on_a_lake_in_s3_while_drivers_and_executors_are_killed(
             watched.take(slow.submit("bootstrap.py", folder))
         expected = _change(database)
         capture(database, lake)
-        cluster.killed(After.ROWS_WRITTEN, "apply.py", folder)
+        cluster.killed(After.TABLE_MERGED, "apply.py", folder)
         with _executors_killed(tmp_path / "work", times=2, every_s=12):
             watched.take(cluster.submit("apply.py", folder))
         distributed = replace(cluster, has_jars=False)
