@@ -91,10 +91,7 @@ _current: ContextVar[Cancellation | None] = ContextVar("_current", default=None)
 
 
 def cancellable(cursor: Cursor) -> Cursor:
-    """Return a cursor, or a database, whose queries are ended if the work of this thread is cancelled.
-
-    Raises Cancelled if it was cancelled already.
-    """
+    """Return a cursor, or a database, whose queries end if this thread's work is cancelled; raises Cancelled."""
     if (current := _current.get()) is not None:
         current.use(cursor)
     return cursor

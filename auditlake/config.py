@@ -80,10 +80,7 @@ def _conninfo(value: object) -> object:
 
 
 def lake_place(value: object) -> Path:
-    """Turn a path or a file:// URI into an absolute path, and the URL of an object store into a `Remote`.
-
-    Raises ValueError; Unsupported for another kind of store.
-    """
+    """Return an absolute path, of a file:// URI too, or the `Remote` of a URL; raises ValueError, Unsupported."""
     text = str(value)
     parts = urlsplit(text)
     if "://" not in text:
@@ -166,10 +163,7 @@ def _zone_name(value: str) -> str:
 
 
 def _local_zone() -> str:
-    """Name the machine's zone: TZ, else the file that /etc/localtime links to.
-
-    Raises ValueError if neither names one.
-    """
+    """Name the machine's zone: TZ, else the file that /etc/localtime links to; raises ValueError."""
     name = os.environ.get("TZ", "").removeprefix(":") or str(_LOCALTIME.resolve()).rpartition("/zoneinfo/")[2]
     if not name or name.startswith("/"):
         raise ValueError(f"is 'local', and neither TZ nor {_LOCALTIME} names a zone; give one such as Europe/Paris")
@@ -389,10 +383,7 @@ class Settings(BaseModel):
 
 
 def _read_secret(path: Path | None) -> bytes:
-    """Read the secret of `hash`; messages show neither it nor the path, which may be the secret by mistake.
-
-    Raises ConfigError.
-    """
+    """Read the secret of `hash`; a ConfigError shows neither it nor the path, which may be it by mistake."""
     advice = f"Put at least {LEAST_SECRET_BYTES} random bytes there, for example from openssl rand -hex 32."
     if given := os.environ.get(_SECRET_VARIABLE):
         found, where = given.encode(errors="surrogateescape"), _SECRET_VARIABLE

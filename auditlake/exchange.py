@@ -144,10 +144,7 @@ class Exchange:
             self._tail.set_exception(exc)
 
     def head(self, most_s: float, is_over: IsOver) -> http.client.HTTPResponse:
-        """Return the answer once its head was read; give up after `most_s`, or once `is_over`.
-
-        Raises OutOfTime, and what http.client raises.
-        """
+        """Return the answer once its head was read, within `most_s` and before `is_over`; raises OutOfTime."""
         if not _await(self._head, most_s, is_over):
             self._connection.give_up()
             raise OutOfTime
@@ -158,10 +155,7 @@ class Exchange:
         return _await(self._tail, _TAIL_S, is_over) and self._tail.exception() is None and self._tail.result()[1]
 
     def content(self, is_over: IsOver) -> bytes:
-        """Return what follows the head of the answer, the first `_TAIL_BYTES` of it.
-
-        Raises OutOfTime if it does not come, and what http.client raises, ValueError too.
-        """
+        """Return the first `_TAIL_BYTES` after the head; raises OutOfTime, ValueError, and what http.client raises."""
         if not _await(self._tail, _TAIL_S, is_over):
             self._connection.give_up()
             raise OutOfTime

@@ -56,10 +56,7 @@ _IDLE_S_IN_STORE = 60.0
 
 
 class ParkedReports:
-    """Reports tables that are parked, or followed again.
-
-    One that is only held until capture or a resync is done with it is reported once that takes a minute.
-    """
+    """Reports tables that are parked, or followed again; one that capture or resync holds, after a minute."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -108,10 +105,7 @@ class Applier:
         """Seconds for changes to gather before the next batch."""
 
     def apply(self, stop: threading.Event | None = None) -> None:
-        """Apply what `changes` holds now, in windows that fit into memory, or until `stop`.
-
-        Raises LakeUnusable, in the first call, if a table of the lake is older than the rest.
-        """
+        """Apply what `changes` holds now, or until `stop`; raises LakeUnusable if a table is older than the rest."""
         with at_work(self.lake):
             self._apply(stop)
 
@@ -145,10 +139,7 @@ class Applier:
         self._next_s = begun_s + max(least_s, len(self._histories.names) * _IDLE_S_PER_TABLE)
 
     def _require_together(self) -> None:
-        """Require that no table of the lake is older than the rest: one would be waited for in vain.
-
-        Raises LakeUnusable.
-        """
+        """Require that no table is older than the rest, which would be waited for in vain; raises LakeUnusable."""
         if (positions := read_positions(self.lake)) is not None:
             require_together(self.lake, positions, read_saved(self.lake, self._histories)[0])
 

@@ -379,10 +379,7 @@ def serve(server: FastMCP) -> None:
 
 
 def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> FastMCP:
-    """Return the server of a lake.
-
-    Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
-    """
+    """Return a lake's server; raises ConfigError if a pattern matches no column: a misspelt one masks nothing."""
     reader = Reader(opened(lake), datetime.now(UTC))
     for pattern in limits.masked:
         if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:

@@ -131,10 +131,7 @@ def _object(event: Event, message: str, **more: object) -> str:
 
 
 def _write(line: str) -> None:
-    """Write a line; the lock keeps those of several threads apart.
-
-    If nobody reads it, or its disk is full, that ends no stage, and changes no exit code.
-    """
+    """Write a line, one thread at a time; a reader that is gone or a full disk ends no stage."""
     with _LOCK, suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -147,10 +147,7 @@ class Status:
 
 
 def read_status(lake: Lake, conninfo: str | None) -> Status:
-    """Read the status of a lake, and of its source if `conninfo` reaches it.
-
-    Raises LakeUnusable if there is no lake.
-    """
+    """Read the status of a lake, and of its source if `conninfo` reaches it; raises LakeUnusable without a lake."""
     manifest = require_manifest(lake)
     block, erasures = read_last_block(lake), read_erasures(lake)
     returned = read_returned(lake, erasures)

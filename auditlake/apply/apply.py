@@ -355,10 +355,7 @@ class _OnSpark:
 
 
 def merge_all(spark: SparkSession, lake: Lake, tails: list[Tail], engine: Engine = Engine.AUTO) -> list[Parked]:
-    """Merge tails with Spark, and return the tables parked meanwhile.
-
-    Raises other failures after all tails are done.
-    """
+    """Merge tails with Spark; return the tables parked meanwhile. Raises other failures at the end."""
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
     # The position is passed to the commit through settings of the session, so concurrent merges need own sessions.
     sessions: SimpleQueue[_OnSpark] = SimpleQueue()
@@ -503,10 +500,7 @@ def _counted(tail: Tail, engine: str) -> Iterator[None]:
 
 
 def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
-    """Have a tail written; if another commit was first, plan it again, after growing pauses.
-
-    Raises LakeConflict after too many attempts.
-    """
+    """Write a tail; plan it again, after growing pauses, if another commit was first. Raises LakeConflict."""
     hint = "Stop the other writer (auditlake maintain, for example), then start again."
     has_lost = False
     for _ in attempts(_ATTEMPTS, f"the history of {tail.table.name}", hint, pause_s=_PAUSE_S):

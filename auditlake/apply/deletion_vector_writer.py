@@ -154,10 +154,7 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
 
 
 def _open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
-    """Return the open versions with the key of an edge, as `find_open` but without deleted ones; None if there is none.
-
-    Raises TooLarge.
-    """
+    """Return live open versions with the key of an edge, as `find_open`; None without any. Raises TooLarge."""
     opened = files.which(may_have_key_of(edges, columns))
     if not opened.by_name:
         return None

@@ -105,10 +105,7 @@ def _not_folded() -> Iterator[None]:
 
 
 def _computed(tail: Tail, part: TailPart) -> Iterator[Computed]:
-    """Fold a part of a tail.
-
-    Raises NotFolded, and TooLarge if too many open versions end, or have values that were not sent.
-    """
+    """Fold a part of a tail; raises NotFolded, or TooLarge if too many or incomplete open versions end."""
     with closing(shared_cursor(tail.table.path)) as connection:
         to_fold = ToFold(
             part.changes(connection, tail),

@@ -156,10 +156,7 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
 
 
 def reshape(tail: Tail) -> None:
-    """Record the columns and the name of the table at the end of a tail without changes, and move the position.
-
-    Raises LakeConflict if another process moved the table.
-    """
+    """Record columns and name after a tail without changes, and move the position; raises LakeConflict."""
     commit(tail.table, "ALTER TABLE", [*moved({HISTORY_APP: tail.upto}), *reshaping(tail)])
 
 

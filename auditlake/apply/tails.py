@@ -270,10 +270,7 @@ def follow_changes(
 def _with_first(
     groups: Iterable[Mapping[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
 ) -> list[RelationVersion]:
-    """Return the versions after the table's position, and before them those of its first changes.
-
-    These came into force before the position, so that only the changes refer to them.
-    """
+    """Return the versions after the table's position, and before them those that its first changes refer to."""
     later = {version.number for version in shapes.following}
     earlier = sorted((row["first_lsn"], row["relation"]) for row in groups if row["relation"] not in later)
     first = [RelationVersion(number, Lsn(lsn), relations[number]) for lsn, number in earlier]

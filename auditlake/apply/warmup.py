@@ -56,10 +56,7 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def write_archive(settings: Mapping[str, str]) -> Path:
-    """Write the class-data archive that later JVMs start from, unless it exists; return its path.
-
-    Raises ConfigError.
-    """
+    """Write the class-data archive of later JVMs, unless it exists; return its path. Raises ConfigError."""
     return create_archive(delta_jars(settings), lambda options: _start(settings, options), _workload)
 
 

@@ -103,10 +103,7 @@ def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: 
 
 
 def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:
-    """Return the condition that a row of `changes` has one of these keys, before or after the change.
-
-    `relations` are those of the table.
-    """
+    """Return the condition that a change, of one of `relations`, has one of these keys before or after it."""
     wanted = list(keys)
     names = [column.name for column in table.key]
     conditions = []

@@ -377,9 +377,6 @@ def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTab
 
 
 def compared_rows(reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> Compared:
-    """Compare a table with itself over a span; `reverse`: from its end to its beginning.
-
-    Raises NotAnswerable if the key changed in between.
-    """
+    """Compare a table with itself over a span, or in `reverse`; raises NotAnswerable if its key changed."""
     table = _with_one_key(reader, table, span)
     return (Diff if table.key else MultisetDiff)(reader, table, span, reverse=reverse)

@@ -151,10 +151,7 @@ def signed(sign: str) -> Operation:
 
 
 def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter:  # noqa: ANN401 - of any type
-    """Return a filter; a text is a value as a person types it, and is read by the rules of the column's type.
-
-    Raises BadUsage if the column has no such operation, or no such value.
-    """
+    """Return a filter; a text is read by the rules of the column's type. Raises BadUsage."""
     allowed = operations_of(column)
     if isinstance(given, list) and not may_sort(column):
         allowed = _EQUAL

@@ -221,20 +221,14 @@ class Reader:
         return max(called, key=lambda pair: pair[0])[1] if called else self._nearest(had, lsn)
 
     def named(self, name: str) -> TableName:
-        """Find the name of one or several tables of the source that a text on the command line means.
-
-        Raises BadUsage if there is none.
-        """
+        """Find the name, of one or several tables, that a text on the command line means; raises BadUsage."""
         found = find_table(split_name(name), self.known.names, self.known.in_doubt)
         if found not in self.known.names:
             raise BadUsage(f"{found} is not a table of the source, so it has no history", "Name one that is.")
         return found
 
     def table_at(self, name: str, lsn: Lsn) -> HistoryTable:
-        """Find the table that has a name at `lsn`, to show its state then.
-
-        Raises BadUsage, and NotAnswerable if a table has another name then.
-        """
+        """Find the table with a name at `lsn`, to show its state then; raises BadUsage, NotAnswerable."""
         self.table(name, lsn)
         return self.known.named(find_table(split_name(name), self.known.names), lsn)
 
@@ -301,10 +295,7 @@ class Reader:
         return bool(found.num_rows)
 
     def check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
-        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not.
-
-        Raises NotAnswerable.
-        """
+        """Check that each schema change up to `lsn` can be followed, applied or not; raises NotAnswerable."""
         followed = self.followed_to(table, lsn)
         if followed.cut_at is not None:
             raise not_followed(table, lsn, Lsn(followed.cut_at - 1), None)
@@ -337,10 +328,7 @@ class Reader:
         return self._shapes.values()
 
     def physical_columns(self, table: HistoryTable, name: str, lsn: Lsn) -> frozenset[str]:
-        """Return the physical columns, by stored name, of the column that has a name at `lsn`, under all its types.
-
-        Raises BadUsage if there is none.
-        """
+        """Return the stored names, under all types, of the column with a name at `lsn`; raises BadUsage."""
         shapes = self._shapes[table.name]
         stored = shapes.stored_as(name, lsn)
         if stored is None:

@@ -105,10 +105,7 @@ class _Folded:
         return in_shape(connection, f"from ({rows}) h anti join {gone} g on {self.same('g')}", names, self.followed)
 
     def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
-        """Check that the versions that end are open, once each, and that none is open of a key that is born.
-
-        Raises InvariantBroken.
-        """
+        """Check that each key that ends is open once, and none that is born; raises InvariantBroken."""
         files = opened.which(may_have_key_of(self._stored_keys(self.edges), self.key))
         rows, edges = files_in_shape(connection, files, self.followed), register(connection, self.edges)
         met = connection.sql(f"select g.kind from ({rows}) h join {edges} g on {self.same('g')}").to_arrow_table()

@@ -208,10 +208,7 @@ class Blamed:
 
 
 def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
-    """Return who set each column of a row; there are no columns if no row ever had the key.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Return who set each column of a row; none if the key never existed. Raises BadUsage, NotAnswerable."""
     return blame_in(life_of(reader, question), question)
 
 
@@ -323,10 +320,7 @@ class DiffQuestion:
         return [compared_rows(reader, table, span, reverse=(a > b) != self.reverse) for table in tables]
 
     def _second(self, reader: Reader) -> tuple[str, tuple[str, ...]]:
-        """Return the second moment and the tables.
-
-        Raises BadUsage if the second argument is neither a moment nor a table.
-        """
+        """Return the second moment and the tables; raises BadUsage if the argument is neither."""
         if self.moment_b is None:
             return "now", self.tables
         if is_when(self.moment_b, reader.now):

@@ -226,10 +226,7 @@ def blame(events: list[RowEffect], last: Version) -> list[Blame]:
 
 
 def last_version(events: list[RowEffect], key: Key) -> tuple[Version, CommitMark | None]:
-    """Return the last version of the last row with this key, whatever its key is now, and its deletion if any.
-
-    `events` must not be empty.
-    """
+    """Return the last version of the last row with this key, and its deletion if any; `events` is not empty."""
     following = {_place(event.before): event for event in events if event.before is not None}
     of_key = [event.after for event in events if event.after is not None and event.after.key == key]
     version = of_key[-1]

@@ -40,10 +40,7 @@ class GivenKey:
 
 
 def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
-    """Parse a key: `id=7 line=2` in any order, or the values alone in the order of the key's columns.
-
-    Raises BadUsage.
-    """
+    """Parse a key, `id=7 line=2` in any order or the values in that of the key; raises BadUsage."""
     names = [column.name for column in table.key]
     if not names:
         raise BadUsage(f"{table.label} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
@@ -72,10 +69,7 @@ def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_value(column: Column, value: str) -> Spelling:
-    """Return PostgreSQL's text of a value of the column's type.
-
-    Raises BadUsage if the input is not a value of that type without rounding.
-    """
+    """Return PostgreSQL's text of a value of the column's type; raises BadUsage if it is none without rounding."""
     try:
         return spelling(*column.type, value)
     except ValueError as exc:

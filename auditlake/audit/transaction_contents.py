@@ -44,10 +44,7 @@ class ShownChange:
 
 
 def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]:
-    """Return the transaction that an LSN or `xid:N` names, and every LSN at which its xid committed.
-
-    Raises BadUsage, and NotAnswerable if there is none.
-    """
+    """Return the transaction of an LSN or `xid:N`, and all LSNs of its xid; raises BadUsage, NotAnswerable."""
     when = parse_when(name, reader.now)
     if isinstance(when, AtXid):
         lsns = lsns_of_xid(reader, when.xid)

@@ -39,10 +39,7 @@ class _Gone(Exception):
 
 
 def back_up(lake: Lake, folder: Folder, report: Say) -> Backup:
-    """Take the next backup of a lake into a folder of backups, which may be new.
-
-    Raises LakeUnusable, LakeConflict; BadUsage if one of both is in the other.
-    """
+    """Take the next backup of a lake into a folder; raises LakeUnusable, LakeConflict, BadUsage if they overlap."""
     require_manifest(lake)
     _require_apart(lake.root, folder.root)
     folder.numbers()  # refuses a folder of something else before anything is written there

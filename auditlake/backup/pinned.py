@@ -62,10 +62,7 @@ class PinnedLake:
 
 
 def pin_lake(lake: Lake) -> PinnedLake:
-    """Pin the current state.
-
-    Raises LakeConflict if small files change again and again, LakeUnusable if a log cannot be read.
-    """
+    """Pin the current state; raises LakeConflict if records keep changing, LakeUnusable."""
     for _ in range(_ATTEMPTS):
         found = _pin_once(lake)
         if found is not None:

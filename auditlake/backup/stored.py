@@ -84,10 +84,7 @@ class Folder:
         return self.of(number) / "backup.json"
 
     def numbers(self) -> list[int]:
-        """List the numbers of all backups, also those that are not complete.
-
-        Raises LakeUnusable if the folder has anything else.
-        """
+        """List the numbers of all backups, incomplete ones too; raises LakeUnusable if anything else is there."""
         try:
             names = [place.name for place in self.root.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -125,10 +122,7 @@ class Folder:
         return backup
 
     def own(self, file: Place) -> Place:
-        """Return a file of a backup, which may be missing.
-
-        Raises LakeUnusable if a link leads out of the folder of backups.
-        """
+        """Return a file of a backup, which may be missing; raises LakeUnusable if a link leads out of the folder."""
         if leads_out(file, self.root):
             raise LakeUnusable(f"{file} is a link out of the folder of backups", "It was not written by auditlake.")
         return file
@@ -143,18 +137,12 @@ class Folder:
             raise LakeUnusable(f"the log of {log} cannot be read: {type(exc).__name__}", _ANOTHER) from exc
 
     def named(self, backup: Backup, table: str) -> dict[str, int | None]:
-        """Return the names of the files of a table in a backup, relative to it, with the sizes of data files.
-
-        Raises LakeUnusable.
-        """
+        """Return the names of a table's files in a backup, with the sizes of data files; raises LakeUnusable."""
         return names_of(self.logs(backup.tables[table].log).root / table, self.live(backup, table))
 
 
 def names_of(table: Place, live: Iterable[Add]) -> dict[str, int | None]:
-    """Return the names of the files that `add` actions refer to, with the sizes that they state.
-
-    Raises LakeUnusable if one is not in the folder of the table.
-    """
+    """Return names and sizes of the files of `add` actions; raises LakeUnusable outside of the table's folder."""
     found: dict[str, int | None] = {}
     for add in live:
         try:

@@ -141,10 +141,7 @@ class _Writer:
         self._job.add_done_callback(lambda _: os.write(self._signal, b"."))
 
     def collect(self) -> bool:
-        """Collect the job that has ended; return False if none is running or it has not ended.
-
-        Raises what the job raised.
-        """
+        """Collect the job if it has ended; return whether it has. Raises what the job raised."""
         if self._job is None or not self._job.done():
             return False
         job, self._job = self._job, None
@@ -432,10 +429,7 @@ def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, repo
 
 
 def _require_unmoved(lake: Lake, log: CaptureLog) -> None:
-    """Require that the lake is where it was when `log` was opened: this process may have been suspended meanwhile.
-
-    Raises LakeConflict.
-    """
+    """Require that the lake is where it was when `log` was opened; raises LakeConflict."""
     positions = read_positions(lake)
     if positions is not None and positions.acknowledged > log.acknowledged:
         raise LakeConflict(

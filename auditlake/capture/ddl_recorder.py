@@ -92,10 +92,7 @@ class DdlProof:
     _reported: bool = False
 
     def __call__(self, messages: Sequence[tuple[int, bytes]]) -> list[bool]:
-        """Return of each message, given as xid and content, whether the trigger has sent it.
-
-        Raises SourceUnreachable.
-        """
+        """Return which messages, of xid and content, the trigger has sent; raises SourceUnreachable."""
         seals = [seal_of(xid, content) for xid, content in messages]
         sealed = [seal for seal in seals if seal is not None]
         right = self._right(sealed) if sealed else frozenset[Seal]()
@@ -115,10 +112,7 @@ class DdlProof:
 
 @dataclass(slots=True)
 class DdlRecorder:
-    """Records DDL messages about the tables of one lake; `tables` are those that are followed, by OID.
-
-    `shapes` are their shapes when capture last agreed with the catalog.
-    """
+    """Records DDL messages of one lake's `tables`, by OID; `shapes` are as of the last agreement with the catalog."""
 
     lake: Lake
     log: CaptureLog

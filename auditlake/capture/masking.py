@@ -113,10 +113,7 @@ def _without_missing_values(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def prepare_masks(conninfo: str, lake: Lake, rules: Masking) -> None:
-    """Check and record the rules of the settings, if the lake that is captured records others.
-
-    Raises ConfigError before anything is written.
-    """
+    """Check the rules of the settings, and record them if they are new; raises ConfigError before that."""
     if not is_changed(lake, rules):
         return
     check_effect(lake, rules)
@@ -128,10 +125,7 @@ def prepare_masks(conninfo: str, lake: Lake, rules: Masking) -> None:
 
 
 def check_rules(conn: psycopg.Connection[Row], rules: Masking, relations: Iterable[Relation]) -> None:
-    """Require that every pattern matches something in the database, and that the rules fit these tables.
-
-    Raises ConfigError.
-    """
+    """Require that every pattern matches something, and that the rules fit these tables; raises ConfigError."""
     every = {table.name: [column.name for column in table.relation.columns] for table in read_tables(conn)}
     if unmatched := rules.unmatched(every):
         raise ConfigError(
@@ -166,10 +160,7 @@ def _misfits(rules: Masking, relation: Relation, not_null: set[tuple[int, str]])
 
 
 def bind_copies(lake: Lake, rules: Masking, relations: Iterable[Relation]) -> dict[TableName, Mapping[str, ColumnMask]]:
-    """Record the masks of tables that are about to be copied, and return them by table and column.
-
-    Raises ConfigError if a column cannot be masked.
-    """
+    """Record and return the masks of tables to copy, by table and column; raises ConfigError."""
     masks = Masks(lake, rules)
     found = {relation.name: masks.of(relation, copied=True) for relation in relations}
     if problems := [f"{name}: {problem}" for name, each in found.items() for problem in each.problems]:

@@ -285,10 +285,7 @@ def lost_rows(before: Partition, now: PartNow, since: Since, *, reports: bool) -
 
 
 def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
-    """Read the last known partitions of a table; None if there is no record.
-
-    Raises LakeUnusable if it cannot be read.
-    """
+    """Read the last known partitions of a table; None without a record. Raises LakeUnusable."""
 
     def read(content: Mapping[str, Any]) -> KnownPartitions:
         parts = {int(oid): Partition(**part) for oid, part in content["parts"].items()}

@@ -98,10 +98,7 @@ class Fork:
     lsn: Lsn
 
     def check_lake_ends_before(self, held_to: Lsn) -> None:
-        """Check that a lake with changes of rows or tables up to `held_to` holds none that the new timeline lacks.
-
-        Raises WrongSource, with the range of LSNs that only the old timeline had.
-        """
+        """Check that a lake with changes up to `held_to` has none that the new timeline lacks; raises WrongSource."""
         if held_to > self.lsn:
             raise WrongSource(
                 f"the source was promoted from timeline {self.recorded} to {self.timeline} at {self.lsn}, and this lake"
@@ -127,10 +124,7 @@ def require_primary(conn: psycopg.Connection[Row]) -> None:
 
 
 def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork | None:
-    """Compare the source with the manifest; return the fork of a later timeline, None on the recorded one.
-
-    Raises WrongSource if the two do not share one history.
-    """
+    """Return the fork of a later timeline, None on the recorded one; raises WrongSource on any other."""
     recorded.check_same(current)
     if current.timeline == recorded.timeline:
         return None
@@ -151,10 +145,7 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
 
 
 def _read_fork(replication: PGconn, timeline: int, recorded: int) -> Lsn | None:
-    """Read the source's LSN at which the history of `timeline` left `recorded`, None if that is not part of it.
-
-    Raises SourceUnreachable if the server does not return the timeline's history.
-    """
+    """Read where `timeline` left `recorded`, None if it is not part of it; raises SourceUnreachable."""
     result = replication.exec_(f"TIMELINE_HISTORY {timeline:d}".encode())
     if result.status != pq.ExecStatus.TUPLES_OK:
         raise unreachable(replication.get_error_message())
@@ -175,10 +166,7 @@ def find_fork(history: str, recorded: int) -> Lsn | None:
 
 
 def check_main_slot(control: psycopg.Connection[Row], lake: Lake, name: str) -> Lsn | None:
-    """Check that the slot can serve this lake; return its confirmed_flush_lsn, None if it must still be created.
-
-    Raises WrongSource if it is gone, is of another kind, or another client has read from it.
-    """
+    """Check that the slot can serve this lake; return its flush LSN, None if it is to be made. Raises WrongSource."""
     slot, positions = read_slot(control, name), read_positions(lake)
     if positions is not None:
         check_slot(name, slot, positions.acknowledged)

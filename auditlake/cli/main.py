@@ -56,10 +56,7 @@ def _open_streams() -> None:
 
 
 class _Commands(click.Group):
-    """The group of commands. A closed stdout (`| head`) ends a command with 0.
-
-    It is handled here because click would exit with 1.
-    """
+    """The group of commands; a closed stdout (`| head`) ends with 0, where click would exit with 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -263,10 +263,7 @@ def stopped_by_signals() -> Iterator[Stop]:
 
 @contextmanager
 def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
-    """Export the metrics of these stages during the block, if the settings ask for it.
-
-    Raises ConfigError if the address cannot be bound.
-    """
+    """Export the metrics of these stages in the block, if the settings ask for it; raises ConfigError."""
     if settings.metrics_port is None:
         yield
         return
@@ -282,10 +279,7 @@ def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
 
 @contextmanager
 def notified_manager(stop: threading.Event, *stages: Beat) -> Iterator[None]:
-    """Notify the service manager of these stages during the block, if the environment names one.
-
-    Raises ConfigError if its variables are not valid.
-    """
+    """Notify the environment's service manager of these stages during the block; raises ConfigError."""
     if not os.environ.get("NOTIFY_SOCKET"):
         yield
         return
@@ -317,10 +311,7 @@ def with_recorded_names(settings: Settings) -> Settings:
 
 
 def bootstrap_target(settings: Settings) -> Target:
-    """Return the settings of a bootstrap, with the names that the lake records.
-
-    Raises WrongSource if the settings have others.
-    """
+    """Return the settings of a bootstrap, with the names that the lake records; raises WrongSource."""
     from auditlake.snapshot.bootstrap import Target  # noqa: PLC0415 - only for commands that copy
     from auditlake.snapshot.scheduler import SourceLoad  # noqa: PLC0415
 

@@ -15,10 +15,7 @@ Rate = tuple[str, float]
 
 
 def watch_status(read: Callable[[], Status], every_s: float, stop: threading.Event, to: Console | None = None) -> None:
-    """Show the status on the whole terminal until `stop`.
-
-    Raises BadUsage if stdout is not a terminal, LakeUnusable if there is no lake.
-    """
+    """Show the status on the whole terminal until `stop`; raises BadUsage without a terminal, LakeUnusable."""
     to = to or console_for()
     if not to.is_terminal:
         raise BadUsage("--watch needs a terminal", "Use auditlake status --json, or --metrics-port of a running stage.")

@@ -268,10 +268,7 @@ class AppendLog:
         return self._appends >= _TIDY_EVERY
 
     def tidy(self) -> None:
-        """Join small files, and from time to time delete the files that expired.
-
-        Raises LakeConflict and LakeUnusable as `append` does.
-        """
+        """Join small files, now and then delete expired ones; raises LakeConflict, LakeUnusable as `append`."""
 
         def joined() -> Iterator[Action]:
             for group in _joinable(self._path, live_files(self._path, self._version)):

@@ -170,10 +170,7 @@ def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
 
 
 def _await_writers(table: Place, listed: Iterable[str]) -> None:
-    """Wait until each file that was written after the list is committed, or deleted by its writer.
-
-    Raises LakeConflict if that takes too long: the writer is suspended, or was killed.
-    """
+    """Wait until each file written after the list is committed or deleted; raises LakeConflict if that takes long."""
     until_s = time.monotonic() + _WAIT_S
     left = set(_written(table)).difference(listed)
     while left := {name for name in left.difference(_committed(table)) if (table / name).exists()}:

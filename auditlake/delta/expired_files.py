@@ -42,10 +42,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def named_files(table: Place, actions: Iterable[Add]) -> Iterator[str]:
-    """Yield the file of each action, then its deletion vector if that is a file, by names relative to the table.
-
-    Raises ValueError if one is not in the folder of the table.
-    """
+    """Yield each action's file, and its deletion vector's, relative to the table; raises ValueError outside of it."""
     for action in actions:
         yield relative_name(file_path(table, action), table)
         if "deletionVector" in action and (file := vector_file(table, action["deletionVector"])) is not None:

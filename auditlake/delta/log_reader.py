@@ -341,10 +341,7 @@ class TailTransactions:
 
 
 def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions | None:
-    """Read the table's version, and the versions of application transactions, from the last entries of the log.
-
-    Returns None if these lack one of `apps`, or there is no table.
-    """
+    """Read version and application transactions from the last entries; None if these lack one of `apps`."""
     log, versions, requires = table / "_delta_log", dict[str, int](), dict[str, int]()
     try:
         entries = _list_newest(log).entries

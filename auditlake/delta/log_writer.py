@@ -78,10 +78,7 @@ def create_table(path: Place, creation: Creation) -> None:
 
 
 def recreate_table(path: Place, version: int, replaced: Iterable[Mapping[str, object]], creation: Creation) -> None:
-    """Write the commit after `version` that removes these files and creates the table once more.
-
-    Raises FileExistsError if another process committed meanwhile.
-    """
+    """Commit after `version`: remove these files, create the table again. Raises FileExistsError if overtaken."""
     actions = [*_creation_actions(creation), *map(removed, replaced)]
     put_commit(path, version + 1, "CREATE OR REPLACE TABLE", actions)
 

@@ -138,10 +138,7 @@ def copied_upto(lake: Lake) -> Lsn:
 
 
 def find_expiring(known: Known, kept: RetentionPeriods, holds: Sequence[HoldEvent], copied: Lsn) -> list[ExpiringRows]:
-    """Find the changes, then the transactions, that have expired, or that only a need keeps.
-
-    `copied` is `copied_upto`, from before `known` was read.
-    """
+    """Find changes, then transactions, that have expired or are needed; `copied` is from before `known` was read."""
     changes, transactions = read_newest(known.lake.changes), known.open_transactions()
     if changes is None or transactions is None:
         return []

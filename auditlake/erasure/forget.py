@@ -90,10 +90,7 @@ def _finish(lake: Lake, erasure: Erasure) -> None:
 
 
 def resume(lake: Lake, *, delete_versions: bool = False) -> list[Erasure]:
-    """Finish the erasures that were killed; return them.
-
-    Raises LakeConflict if processes are at work, ConfigError if a hold was added since, Unsupported as `forget`.
-    """
+    """Finish killed erasures, and return them; raises LakeConflict, ConfigError if held since, else as `forget`."""
     require_manifest(lake)
     with _alone(lake, delete_versions=delete_versions):
         found = unfinished(lake)

@@ -37,10 +37,7 @@ class WantedHold:
 
 
 def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable]:
-    """Record a hold; return the tables that it covers now.
-
-    Raises BadUsage, NotAnswerable if no row ever had the key, LakeConflict while rows are being removed.
-    """
+    """Record a hold, and return the tables that it covers now; raises BadUsage, NotAnswerable, LakeConflict."""
     require_manifest(lake)
     if not NAME.fullmatch(wanted.name):
         raise BadUsage(f"{wanted.name!r} is no name for a hold", "Use letters, digits, '.', '_' and '-'; at most 64.")
@@ -62,10 +59,7 @@ def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable
 
 
 def release_hold(lake: Lake, name: str, reason: str, by: str) -> None:
-    """Record that a hold ends.
-
-    Raises BadUsage if there is none of this name, LakeConflict while rows are being removed.
-    """
+    """Record that a hold ends; raises BadUsage without one, LakeConflict while rows are being removed."""
     require_manifest(lake)
     require_reason(reason)
     with hold(lake, "hold release", Stage.ERASE):

@@ -25,10 +25,7 @@ def require_deletion(lake: Lake, *, may_delete: bool) -> None:
 
 
 def list_older(lake: Lake, table: TableName) -> list[Noncurrent]:
-    """List the older versions that an erasure from a table would delete now; none on a disk.
-
-    Raises ConfigError without boto3, LakeUnusable if the store refuses.
-    """
+    """List the versions that an erasure would delete now, none on a disk; raises ConfigError, LakeUnusable."""
     folders = (lake.transactions, lake.changes, lake.history(table), lake.ledger, lake.copied_again(table))
     return list_noncurrent(folders)
 

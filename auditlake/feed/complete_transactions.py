@@ -46,10 +46,7 @@ class ChangeReader:
         return sum(group.held_bytes for group in self._tail.groups(after, upto))
 
     def read(self, transactions: Sequence[Transaction]) -> Iterator[tuple[Transaction, list[Change]]]:
-        """Yield transactions, in commit order, each with its selected changes.
-
-        Raises NotAnswerable if changes of one are missing.
-        """
+        """Yield transactions with their selected changes, in commit order; raises NotAnswerable."""
         if not transactions:
             return
         rows = self._tail.rows(Lsn(transactions[0].lsn - 1), transactions[-1].lsn, _COLUMNS)

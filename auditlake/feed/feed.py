@@ -119,10 +119,7 @@ class Feed(Iterator[ChangedTransaction]):
         self.close()
 
     def __next__(self) -> ChangedTransaction:
-        """Return the next transaction; wait for it, or end at the watermark of the start unless following.
-
-        Raises NotAnswerable if changes are missing.
-        """
+        """Return the next transaction, waiting for it if following, else up to the watermark; raises NotAnswerable."""
         while not self._ready:
             more = self._advance()
             if self._ready:
@@ -156,10 +153,7 @@ class Feed(Iterator[ChangedTransaction]):
         return found
 
     def _advance(self) -> bool:
-        """Read the next transactions; return False if there are none yet.
-
-        If one is refused, those before it are delivered first, and no other is delivered after it.
-        """
+        """Read the next transactions; False if there are none yet. Those before a refused one come first."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -283,10 +277,7 @@ class Cursor:
 
 
 def parse_cursor(text: str, lake: Lake) -> Lsn:
-    """Return the LSN of a cursor of this lake; one of an earlier source is valid up to the end of that.
-
-    Raises BadUsage if the text is no cursor, WrongSource if it belongs to another source.
-    """
+    """Return the LSN of a cursor, also of an earlier source up to its end; raises BadUsage, WrongSource."""
     system, colon, lsn = text.partition(":")
     try:
         position = Lsn.parse(lsn)

@@ -102,10 +102,7 @@ class FeedRequest:
 
 
 def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
-    """Return a key as on the command line: of a value, a sequence of values, or a mapping by column.
-
-    Raises BadUsage.
-    """
+    """Return a key as on the command line, of a value, a sequence or a mapping; raises BadUsage."""
     if isinstance(key, Mapping):
         return tuple(f"{name}={_text(value)}" for name, value in key.items())
     values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)

@@ -203,10 +203,7 @@ class Selected:
         return self._keys[number, epoch]
 
     def takes_key(self, change: Change, shape: KeyShape, lsn: Lsn) -> bool:
-        """Return whether a change passes the filter by key; a TRUNCATE concerns every key.
-
-        Raises NotAnswerable if other columns identified a row at that moment.
-        """
+        """Return whether a change passes the filter by key, as every TRUNCATE does; raises NotAnswerable."""
         wanted = self.selection.key
         if wanted is None or change.op == "truncate":
             return True
@@ -285,10 +282,7 @@ def _replica_identity(relation: Relation) -> list[tuple[Column, str]]:
 def _lsns_of_column(
     reader: Reader, shapes: TableShapes, wanted: ColumnFilter, span: Span, transactions: Iterable[Transaction]
 ) -> frozenset[int]:
-    """Return the transactions of a span that changed the column in one table, while that existed.
-
-    Raises NotAnswerable if some of them are before the first snapshot of the table.
-    """
+    """Return a span's transactions that changed the column in one table; raises NotAnswerable before its snapshot."""
     stored = wanted.stored if shapes.table.name == wanted.history else shapes.stored_under(wanted.name)
     last = min(span.upto, Lsn(reader.known.ends.get(shapes.table.name, span.upto + 1) - 1))
     table = shapes.keyed_at(last)

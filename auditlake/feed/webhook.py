@@ -148,10 +148,7 @@ class Sender:
         self._delay_s = _FIRST_DELAY_S
 
     def deliver(self, message: WebhookMessage) -> bool:
-        """Send a message until it is received; return False if `stop` was set before.
-
-        Raises ConfigError if the receiver is gone for good.
-        """
+        """Send a message until it is received; False if `stop` was set before. Raises ConfigError on 410."""
         identifier = f"msg_{hashlib.sha256(message.body).hexdigest()[:32]}"
         while not self._stop.is_set():
             beat(Beat.WEBHOOK)
@@ -246,10 +243,7 @@ def read_cursor(path: Path) -> str | None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of a state file.
-
-    Raises LakeConflict if another process holds it, ConfigError if the folder cannot be written.
-    """
+    """Hold the lock of a state file; raises LakeConflict if another process has it, ConfigError."""
     try:
         file = path.with_name(f"{path.name}.lock").open("w")
     except OSError as exc:

@@ -46,10 +46,7 @@ def as_stored(columns: Iterable[Column], reserved: frozenset[str]) -> tuple[Colu
 
 
 def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str]) -> str | None:
-    """Return the stored name of an added column; the history's other columns keep theirs.
-
-    Returns None if the stored name is the source's name.
-    """
+    """Return the stored name of an added column beside the history's; None if it is the source's name."""
     taken = {column.stored.casefold() for column in others}
     occurrences = Counter({name.casefold(): 2 if name.casefold() in taken else 1})
     stored = _stored(name, occurrences, reserved)
@@ -61,10 +58,7 @@ def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str])
 
 
 def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, str]:
-    """Return the name under which a query shows each of these columns of one moment, by stored name.
-
-    It is the source's name, escaped only if Spark would not accept it beside the others.
-    """
+    """Return the name of each column in queries, by stored name, escaped only if Spark would refuse it."""
     occurrences = Counter(column.name.casefold() for column in columns)
     shown = {
         column.stored: column.name if _is_of_merge(column.name, occurrences) else column.stored

@@ -65,10 +65,7 @@ _PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
 
 
 def fence(table: HistoryTable) -> bool:
-    """Make a commit with which every commit that is planned now conflicts: it sets the position to itself.
-
-    Returns False if other processes were faster again and again.
-    """
+    """Commit the position again, so that all planned commits conflict; False if others were always faster."""
     for _ in range(_ATTEMPTS):
         delta = open_table(table.path)
         position = delta.transaction_version(HISTORY_APP)
@@ -165,10 +162,7 @@ def has_bounds(files: Files) -> bool:
 
 
 def cluster(spark: SparkSession, files: Files) -> bool:
-    """Replace files of one closed partition by clustered ones; return False if another commit touched them.
-
-    The files must have bounds (`has_bounds`).
-    """
+    """Replace files with bounds of one closed partition by clustered ones; False if another commit touched them."""
     (part,) = {part_of(file) for file in files.by_name.values()}
     folder = files.table.path / f"{_FOLDER}{uuid.uuid4()}"
     count = -(-files.size_bytes // _FILE_BYTES)

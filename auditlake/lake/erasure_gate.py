@@ -44,10 +44,7 @@ def at_work(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
-    """Close the gate during the block, after waiting for who is at work.
-
-    Raises LakeConflict if that takes too long, or in a store at once; LakeUnusable if a disk has no such locks.
-    """
+    """Close the gate in the block once nobody is at work; raises LakeConflict if that takes long, LakeUnusable."""
     root = local_path(lake.root)
     if root is None:
         with hold(lake, "forget", Stage.APPLY):

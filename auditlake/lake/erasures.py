@@ -196,10 +196,7 @@ def _is_erased(row: ReturnedRow, erasures: Iterable[Erasure]) -> bool:
 
 
 def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
-    """Write the record of an erasure that is to begin, under the next number; return it with that.
-
-    Raises LakeUnusable, LakeConflict.
-    """
+    """Record an erasure that is to begin, and return it with its number; raises LakeUnusable, LakeConflict."""
     numbered: list[Erasure] = []
 
     def content(number: int) -> dict[str, object]:

@@ -50,10 +50,7 @@ def expired_upto(log: TableFiles | None) -> Lsn:
 
 
 def record_run(lake: Lake, run: ExpiryRun) -> None:
-    """Write the record of a run; durable when this returns. The caller holds the lock of `Stage.ERASE`.
-
-    Raises LakeUnusable, LakeConflict.
-    """
+    """Record a run, durably; the caller holds `Stage.ERASE`. Raises LakeUnusable, LakeConflict."""
     write_numbered(lake.expiries, lambda _: asdict(run))
 
 

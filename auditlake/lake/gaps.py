@@ -82,10 +82,7 @@ def read_gaps(lake: Lake) -> tuple[Gap, ...]:
 
 
 def record_gaps(lake: Lake, gaps: Iterable[Gap]) -> None:
-    """Record gaps that are not recorded yet.
-
-    Raises LakeUnusable, and LakeConflict if other processes commit again and again.
-    """
+    """Record gaps that are not recorded yet; raises LakeUnusable, or LakeConflict after too many attempts."""
     wanted = tuple(gaps)
     for _ in attempts(_ATTEMPTS, str(lake.gaps), "Run this again."):
         known = set(read_gaps(lake))

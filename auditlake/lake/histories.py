@@ -113,10 +113,7 @@ class Histories:
             self._written.update(names)
 
     def save(self) -> None:
-        """Save the tables for other processes, if enough of them differ from the saved ones.
-
-        Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
-        """
+        """Save the tables for other processes if enough differ; writers call it, and a failure is ignored."""
         is_due = by_requests(self._lake.root) and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
         if is_due and self._written:
             self.read(lambda _: False)

@@ -263,10 +263,7 @@ def type_of(column: Column) -> ColumnType:
 def create_history(
     lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int, called: TableName | None = None
 ) -> "DeltaTable":
-    """Create the empty table, without a position, so that it does not exist for readers yet.
-
-    `called` is the table's name at the source, if that is not `name`.
-    """
+    """Create the empty table, not readable before it has a position; `called` is its name at the source."""
     path = lake.history(name)
     create_table(path, _creation(name, columns, oid, called or name))
     return open_table(path)
@@ -275,10 +272,7 @@ def create_history(
 def recreate_history(
     lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int, called: TableName | None = None
 ) -> "DeltaTable":
-    """Create the empty table as `create_history`, also in place of one without a position, whose copy was killed.
-
-    Raises FileExistsError if another process committed meanwhile.
-    """
+    """Create the table, also over one whose copy was killed; raises FileExistsError if another committed."""
     path = lake.history(name)
     if not drop_folder(path) and (left := open_delta(path)) is not None:
         recreate_table(
@@ -375,10 +369,7 @@ def with_columns(
 
 
 def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[Lsn, TableName]] = ()) -> None:
-    """Record all physical columns of a table, by a commit without a position; new ones are NULL in every row.
-
-    Raises LakeConflict if another process changed the table's columns meanwhile.
-    """
+    """Record all physical columns, new ones NULL in every row, without a position; raises LakeConflict."""
     actions = with_columns(table, columns, names)
     if put_next(table.path, table.delta_version + 1, "ADD COLUMN", actions, changes_table) is None:
         raise LakeConflict(

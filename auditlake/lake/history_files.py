@@ -54,10 +54,7 @@ def data_files(table: HistoryTable) -> list[DataFile]:
 
 
 def open_rows(table: HistoryTable) -> int:
-    """Return the number of rows in the open partition, deleted ones included; files without statistics count as empty.
-
-    An estimate, by which a plan is chosen.
-    """
+    """Estimate the rows in the open partition, by which a plan is chosen; uncounted files are empty."""
     return sum(file.rows for file in data_files(table) if is_open(file) and file.is_counted)
 
 

@@ -65,10 +65,7 @@ def _event(content: object) -> HoldEvent:
 
 
 def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:
-    """Read the holds that are in force, in the order of their addition.
-
-    Raises LakeUnusable if a record cannot be read.
-    """
+    """Read the holds that are in force, in the order of their addition; raises LakeUnusable."""
     return in_force_at(read_events(lake), time.time_ns() // 1000 if now_us is None else now_us)
 
 

@@ -60,10 +60,7 @@ class Lease:
     """A lease that this process holds, renewed by a thread until it is released."""
 
     def __init__(self, place: Place, holder: Mapping[str, Any]) -> None:
-        """Take the lease; wait if its holder may have died on another machine.
-
-        Raises Taken, OSError; LakeUnusable if the store does not check the conditions of writes.
-        """
+        """Take the lease, waiting for a holder that may be dead; raises Taken, OSError, LakeUnusable."""
         self._place = place
         self._content = {**holder, **this_process(), "id": str(uuid.uuid4()), "renewed": 0}
         self._etag = self._take()
@@ -104,10 +101,7 @@ class Lease:
                 raise _unchecked(self._place, condition)
 
     def _watch(self, holder: Mapping[str, Any], etag: str | None) -> None:
-        """Wait until the lease expires.
-
-        Raises Taken if it is renewed, or its holder lives here; FileExistsError if it is released.
-        """
+        """Wait until the lease expires; raises Taken if its holder lives, FileExistsError if it is released."""
         expires_s = time.monotonic() + EXPIRY_S
         while time.monotonic() < expires_s:
             if lives(holder) is True:

@@ -136,10 +136,7 @@ def _small(files: Iterable[DataFile]) -> list[DataFile]:
 
 
 def _unclustered(files: list[DataFile], loose: list[DataFile], gathered: int, *, complete: bool) -> bool:
-    """Return whether enough files arrived since the month was clustered.
-
-    A `complete` month gets few more files, so a few are enough.
-    """
+    """Return whether enough files came since the month was clustered; in a `complete` one a few are enough."""
     minimum = min(gathered, _LATE_FILES) if complete else gathered
     enough = len(loose) >= minimum or (complete and len(loose) > len(_small(loose)))
     return enough and 3 * _size(loose) >= _size(files)

@@ -49,10 +49,7 @@ class Manifest:
     lsn_offset: int = 0
 
     def check_same(self, other: "Manifest") -> None:
-        """Compare with the source connected to, except for the timeline, which `capture.preconditions` checks.
-
-        Raises WrongSource with the first difference.
-        """
+        """Compare with the connected source, but for the timeline; raises WrongSource at the first difference."""
         for field, recorded in asdict(self).items():
             found = getattr(other, field)
             if found != recorded and field not in {"timeline", "lsn_offset"}:
@@ -63,10 +60,7 @@ class Manifest:
 
 
 def read_manifest(lake: Lake) -> Manifest | None:
-    """Read lake.json; None if the folder is not a lake yet.
-
-    Raises LakeUnusable if it cannot be read or has another format version.
-    """
+    """Read lake.json; None without a lake. Raises LakeUnusable, also for another format version."""
     content = read_record(lake.manifest, dict, _RESTORE)
     if content is None:
         return None
@@ -162,10 +156,7 @@ def created_publication(lake: Lake) -> bool:
 
 
 def read_created_for(lake: Lake) -> tuple[str, ...] | None:
-    """Return the patterns of tables for which bootstrap created the publication, empty for all tables.
-
-    None if bootstrap did not create it.
-    """
+    """Return the patterns for which bootstrap created the publication, none for all tables; None if it did not."""
     return read_record(lake.manifest, _created_for, _RESTORE)
 
 

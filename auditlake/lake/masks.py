@@ -286,10 +286,7 @@ def _masking(rule: Rule | None) -> Rule | None:
 
 
 def masked_names(lake: Lake, history: HistoryTable) -> frozenset[str]:
-    """Return every name that a masked column of a table has or had, also of one of the same name.
-
-    Raises LakeUnusable if a record cannot be read.
-    """
+    """Return every name of a table's masked columns, also of one of the same name; raises LakeUnusable."""
     names = set(history.known_as)
     found = [
         each for each in _read_tables(lake).values() if each.oid == history.oid or not names.isdisjoint(each.names)

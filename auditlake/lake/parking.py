@@ -187,10 +187,7 @@ def _joined(recorded: Parked, parked: Parked) -> Parked:
 
 
 def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
-    """Remove the record of one cause; return False if there is none.
-
-    Raises ValueError if only a new snapshot ends this cause.
-    """
+    """Remove the record of a cause; False without one. Raises ValueError if only a new snapshot ends it."""
     if not RULES[cause].freed:
         raise ValueError(f"{table} is parked for {cause}, which only a new snapshot ends")
     path = lake.parked(table, cause)

@@ -174,10 +174,7 @@ def numbered_records(folder: Place) -> list[Place]:
 
 
 def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
-    """Write a file that is never replaced, durable, under the next number, with the content for that number.
-
-    Raises LakeConflict if other processes write again and again.
-    """
+    """Write a durable file, never replaced, under the next number, which `content` gets; raises LakeConflict."""
     with writing(folder):
         files.make_folder(folder)
         for _ in attempts(_ATTEMPTS, str(folder), "Run this again."):

@@ -85,10 +85,7 @@ _mutex = threading.Lock()
 
 @contextmanager
 def hold(lake: Lake, command: str, *stages: Stage) -> Iterator[None]:
-    """Hold the locks of these stages; `command` is what the user called.
-
-    Raises LakeConflict, naming the process that holds a lock, LakeUnusable if the folder cannot be written.
-    """
+    """Hold the locks of stages for the user's `command`; raises LakeConflict, naming a holder, LakeUnusable."""
     with _restricted_umask(), ExitStack() as held:
         held.callback(_remove_empty, _missing_folders(lake))
         for stage in stages:

@@ -138,10 +138,7 @@ _PARTS = {Kind.ROW: _began, Kind.ENDED: _ended}
 
 
 def values_of(table: HistoryTable, lsn: Lsn, rows: pa.Table) -> list[bytes]:
-    """Return the values of rows of a copy in their canonical form, from texts that are made by column.
-
-    Raises NotCanonical.
-    """
+    """Return the canonical form of rows of a copy, from texts made by column; raises NotCanonical."""
     numbers = [rows[name].to_pylist() for name in ("_from_lsn", "_ordinal")]
     texts = [text_column(rows, column) for column in committed_columns(table, lsn)]
     lists = list_texts(texts, rows.num_rows).to_pylist()

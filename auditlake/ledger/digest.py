@@ -42,10 +42,7 @@ _CONNECT_S, _ANSWER_S = 10, 10.0
 
 
 def new_key(path: Path, name: str) -> SigningKey:
-    """Make a signing key and write it to a new file, which only its owner can read.
-
-    Raises BadUsage if the file exists or cannot be written, or the name is not one.
-    """
+    """Write a new signing key to a new file, which only its owner can read; raises BadUsage."""
     key = SigningKey.generate(name)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _KEY_MODE)
@@ -57,10 +54,7 @@ def new_key(path: Path, name: str) -> SigningKey:
 
 
 def read_key(path: Path | None) -> SigningKey:
-    """Read the signing key from a file, else from the environment.
-
-    Raises ConfigError if there is none, BadUsage if it is not a key.
-    """
+    """Read the signing key from a file, else the environment; raises ConfigError, BadUsage if it is not one."""
     if path is None:
         if encoded := os.environ.get(KEY_VARIABLE):
             return SigningKey.parse(encoded, KEY_VARIABLE)
@@ -115,10 +109,7 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
 
 
 def _insert(to: DigestDatabase, checkpoint: Checkpoint, note: str) -> bool:
-    """Keep a digest; return whether it is the first of its tree.
-
-    Raises LakeUnusable if the database does not take it.
-    """
+    """Keep a digest; return whether it is the first of its tree. Raises LakeUnusable."""
     import psycopg  # noqa: PLC0415 - other destinations do not need it
 
     from auditlake.source.connection import hung_up_after  # noqa: PLC0415 - as above
@@ -153,10 +144,7 @@ class KeptDigest:
 
 
 def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> KeptDigest:
-    """Keep a digest in a folder, a bucket or a database; one of the same tree that is already there stays.
-
-    Raises LakeUnusable.
-    """
+    """Keep a digest in a folder, bucket or database; an earlier one of the tree stays. Raises LakeUnusable."""
     if isinstance(to, DigestDatabase):
         is_new = _insert(to, checkpoint, note)
         reach(After.DIGEST_STORED)
@@ -166,10 +154,7 @@ def keep_note(to: Path | DigestDatabase, checkpoint: Checkpoint, note: str) -> K
 
 
 def witness_of(settings: DigestSettings | None, is_over: IsOver = never_over) -> Witness | None:
-    """Return the witness that the settings name, None if they name none; raises ConfigError.
-
-    It is waited for until `is_over`.
-    """
+    """Return the witness of the settings or None, waited for until `is_over`; raises ConfigError."""
     if settings is None or settings.witness is None:
         return None
     return Witness.of(settings.witness, settings.witness_key or "", is_over)

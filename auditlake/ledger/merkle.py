@@ -61,10 +61,7 @@ class Frontier:
 
     @classmethod
     def of(cls, size: int, subtrees: bytes) -> "Frontier":
-        """Return the tree that `as_bytes` describes.
-
-        Raises ValueError if a tree of this size has another number of subtrees.
-        """
+        """Return the tree that `as_bytes` describes; raises ValueError for a wrong number of subtrees."""
         if len(subtrees) != HASH_BYTES * size.bit_count():
             raise ValueError(f"{len(subtrees)} bytes of subtrees, a tree of {size} leaves has {size.bit_count()}")
         parts = range(0, len(subtrees), HASH_BYTES)

@@ -61,10 +61,7 @@ class ProofTarget:
 
 
 def proofs_of(lake: Lake, target: ProofTarget, note: str | None) -> dict[str, object]:
-    """Return the proofs as JSON has them, to a digest, or to all that is sealed.
-
-    Raises BadUsage, and NotAnswerable if something is not sealed, or not named by the digest.
-    """
+    """Return proofs as JSON, to a digest or to all that is sealed; raises BadUsage, NotAnswerable."""
     reader = Reader(lake, datetime.now(UTC))
     entries = list(_of_row(reader, target) if target.key else _of_transaction(reader, target.what))
     if len(entries) > _MOST:

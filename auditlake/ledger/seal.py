@@ -90,10 +90,7 @@ class Sealer:
     _copies: dict[str, Lsn] = field(default_factory=dict)
 
     def seal(self, command: str) -> list[Block]:
-        """Seal all that is durable now; return the new blocks.
-
-        Raises LakeConflict if another process seals, LakeUnusable if there is no lake or it cannot be written.
-        """
+        """Seal all that is durable now; return the new blocks. Raises LakeConflict, LakeUnusable."""
         manifest = require_manifest(self.lake)
         with hold(self.lake, command, Stage.SEAL):
             make_folder(self.lake.ledger)

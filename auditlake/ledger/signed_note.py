@@ -124,10 +124,7 @@ class SigningKey:
 
     @classmethod
     def parse(cls, text: str, origin: str) -> "SigningKey":
-        """Parse a key as `encoded` formats it; `origin` is where it was read, for messages.
-
-        Raises BadUsage, without the text.
-        """
+        """Parse a key as `encoded` formats it; `origin` is for messages. Raises BadUsage, without the text."""
         name, _, rest = text.strip().removeprefix(_PRIVATE).partition("+")
         key_id, _, encoded = rest.partition("+")
         content = _decoded(encoded)

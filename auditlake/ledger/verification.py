@@ -145,10 +145,7 @@ class Proof:
 
 
 def verify_digests(lake: Lake, digests: Sequence[VerifiedDigest], limit: int) -> Proof:
-    """Compare a lake with digests; list at most `limit` mismatches.
-
-    Raises NotAnswerable if the lake has no ledger, LakeUnusable if the ledger cannot be read.
-    """
+    """Compare a lake with digests, up to `limit` mismatches; raises NotAnswerable without a ledger, LakeUnusable."""
     blocks = read_blocks(lake)
     if not blocks:
         raise NotAnswerable("nothing in this lake is sealed, so no digest proves it", "auditlake digest seals it.")

@@ -51,10 +51,7 @@ class Witness:
         return cls(url, parsed, is_over)
 
     def cosigned(self, note: str, leaves: Sequence[bytes]) -> str:
-        """Return a digest of a tree with these leaf hashes, with the signature of the witness after its own.
-
-        Raises LakeUnusable if the witness cannot be asked or does not sign.
-        """
+        """Return a digest of a tree with these leaves, signed by the witness too; raises LakeUnusable."""
         old, origin = 0, note.partition("\n")[0]
         for _ in range(_ASKED):
             path = consistency_path(leaves, old) if old else []
@@ -90,10 +87,7 @@ class Witness:
         return answer.status, content, _size(content) if is_size else None
 
     def _signature(self, note: str, content: str) -> str:
-        """Return the line of an answer with the witness's signature of a digest.
-
-        Raises LakeUnusable if there is none.
-        """
+        """Return the line of an answer with the witness's signature of a digest; raises LakeUnusable."""
         for line in content.splitlines():
             if self.key.signed(note.partition("\n\n")[0] + "\n", line):
                 return f"{line}\n"

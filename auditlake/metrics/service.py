@@ -51,10 +51,7 @@ class Manager:
 
 
 def find_manager(environment: Mapping[str, str]) -> Manager | None:
-    """Return the service manager that the environment names; None if it names none.
-
-    Raises ConfigError if a variable has a form that is not known here.
-    """
+    """Return the service manager of the environment, or None; raises ConfigError for an unknown form."""
     name = environment.get(SOCKET)
     if not name:
         return None
@@ -78,10 +75,7 @@ def _watchdog_s(environment: Mapping[str, str]) -> float:
 
 @contextmanager
 def notified(stages: frozenset[Beat], stop: threading.Event) -> Iterator[None]:
-    """Notify the service manager during the block, if there is one; `stop` is set when the stages are to end.
-
-    Raises ConfigError as `find_manager`.
-    """
+    """Notify the service manager in the block; `stop` is set to end the stages. Raises ConfigError."""
     manager = find_manager(os.environ)
     if manager is None:
         yield

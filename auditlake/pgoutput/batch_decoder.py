@@ -124,10 +124,7 @@ class ChangeDecoder:
     def decode(
         self, buffer: bytes | bytearray, starts: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]
     ) -> Decoded:
-        """Decode the payloads `buffer[starts[i]:ends[i]]`, the next ones of the stream, in order.
-
-        Raises DecodeError.
-        """
+        """Decode the next payloads of the stream, `buffer[starts[i]:ends[i]]`; raises DecodeError."""
         try:
             return self._decode(Frames(buffer, starts, ends))
         except BrokenMessage as refused:

@@ -278,10 +278,7 @@ class BufferRows:
 
 
 def _assign_rows(frames: Frames, spans: Spans, rare: Rare) -> BufferRows:
-    """Assign rows to messages, and to each row its transaction and ordinal.
-
-    Raises Unsupported for an ordinal beyond 2^31 - 1.
-    """
+    """Assign rows to messages, with transaction and ordinal; raises Unsupported beyond 2^31 - 1."""
     rows_of = _CHANGE[frames.tags].astype(np.int64)
     for number, truncate in rare.truncates:
         rows_of[number] = len(truncate.oids)
@@ -335,10 +332,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class DdlReport:
-    """A message of the DDL trigger, and LSN and time (microseconds since 1970) of its commit.
-
-    `message` is None if the trigger failed, or sent what this release cannot read.
-    """
+    """The trigger's message, None if it failed or is of another release; LSN and time_us of its commit."""
 
     message: DdlMessage | None
     lsn: Lsn

@@ -157,10 +157,7 @@ def _shapes(entries: Sequence[Mapping[str, Any]]) -> tuple[Shape, ...]:
 
 
 def parse_shape(entry: Mapping[str, Any], files: Mapping[int, int]) -> Shape:
-    """Parse an entry of `relations`; `files` has the files of the table and its partitions.
-
-    Raises ValueError, TypeError, KeyError or IndexError if it is not as described in the module's header.
-    """
+    """Parse an entry of `relations`, with its files; raises ValueError, TypeError, KeyError or IndexError."""
     columns = entry.get("columns") or ()
     if any(len(each) != _COLUMN_MEMBERS for each in columns):
         raise ValueError(entry["oid"])

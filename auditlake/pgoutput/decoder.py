@@ -207,10 +207,7 @@ class StreamAbort:
 
 @dataclass(frozen=True, slots=True)
 class TwoPhase:
-    """A message of two-phase commit, by its name in the manual; its fields are read and dropped.
-
-    Capture refuses a slot with two-phase commit, so only that it was sent is of interest.
-    """
+    """A message of two-phase commit by its name; capture refuses such slots, so its fields are dropped."""
 
     name: str
 
@@ -383,10 +380,7 @@ def decode(payload: bytes) -> Message:
 
 
 def decode_streamed(payload: bytes) -> tuple[int | None, Message]:
-    """Read one message of a block, all of it: the xid of its (sub)transaction, None of an Origin, and the message.
-
-    Raises DecodeError.
-    """
+    """Read a message of a block, and its (sub)transaction's xid, None of an Origin; raises DecodeError."""
     cursor = ByteCursor(payload)
     reader = _reader(cursor, _IN_BLOCKS)
     xid = None if reader is _origin else cursor.u32()

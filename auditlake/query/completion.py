@@ -31,10 +31,7 @@ Tables = Mapping[TableName, Sequence[str]]
 
 
 def complete(text: str, tables: Tables, rest: str = "") -> Iterator[tuple[str, int]]:
-    """Yield completions of the end of `text`, each with the number of characters that it replaces.
-
-    `rest` is what follows it in the statement; tables may be named there.
-    """
+    """Yield completions of `text`, and how many characters each replaces; `rest` of it may name tables."""
     match = _WORD.search(text)
     word = match["word"] if match else ""
     owner = match["owner"].strip("`") if match and match["owner"] else None

@@ -41,10 +41,7 @@ class Engines:
         return session_for_statements(self._start())
 
     def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
-        """Run the statements of a script; return an answer for each that has a result.
-
-        Raises BadUsage if an engine was demanded that cannot, or if Spark refuses a statement.
-        """
+        """Run a script; return an answer for each statement with a result. Raises BadUsage if its engine refuses."""
         if self._choice != SPARK:
             try:
                 return self._of_duckdb(state, queries)

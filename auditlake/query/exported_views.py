@@ -43,10 +43,7 @@ _NO_END = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """SQL of an engine for table functions, scalar functions, microseconds since 1970, and raising an error.
-
-    `typed`: parameters are declared with a type.
-    """
+    """An engine's SQL for functions, microseconds and errors; `typed`: parameters are declared with a type."""
 
     rows: str
     value: str
@@ -174,10 +171,7 @@ def names_of_views(known: Known) -> dict[TableName, HistoryTable]:
 
 
 def functions_of(name: str) -> Functions:
-    """Return the templates for parametrised views in the engine named `name`.
-
-    Raises BadUsage if the engine has none.
-    """
+    """Return the templates for parametrised views in an engine; raises BadUsage if it has none."""
     found = ENGINES[name].functions
     if found is None:
         raise BadUsage(f"{name} has no SQL table functions", "Give --as-of WHEN: views of one moment.")
@@ -361,10 +355,7 @@ def reaches(known: Known) -> list[Reach]:
 
 
 def merged_at(known: Known, when: When) -> Lsn:
-    """Resolve a moment at which every history alone is exact.
-
-    Raises NotAnswerable if some table is not known then, or is not applied up to it.
-    """
+    """Resolve a moment at which every history alone is exact; raises NotAnswerable if there is none."""
     lsn = resolve(known, when)
     there = known.tables_at(lsn).values()
     for reach in (each for each in reaches(known) if each.table in there):

@@ -102,10 +102,7 @@ Convert = Callable[[Any], Any]
 def python_rows(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], reader: tzinfo | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, columns in the schema's order.
-
-    `reader` is the time zone of a person, for whom LSNs are formatted too; None for a program.
-    """
+    """Yield the rows, with LSNs and instants formatted for the zone of a `reader`, None for a program."""
     for batch in batches:
         yield from zip(*(_values(field, batch.column(at), reader) for at, field in enumerate(schema)), strict=True)
 
@@ -193,10 +190,7 @@ def need_distinct(columns: Sequence[str]) -> None:
 
 
 def pieces(form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
-    """Yield rows as a file in `form`: csv, json or parquet.
-
-    Raises BadUsage if two columns have one name, and the format would lose one of them.
-    """
+    """Yield rows as a file: csv, json or parquet; raises BadUsage if a name repeats and would be lost."""
     if form == "parquet":
         yield from _parquet_pieces(schema, batches)
         return

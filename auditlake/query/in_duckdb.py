@@ -38,10 +38,7 @@ class InDuckDb:
         return prepare(state, sql, {}, self._masks)
 
     def answer(self, state: LakeState, query: PreparedQuery) -> Rows:
-        """Run a statement.
-
-        Raises NotEmbedded if only Spark answers it, BadUsage if it reads a masked column or fails on a row.
-        """
+        """Run a statement; raises NotEmbedded if only Spark can, BadUsage for a masked column or a bad row."""
         if isinstance(query, PostgresQuery):
             return self._postgres.rows(state, query)
         return self._embedded.answer(state, query)

@@ -60,10 +60,7 @@ def _upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:
 
 
 def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Selection]]) -> Tails:
-    """Find the changes between the positions of these tables and the LSNs up to which they are read.
-
-    Raises NotAnswerable if a table cannot be folded up to that LSN.
-    """
+    """Find the changes from each table's position to the LSN of its reading; raises NotAnswerable."""
     due: dict[Lsn, set[HistoryTable]] = defaultdict(set)
     for table, selection in readings:
         if (last := _upto(known, table, selection)) > table.position:

@@ -64,10 +64,7 @@ class Rewritten:
 
 
 def rewrite(sql: str, names: Names) -> Rewritten:
-    """Rewrite one reading statement.
-
-    Raises BadUsage if it cannot be parsed, does more than read, or names an unknown table.
-    """
+    """Rewrite one statement; raises BadUsage if it is malformed, does not just read, or names an unknown table."""
     sql = canonical(sql)
     if _SHOW_TABLES.fullmatch(sql):
         return Rewritten(_list_tables(names.tables), {})
@@ -215,10 +212,7 @@ class _Rewriter:
 
 
 def period_of(version: exp.Version, name: TableName, now: datetime) -> Period:
-    """Return the period of a parsed FOR SYSTEM_TIME clause.
-
-    Raises BadUsage if the table is a log, or a moment is malformed.
-    """
+    """Return the period of FOR SYSTEM_TIME; raises BadUsage for a log or a malformed moment."""
     if name.schema == SYSTEM_SCHEMA:
         raise BadUsage(f"{name} has no system time", "It is a log: filter it by its column lsn.")
     moments = (parse_when(moment.name, now) for moment in version.expression.expressions)

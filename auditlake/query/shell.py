@@ -178,10 +178,7 @@ class Shell:
         say(f"expanded layout is {name}")
 
     def set_as_of(self, when: str | None) -> None:
-        """Pin the moment of all following statements; None returns to the latest transaction.
-
-        Raises BadUsage, NotAnswerable.
-        """
+        """Pin the moment of later statements; None is the latest. Raises BadUsage, NotAnswerable."""
         self.as_of = None if when is None else read_state(self._lake, when, self._zone).lsn
         if self._chatty:
             say("as of the latest transaction" if self.as_of is None else f"as of {self.as_of}")

@@ -301,10 +301,7 @@ def origin_of(field: StructField) -> _Origin | None:
 
 
 def batches(rows: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of a query's rows, and an iterator that computes their batches on demand.
-
-    Raises BadUsage, from the iterator, if the query fails on a row.
-    """
+    """Return a query's schema, and an iterator that computes batches on demand and raises BadUsage."""
     names = [f"c{index}" for index in range(len(rows.columns))]  # column names may repeat
     kinds = [field.dataType for field in rows.schema.fields]
     sent = rows.toDF(*names).select(*(_sent(F.col(n), kind).alias(n) for n, kind in zip(names, kinds, strict=True)))

@@ -78,10 +78,7 @@ def _function() -> Any:  # noqa: ANN401 - pyspark has a type for it only in its 
 
 
 def documents_of(spark: SparkSession, columns: Sequence[Column]) -> frozenset[str]:
-    """Return the names of the stored columns that this session shows as VARIANT.
-
-    Raises ConfigError if the setting is neither of its two values.
-    """
+    """Return the names of the stored columns that this session shows as VARIANT; raises ConfigError."""
     chosen = str(spark.conf.get(SETTING, _STRING))
     if chosen not in (_STRING, _VARIANT):
         raise ConfigError(f"{SETTING} is {chosen!r}, need {_STRING} or {_VARIANT}", f"Set it in [spark]: {SETTING}.")

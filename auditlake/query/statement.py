@@ -74,19 +74,13 @@ class Definition:
 
 
 def split(script: str) -> list[str]:
-    """Split a script into its statements, leaving out the empty ones.
-
-    Raises BadUsage if a string, quoted name or comment does not end.
-    """
+    """Split a script into statements, without empty ones; raises BadUsage if a quote or comment does not end."""
     script = canonical(script)
     return split_at_semicolons(script, tokenize(script))
 
 
 def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
-    """Parse a view definition; None if the statement is not one. `defined` are existing views, in lower case.
-
-    Raises BadUsage if it is malformed, or defines an existing view without OR REPLACE.
-    """
+    """Parse a view definition, or return None; `defined` are views, in lower case. Raises BadUsage."""
     sql = canonical(sql)
     tokens = tokenize(sql)
     head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))
@@ -111,10 +105,7 @@ class Rows(Protocol):
         """Return the names of the columns, which may repeat."""
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the rows, and an iterator that computes their batches on demand.
-
-        Raises BadUsage, from the iterator, if the query fails on a row.
-        """
+        """Return the schema, and an iterator that computes batches on demand and raises BadUsage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +203,7 @@ def read_state(  # noqa: PLR0913 - each by its name
 
 
 def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
-    """Prepare one statement of a script; `defined` are the views that earlier ones defined.
-
-    Raises as `prepare_sql` does.
-    """
+    """Prepare one statement of a script; `defined` are views of earlier ones. Raises as `prepare_sql`."""
     definition = definition_in(sql, defined)
     if definition is None:
         return _prepare(state, sql, defined)

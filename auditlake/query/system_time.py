@@ -99,29 +99,20 @@ def within(limits: Bounds) -> str:
 
 
 def last_lsn(known: Known, period: Period | None, lsn: Lsn) -> Lsn:
-    """Return the LSN of the last moment of a period, at which tables are named; `lsn` without a period.
-
-    Raises NotAnswerable.
-    """
+    """Return the last LSN of a period, when tables are named; `lsn` without one. Raises NotAnswerable."""
     if period is None:
         return lsn
     return resolve(known, period.moments[-1]) if period.moments else known.now_lsn
 
 
 def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:
-    """Select the state at `lsn`, to which `when` resolved.
-
-    Raises NotAnswerable if the table is not known at that LSN.
-    """
+    """Select the state at `lsn`, to which `when` resolved; raises NotAnswerable if it is not known."""
     known.timeline(table).require((lsn, when))
     return State(lsn)
 
 
 def select_period(known: Known, table: HistoryTable, period: Period) -> Selection:
-    """Select the rows of a FOR SYSTEM_TIME clause.
-
-    Raises NotAnswerable if the table is not known over the whole period.
-    """
+    """Select the rows of FOR SYSTEM_TIME; raises NotAnswerable unless the table is known throughout."""
     match period.moments:
         case (when,):
             return select_state(known, table, resolve(known, when), when)

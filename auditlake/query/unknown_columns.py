@@ -24,10 +24,7 @@ _OF_FILES = "_metadata"
 
 
 def check_columns(tree: exp.Expr, tables: Mapping[str, Collection[str]]) -> None:
-    """Check that the columns of a statement exist; `tables` has the names of each of its views' columns.
-
-    Raises BadUsage.
-    """
+    """Check that a statement's columns exist; `tables` has the names of its views' columns. Raises BadUsage."""
     if not isinstance(tree, exp.Select) or tree.find(*_OTHERS) or len(list(tree.find_all(exp.Select))) > 1:
         return
     sources = {each.alias_or_name.casefold(): tables.get(each.name) for each in tree.find_all(exp.Table)}

@@ -379,10 +379,7 @@ class Spool:
     """Streamed transactions in progress of one replication stream."""
 
     def __init__(self, folder: Path | None = None, memory_bytes: int = _MEMORY_BYTES) -> None:
-        """Create an empty spool; its files are in `folder`, by default the system's temporary folder.
-
-        Raises LakeUnusable if the folder is not writable.
-        """
+        """Create an empty spool in `folder`, by default the system's temporary one; raises LakeUnusable."""
         self._folder = folder or Path(tempfile.gettempdir())
         _require_writable(self._folder)
         self._memory_bytes = memory_bytes
@@ -435,10 +432,7 @@ class Spool:
         return self._epoch
 
     def handle_boundary(self, payload: bytes) -> None:
-        """Handle a message that starts or ends a block or a streamed transaction.
-
-        Raises DecodeError if it is malformed or out of order, WrongSource for two-phase commit.
-        """
+        """Handle the start or end of a block or a transaction; raises DecodeError, WrongSource for two-phase commit."""
         message = decode(payload)
         if self.in_block and not isinstance(message, StreamStop):
             raise _misplaced(payload, f"in a block of transaction {self._block and self._block.xid}")

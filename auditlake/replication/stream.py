@@ -366,10 +366,7 @@ class CopyBoth:
         return True
 
     def _receive(self, known: _Socket) -> _Socket:
-        """Let libpq read without waiting.
-
-        Raises SourceUnreachable if the connection is lost and every message received before was returned.
-        """
+        """Let libpq read without waiting; raises SourceUnreachable once no received message is left."""
         if self._lost is not None:
             raise self._lost
         emptied = known == _Socket.READ_ONCE and not self._poll.poll(0)
@@ -487,10 +484,7 @@ class ReplicationStream:
 
     @classmethod
     def over(cls, pgconn: PGconn, start_lsn: Lsn, streaming: Streaming, lsn_offset: int = 0) -> Self:
-        """Read a stream that was started at `start_lsn` in this streaming mode.
-
-        Raises LakeUnusable if the spool's folder cannot be written.
-        """
+        """Read a stream started at `start_lsn` in this mode; raises LakeUnusable without a folder for the spool."""
         intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
         return cls(CopyBoth(pgconn, lsn_offset), start_lsn, intake, lsn_offset)
 

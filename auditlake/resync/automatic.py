@@ -79,10 +79,7 @@ class AutomaticResync:
     def finish(
         self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
     ) -> None:
-        """Resync all tables that can be, and wait until capture has passed their snapshots.
-
-        Raises the error of the first table that failed, after all others.
-        """
+        """Resync all tables that can be, until capture has passed their snapshots; then raise the first failure."""
         done = self._resync(_wanted(parked), start_spark, capture)
         capture.await_passed(Lsn(max(each.lsn for each in done) + 1))
 

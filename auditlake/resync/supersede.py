@@ -159,10 +159,7 @@ def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -
 
 
 def _require_reachable(table: HistoryTable, mark: SnapshotMark) -> None:
-    """Require that the history has no later snapshot or changes: this process was suspended, and another one took over.
-
-    Raises LakeConflict.
-    """
+    """Require that no other process has brought the history further; raises LakeConflict."""
     if table.position > mark.lsn:
         raise LakeConflict(
             f"the snapshot of {table.name} is of {mark.lsn}, and another process has brought its history to "
@@ -190,10 +187,7 @@ def _names(lake: Lake, table: HistoryTable, copied: Copied) -> tuple[tuple[Lsn, 
 
 
 def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
-    """Return all physical columns of the history with this snapshot.
-
-    Raises SourceUnready if it was copied under other names, because the history has changed its columns since.
-    """
+    """Return all physical columns with this snapshot; raises SourceUnready if they changed since it was copied."""
     physical = reshaped(table, copied.relation, copied.mark.lsn)
     live = [column.stored for column in physical if column.exists_at(copied.mark.lsn)]
     if live != [column.stored for column in copied.columns]:

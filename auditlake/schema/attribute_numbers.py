@@ -97,10 +97,7 @@ class AttributeNumbers:
         self._recorded: Membership | None = None
 
     def __call__(self, relation: Relation, version: RelationVersion | None, last: int) -> tuple[int, ...] | None:
-        """Return the attribute numbers of a relation in the stream's present, None if they cannot be determined.
-
-        Raises SourceUnreachable.
-        """
+        """Return a relation's attribute numbers in the stream's present, or None; raises SourceUnreachable."""
         history = self._history(relation) if version is None else None
         before = _numbers_of(history) if version is None else _numbered(version.relation.columns)
         names = [column.name for column in relation.columns]

@@ -135,10 +135,7 @@ def read_catalog_snapshot(lake: Lake, name: TableName) -> CatalogSnapshot | None
 
 
 def write_catalog_snapshot(lake: Lake, name: TableName, snapshot: CatalogSnapshot) -> None:
-    """Save a catalog snapshot of a table in place of the last one.
-
-    Raises LakeUnusable if the folder cannot be written.
-    """
+    """Save a catalog snapshot of a table in place of the last one; raises LakeUnusable."""
     files = {str(oid): file for oid, file in sorted(snapshot.files.items())}
     content = {
         "relation": snapshot.relation,
@@ -237,10 +234,7 @@ class Asker:
 
 
 def read_when_visible(read: Callable[[], _Found], is_visible: Callable[[_Found], bool]) -> _Found:
-    """Read the catalog, and again for 2 s while something is not visible in it.
-
-    A commit that waits for a synchronous standby is in the stream before it is visible.
-    """
+    """Read the catalog, again for 2 s while a commit in the stream waits for a synchronous standby."""
     until = time.monotonic() + _VISIBLE_WITHIN_S
     while not is_visible(found := read()) and time.monotonic() < until:
         threading.Event().wait(_POLL_S)

@@ -63,10 +63,7 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Places of the folded columns in a relation version, None for a column that it lacks.
-
-    `whole_old`: old tuples have all columns (REPLICA IDENTITY FULL).
-    """
+    """Places of folded columns in a relation version, None if it lacks one; `whole_old`: REPLICA IDENTITY FULL."""
 
     places: tuple[int | None, ...]
     width: int
@@ -122,10 +119,7 @@ class Shapes:
 
 
 def find_shapes(tables: Iterable[HistoryTable], versions: RelationVersions, upto: Lsn) -> dict[HistoryTable, Shapes]:
-    """Find the relation versions of tables, up to an LSN.
-
-    A table is identified by its OID, which is another one in each source of the lake.
-    """
+    """Find the relation versions of tables up to an LSN, by the OID that each had in its source."""
     return {table: _shapes_of(table, versions, upto) for table in tables}
 
 
@@ -313,10 +307,7 @@ def _layout(folded: Sequence[Column], step: _Step) -> Layout:
 
 
 def _identified(table: HistoryTable, live: Sequence[Column], version: RelationVersion) -> list[Column | None]:
-    """Return the history's column of each column of a relation, None for an added one.
-
-    Raises Unsupported if that cannot be determined.
-    """
+    """Return the history's column of each of a relation, None for an added one; raises Unsupported."""
     relation = version.relation
     if any(column.attnum is None for column in live):
         by_name = {column.name: column for column in live}

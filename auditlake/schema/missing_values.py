@@ -112,10 +112,7 @@ class Existing:
 def decide(
     snapshot: CatalogSnapshot | None, found: ColumnEntry | None, seen: Lsn, number: int | None = None
 ) -> Existing:
-    """Decide the column's value in rows older than the commit at `seen`, the first one that shows the column.
-
-    `number` is the column's attribute number, if known.
-    """
+    """Decide an added column's value in rows before `seen`, which first shows it; `number` is None if not known."""
     if found is None or (number is not None and found.number != number):
         return Existing(problem="the source no longer has the column")
     if snapshot is None or seen <= snapshot.lsn:
@@ -147,10 +144,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question for the missing value of a column that was added to `table`, by the name of its history.
-
-    `number` is None if not known.
-    """
+    """The question for the missing value of a column added to a history's `table`; `number` is None if not known."""
 
     table: TableName
     added: Added

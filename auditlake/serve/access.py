@@ -146,10 +146,7 @@ def _signature(token: str, until: str) -> str:
 
 
 def networks(addresses: Sequence[str]) -> tuple[Network, ...]:
-    """Parse the addresses of reverse proxies, or networks of them; without any, those of this machine.
-
-    Raises ConfigError.
-    """
+    """Parse addresses or networks of reverse proxies, by default this machine's; raises ConfigError."""
     try:
         return tuple(map(ipaddress.ip_network, addresses)) or _THIS_MACHINE
     except ValueError as exc:
@@ -157,10 +154,7 @@ def networks(addresses: Sequence[str]) -> tuple[Network, ...]:
 
 
 def require_safe(address: str, access: Access) -> None:
-    """Check that an address beyond this machine is served only with authentication, and that users can be told apart.
-
-    Raises ConfigError.
-    """
+    """Require authentication for other machines, and users that differ; raises ConfigError."""
     for token, user in access.tokens.items():
         if len(token) < _SHORTEST_TOKEN:
             raise ConfigError(

@@ -43,10 +43,7 @@ class Room:
         return found
 
     def require(self, found: Sequence[object], part: str, hint: str) -> None:
-        """Check that the first part was not too long alone; `part` names that one, `hint` is how to read it.
-
-        Raises NotAnswerable.
-        """
+        """Raise NotAnswerable if the first part, `part`, was too long alone; `hint` is how to read it."""
         if self.is_cut and not found:
             raise NotAnswerable(f"{part} has more than {ANSWER_CHARACTERS:,} characters", hint)
 

@@ -339,10 +339,7 @@ def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.Ga
 
 
 def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifferenceJson:
-    """Compare the row at another moment with its state at `lsn`.
-
-    Raises BadUsage if the other one is later, NotAnswerable if the table is not known then.
-    """
+    """Compare the row with its state at an earlier moment; raises BadUsage for a later one, NotAnswerable."""
     resources.reader(when)
     other, shown = moment(resources, life.reader, when)
     if other > lsn:
@@ -487,10 +484,7 @@ def _diff_entry(each: RowDifference) -> models.EntryJson:
 
 
 def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:
-    """Yield the statements that bring PostgreSQL from the second moment back to the first.
-
-    Raises NotAnswerable if a table is not known at both moments, or has no such script.
-    """
+    """Yield statements that bring PostgreSQL from the second moment back to the first; raises NotAnswerable."""
     reader, (a, _), (b, _) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
     tables = _tables(reader, span, asked.table)

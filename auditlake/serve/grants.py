@@ -90,10 +90,7 @@ class PageUser:
 
 
 def parse_users(content: Mapping[str, object], file: object) -> dict[str, PageUser]:
-    """Read the users of a file: tables `users.NAME` with `tables`, a list of patterns, and perhaps `token`.
-
-    Raises ConfigError, which shows no token.
-    """
+    """Read the tables `users.NAME`: patterns in `tables`, perhaps a `token`; a ConfigError shows no token."""
     listed = content.get("users")
     if not isinstance(listed, dict) or not listed or content.keys() != {"users"}:
         raise ConfigError(f"{file} has no users, or something else", "Write [users.NAME] with tables = [PATTERN, …].")

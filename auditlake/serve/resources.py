@@ -181,10 +181,7 @@ class _Seen:
 
     @classmethod
     def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
-        """Limit a state; `before` is what was seen of an earlier one, perhaps of the lake that this one replaced.
-
-        Raises Hidden if nothing is seen.
-        """
+        """Limit a state; `before` is what was seen of an earlier one. Raises Hidden if nothing is seen."""
         reader, known = Reader(whole.lake, whole.now, _limited(whole.known, grant)), CommitIndex()
         if before is not None and before.reader.lake.session is reader.lake.session:
             known = before.timeline if before.reader.known.only == reader.known.only else known
@@ -250,10 +247,7 @@ class Resources:
         self._pool.submit(self.reader, None)
 
     def cursor(self) -> "DuckDBPyConnection":
-        """Open a cursor of the embedded database that `run` interrupts if the request takes too long.
-
-        Raises Cancelled if the request is over.
-        """
+        """Open a cursor that `run` interrupts when the time of the request is over; raises Cancelled."""
         return cancellable(self.unbounded_cursor())
 
     def unbounded_cursor(self) -> "DuckDBPyConnection":
@@ -263,10 +257,7 @@ class Resources:
             return self._latest.database.cursor()
 
     def reader(self, at: str | None = None) -> Reader:
-        """Return a state of the lake that knows `at`, a WHEN; None is now. It has the tables that the grant shows.
-
-        Raises BadUsage, LakeUnusable, Hidden.
-        """
+        """Return a state of the lake, as far as granted, that knows `at`; raises BadUsage, LakeUnusable, Hidden."""
         when = None if at is None else parse_when(at, datetime.now(self.zone))
         found = self._shown(self._whole()).reader
         if when is None or isinstance(when, AtLsn):
@@ -328,10 +319,7 @@ class Resources:
             raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
 
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
-        """Run `work` in a thread of the pool; cancel it if the client `has_gone`.
-
-        Raises Busy, ClientDisconnect, and any exception of `work`, as far as it is `disclosed`.
-        """
+        """Run `work` in a thread; cancel it if the client `has_gone`. Raises Busy, ClientDisconnect, or as `work`."""
         client = self._latest.clients.setdefault(self.client, _Client(self.limits))
         if self._latest.waiting >= self.limits.waiting or client.waits_for_too_many:
             count(Counter.REFUSED_QUESTIONS)

@@ -296,10 +296,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 def serve(
     resources: Resources, listen: Listen, spark: dict[str, str], started: Callable[[str], None], stop: threading.Event
 ) -> None:
-    """Serve until SIGINT or SIGTERM, which set `stop`; `started` is called with the URL once the address is bound.
-
-    Raises ConfigError if the address is not safe without authentication, or cannot be bound.
-    """
+    """Serve until SIGINT or SIGTERM, which set `stop`; `started` gets the URL. Raises ConfigError."""
     require_safe(listen.address, listen.access)
     bound = bind(listen)
     port = bound.getsockname()[1]

@@ -27,10 +27,7 @@ class StreamPlaces:
         self._lock = threading.Lock()
 
     async def open(self, client: Hashable, opened: Callable[[], Awaitable[T]]) -> tuple[T, Callable[[], None]]:
-        """Take a place for a client's stream, and open it; return it, and a function that gives the place back, once.
-
-        Raises Busy, and what `opened` raises.
-        """
+        """Open a client's stream in a place; return it, and what gives the place back. Raises Busy, as `opened`."""
         give_back = self._take(client)
         try:
             return await opened(), give_back

@@ -146,10 +146,7 @@ class TableState:
     def versions(
         self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int
     ) -> Iterator[dict[str, Any]]:
-        """Yield versions that meet one of the conditions, those that ended first.
-
-        A version is its texts by the own name of every column that the history has, and its period.
-        """
+        """Yield versions that meet a condition, those that ended first, as texts by own name, with their period."""
         some, values = _any_of(conditions)
         sql = (
             f"select * {self._begun(cursor, self.overlay)} and ({some})"
@@ -259,10 +256,7 @@ class OpenState:
         return self._numbered(self._whole, chosen)
 
     def beside(self, key: Sequence[str], *, forwards: bool) -> pa.Table | None:
-        """Return the row after or before a key, which need not exist; None if there is none.
-
-        Raises BadUsage if the key has a column that cannot be compared, or other columns.
-        """
+        """Return the row after or before a key, which need not exist, None without one; raises BadUsage."""
         columns = self._state.key
         if len(columns) != len(key) or not columns:
             raise BadUsage(f"the key has {len(columns)} columns, {len(key)} values are given", "Give one for each.")

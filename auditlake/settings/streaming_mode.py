@@ -35,10 +35,7 @@ class Streaming:
     spool: Path | None = None
 
     def options(self, server_version: int) -> "sql.Composed":
-        """Return the options of START_REPLICATION; `server_version` is libpq's number.
-
-        Raises ConfigError if the server does not support the mode.
-        """
+        """Return options of START_REPLICATION for libpq's `server_version`; raises ConfigError if it lacks the mode."""
         from psycopg import sql  # noqa: PLC0415 - as above
 
         major = server_version // _VERSION

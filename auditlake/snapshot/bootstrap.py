@@ -273,10 +273,7 @@ def _ensure_slot(run: _Run) -> None:
 
 
 def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
-    """Return whether the main slot exists; record its start if a crash came before that.
-
-    Raises WrongSource if the slot cannot serve this lake.
-    """
+    """Return whether the main slot exists, and record its start if a crash came before; raises WrongSource."""
     confirmed = check_main_slot(control, target.lake, target.slot)
     if confirmed is None:
         return False

@@ -191,10 +191,7 @@ def fnmatch_escape(name: str) -> str:
 
 
 def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTable]:
-    """Find the tables to follow that have no history.
-
-    Raises SourceUnready if a session holds a lock on a published table.
-    """
+    """Find the tables to follow that have no history; raises SourceUnready if a published one is locked."""
     source = read_source(conn, target.publication)
     created_for = read_created_for(target.lake)
     ours = created_publication(target.lake)

@@ -94,10 +94,7 @@ def _unready(found: Sequence[Finding]) -> SourceUnready:
 def survey(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
 ) -> CopyPlan:
-    """Choose the tables without checking them; there may be none yet.
-
-    Raises ConfigError if none match the patterns, or none can be followed.
-    """
+    """Choose the tables, without checking them; raises ConfigError if no pattern matches or none can be followed."""
     source = read_source(conn, publication_name)
     chosen = chosen_of(source, patterns)
     left_out = never_followed(source, lambda table: is_chosen(table, patterns or ()))
@@ -116,10 +113,7 @@ def survey(
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
-    """Read tables and publication under the connection's snapshot.
-
-    Raises SourceUnready, naming the blocking session: PostgreSQL opens every published table to list its columns.
-    """
+    """Read tables and publication under the connection's snapshot; raises SourceUnready if one is locked."""
     tables = read_tables(conn)
     what = f"the tables of publication {publication_name} could not be read"
     with locks_awaited(conn, what, [table.name for table in tables]):
@@ -186,10 +180,7 @@ def claim(lake: Lake, manifest: Manifest, plan: CopyPlan) -> None:
 
 
 def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) -> bool:
-    """Create the publication, or add missing tables; if a table was dropped, change nothing and return False.
-
-    Raises SourceUnready if PostgreSQL does not allow it, or if a lock times out.
-    """
+    """Create the publication, or add tables; False, nothing changed, if one was dropped. Raises SourceUnready."""
     names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
     if not names and plan.publication is not None:
         return True

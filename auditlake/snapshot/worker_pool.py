@@ -59,10 +59,7 @@ class Workers(Protocol):
 
 
 def start_workers(spark: "SparkOnDemand") -> Workers:
-    """Start the workers of an engine: Spark's tasks, or processes of this machine.
-
-    Raises ConfigError if Spark does not start.
-    """
+    """Start an engine's workers: Spark's tasks or processes. Raises ConfigError if Spark does not start."""
     if spark.engine is Engine.SPARK:
         return SparkWorkers(spark())
     return LocalWorkers(local_cores(spark.master) or os.cpu_count() or 1)

@@ -262,10 +262,7 @@ select distinct y.typrelid::bigint from parts p join pg_type y on y.oid = p.oid 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Current size of a table: `pages` in blocks, `size_bytes` including TOAST.
-
-    `rows` is the planner's estimate, None without one.
-    """
+    """Size of a table in `pages` and, with TOAST, `size_bytes`; `rows` is the planner's estimate or None."""
 
     pages: int
     size_bytes: int

@@ -221,10 +221,7 @@ def translated_errors() -> Iterator[None]:
 
 @contextmanager
 def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
-    """Shut the connection down if the block takes longer: libpq has no timeout for a silent server.
-
-    Raises SourceAway in place of the error with which the block then fails.
-    """
+    """Shut the connection down if the block takes longer, which libpq cannot; raises SourceAway then."""
     fired = threading.Event()
     timer = threading.Timer(timeout_s, _hang_up, (fileno, fired))
     timer.daemon = True
@@ -269,10 +266,7 @@ class SourceConnection(psycopg.Connection[Row]):
 
 @contextmanager
 def answering_within(conn: psycopg.Connection[Row], silence_s: float) -> Iterator[None]:
-    """Require an answer to each statement of the block in this time; what happens between them may take longer.
-
-    Raises SourceAway.
-    """
+    """Require an answer to each statement of the block in this time; raises SourceAway."""
     watched = conn if isinstance(conn, SourceConnection) else None
     if watched is None:
         yield
@@ -359,10 +353,7 @@ def unlimited(server_version: int) -> dict[str, str]:
 
 
 def connect_replication(source: str) -> PGconn:
-    """Open a connection that speaks the replication protocol for one database.
-
-    Raises SourceUnreachable, SourceUnready if the session does not have the pinned settings.
-    """
+    """Open a replication connection for one database; raises SourceUnreachable, SourceUnready."""
     messages = []
     for parts in one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
         pgconn = pq.PGconn.connect_start(make_conninfo("", **parts).encode())
@@ -408,10 +399,7 @@ def finishing(pgconn: PGconn) -> Iterator[PGconn]:
 
 
 def identify_system(source: str) -> tuple[str, int]:
-    """Return system identifier and timeline, as the replication protocol tells them.
-
-    Raises SourceUnreachable, SourceUnready.
-    """
+    """Return system identifier and timeline by IDENTIFY_SYSTEM; raises SourceUnreachable, SourceUnready."""
     with finishing(connect_replication(source)) as pgconn:
         answer = _answer(pgconn, b"IDENTIFY_SYSTEM")
     assert answer is not None  # noqa: S101 - `connect_replication` has asked the same

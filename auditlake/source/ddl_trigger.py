@@ -305,10 +305,7 @@ def read_ddl_trigger(conn: psycopg.Connection[Row]) -> DdlTrigger:
 
 
 def are_sealed(conn: psycopg.Connection[Row], seals: Sequence[Seal]) -> list[bool]:
-    """Return of each seal whether it is the trigger's own; of none if the trigger is not there, or of another release.
-
-    Raises SourceUnreachable.
-    """
+    """Return of each seal whether it is that of the trigger installed here; raises SourceUnreachable."""
     if not fetch(conn, _TRUSTED, *_BODIES):
         return [False] * len(seals)
     columns = [each.xid for each in seals], [each.digest for each in seals], [each.seal for each in seals]
@@ -357,10 +354,7 @@ def removing_statements() -> list[str]:
 
 
 def install_ddl_trigger(conn: psycopg.Connection[Row]) -> None:
-    """Install the event triggers in one transaction; `conn` is in autocommit mode.
-
-    Raises SourceUnready if our role may not create them, or if another session holds a lock.
-    """
+    """Install the event triggers in one transaction; `conn` is in autocommit mode. Raises SourceUnready."""
     role, database, is_superuser, owner, may_use = fetch_one(conn, _RIGHTS)
     if owner is not None:
         raise SourceUnready(
@@ -374,10 +368,7 @@ def install_ddl_trigger(conn: psycopg.Connection[Row]) -> None:
 
 
 def remove(conn: psycopg.Connection[Row]) -> bool:
-    """Remove the event triggers; return False if there were none.
-
-    Raises SourceUnready if our role may not drop them.
-    """
+    """Remove the event triggers; False if there were none. Raises SourceUnready without the privilege."""
     if not read_ddl_trigger(conn).exists:
         return False
     wanted = ["begin;", f"set local lock_timeout = '{_LOCK_TIMEOUT_MS}ms';", *removing_statements(), "commit;"]

@@ -104,10 +104,7 @@ def transaction_age(age_s: object) -> str:
 def locks_awaited(
     conn: psycopg.Connection[Row], what: str, tables: Sequence[TableName], modes: Sequence[str] = AGAINST_READING
 ) -> Iterator[None]:
-    """Set the lock timeout for the statements of the block; `what` is the failure to report when it expires.
-
-    Raises SourceUnready with the blocking sessions.
-    """
+    """Limit waiting for locks in the block; raises SourceUnready, of `what`, with the blocking sessions."""
     conn.execute(f"set lock_timeout = '{int(LOCK_TIMEOUT_S * 1000)}ms'".encode())
     try:
         yield

@@ -139,10 +139,7 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
 
 
 def check_replication(conninfo: str) -> list[Finding]:
-    """Open a replication connection and check its session, as capture will.
-
-    Raises SourceUnreachable if a retry may succeed.
-    """
+    """Open and check a replication connection, as capture will; raises SourceUnreachable if a retry may succeed."""
     try:
         connect_replication(conninfo).finish()
     except (SourceUnreachable, SourceUnready) as exc:

@@ -217,10 +217,7 @@ def _published(row: Row) -> PublishedTable:
 
 
 def create_publication(conn: psycopg.Connection[Row], name: str, tables: Iterable[TableName]) -> None:
-    """Create a publication of these tables, through the root if partitioned, with all columns that can be published.
-
-    Raises SourceUnready if PostgreSQL does not allow it.
-    """
+    """Publish these tables, through the root, with all columns that can be; raises SourceUnready."""
     _run(conn, name, creating_statement(name, tables, stored=can_publish_stored(conn)))
 
 

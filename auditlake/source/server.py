@@ -77,10 +77,7 @@ class WalEnd:
 
 
 def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
-    """Read the identity of the cluster and database behind `conn`.
-
-    Raises SourceUnready if neither the functions nor a replication connection can be used.
-    """
+    """Read the identity of cluster and database; raises SourceUnready without the functions or replication."""
     try:
         with conn.transaction():  # one that is open can go on after a refusal
             system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)

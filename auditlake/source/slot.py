@@ -191,10 +191,7 @@ def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:
 
 
 def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
-    """Set whether standbys keep a copy of a slot (17 and later).
-
-    Raises SourceUnready if PostgreSQL does not allow it, or the slot is active.
-    """
+    """Set whether standbys keep a copy of a slot (17 and later); raises SourceUnready."""
     options = b" (FAILOVER true)" if failover else b" (FAILOVER false)"
     result = replication.exec_(b"ALTER_REPLICATION_SLOT " + sql.Identifier(name).as_bytes() + options)
     if result.status != pq.ExecStatus.COMMAND_OK:
@@ -242,10 +239,7 @@ class Waiting:
 def create_slot(
     replication: PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, waiting: Waiting
 ) -> CreatedSlot:
-    """Create a logical slot and export its snapshot, which lives until the next command on `replication`.
-
-    Raises SourceUnready if the slot already exists or a writing transaction outlasts the time limit.
-    """
+    """Create a logical slot; its snapshot lives until the next command on `replication`. Raises SourceUnready."""
     # The options in parentheses exist since 15; 14 to 18 accept this form.
     kind = b"TEMPORARY LOGICAL" if temporary else b"LOGICAL"
     quoted = sql.Identifier(name).as_bytes()
@@ -333,10 +327,7 @@ class Committed(NamedTuple):
 
 
 def read_resent(conn: psycopg.Connection[Row], slot: str, publication: str, upto: Lsn) -> frozenset[Committed]:
-    """Read the transactions with a commit LSN before `upto` that the slot would send again.
-
-    Raises LakeConflict if the slot is in use.
-    """
+    """Read the transactions before `upto` that the slot would send again; raises LakeConflict if it is in use."""
     try:
         end = str(lsn_at_source(conn, upto))
         rows = fetch(conn, _BEGINS, slot, end, sql.Identifier(publication).as_string())

@@ -91,10 +91,7 @@ class SnapshotHolder:
         return GaveWay(f"{failure.message}: {self._giving_way.reason}", _AGAIN)
 
     def lock(self, trees: Mapping[TableName, Sequence[TableName]], timeout_s: float) -> dict[TableName, SourceUnready]:
-        """Lock tables with their partitions against rewrites; return the reason for each that could not be locked.
-
-        `timeout_s` is for all of them together. A tree is locked completely or not at all.
-        """
+        """Lock tables with partitions, within `timeout_s` in all; return the reason for each that was not locked."""
         deadline = time.monotonic() + timeout_s
         self._giving_way.start()
         self._conn.execute("begin isolation level repeatable read read only")
@@ -154,10 +151,7 @@ class SnapshotHolder:
         return exported
 
     def verify(self, name: TableName, oids: Collection[int] = ()) -> None:
-        """Check that this session has held its snapshot, and locks on the relations `oids`, without interruption.
-
-        Raises SourceUnreachable, naming the table, if it has not: its copy may lack rows.
-        """
+        """Check that snapshot and locks on `oids` were held throughout; raises SourceUnreachable for a table."""
         try:
             problem = self._interruption(oids)
         except SourceUnreachable as exc:

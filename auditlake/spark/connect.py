@@ -55,10 +55,7 @@ def is_connected(spark: SparkSession) -> bool:
 
 
 def open_session(url: str, settings: Mapping[str, str]) -> SparkSession:
-    """Open a session on the server; of the settings, those of sessions (`spark.sql.…`, Hadoop's) apply.
-
-    Raises ConfigError, which names host and port only: a URL may contain a token.
-    """
+    """Open a session on the server with the settings of sessions; raises ConfigError, without the token of a URL."""
     where = _reachable(url)
     try:
         import grpc  # type: ignore[import-untyped] # noqa: F401, PLC0415 - an extra

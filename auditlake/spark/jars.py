@@ -79,10 +79,7 @@ def all_jars(settings: Mapping[str, str]) -> list[Path]:
 
 
 def unresolved(settings: Mapping[str, str]) -> list[str]:
-    """Return the packages that `all_jars` would resolve over a network.
-
-    Raises ConfigError if a folder lacks some of the jars.
-    """
+    """Return the packages that `all_jars` would download; raises ConfigError if a folder lacks some jars."""
     wanted: list[tuple[Path, str, tuple[str, ...]]] = [(jars_folder(), PACKAGE, DELTA_JARS)]
     if S3_FILE_SYSTEM in settings:
         wanted.append((_s3_folder(), S3_PACKAGE, _NEEDED_FOR_S3))
@@ -190,10 +187,7 @@ def _reason(failure: subprocess.SubprocessError) -> str:
 
 
 def main() -> None:
-    """Resolve the jars before the first start, by the settings, and print them in the form of `--jars`.
-
-    Those of S3 are included if the lake is in S3.
-    """
+    """Resolve the jars before the first start, with S3's if the lake is there; print them as for `--jars`."""
     try:
         jars = all_jars(load_settings().spark)
     except ConfigError as exc:

@@ -21,10 +21,7 @@ _HINT = (
 
 
 def require_java() -> Path:
-    """Return the Java that Spark will start.
-
-    Raises ConfigError if there is none, or it is older than Spark requires.
-    """
+    """Return the Java that Spark will start; raises ConfigError without one that is new enough."""
     java = _java()
     major = major_version(java)
     if major < MINIMUM_JAVA:

@@ -72,10 +72,7 @@ _UNUSED_AFTER_S = 14 * 86_400
 
 
 def launch(settings: Mapping[str, str]) -> JavaGateway:
-    """Start a JVM with these Spark settings, or connect to the one that spark-submit started.
-
-    Raises ConfigError if the JVM ends before its gateway answers; its messages are on standard error by then.
-    """
+    """Start a JVM with these settings, or connect to spark-submit's; raises ConfigError if it ends at once."""
     if is_submitted():
         return launch_gateway()  # type: ignore[no-untyped-call]
     read_fd, write_fd = os.pipe()

@@ -115,10 +115,7 @@ def _compiled(jvm: Any, loader: Any, source: str) -> Any:  # noqa: ANN401 - obje
 
 
 def require_safe_commits(spark: "SparkSession") -> None:
-    """Require that commits of this session cannot replace those of other processes.
-
-    Raises ConfigError if Spark was started without the log store, or with another one for all paths.
-    """
+    """Require the log stores, without which commits could replace others'; raises ConfigError."""
     conf = spark.sparkContext.getConf()
     if (chosen := conf.get(_ONE_FOR_ALL, None)) is not None:
         raise ConfigError(f"{_ONE_FOR_ALL} is {chosen}, must not be set", f"Remove it from [spark]. {_HINT}")

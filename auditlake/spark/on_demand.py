@@ -22,10 +22,7 @@ IDLE_S = 300.0
 
 
 class SparkOnDemand:
-    """The Spark of one process; call it for the session, while its work runs.
-
-    `idle_s` is how long a JVM that `auto` started is kept after its last work.
-    """
+    """The Spark of a process, called for its session; a JVM of `auto` is kept `idle_s` after its last work."""
 
     def __init__(
         self,
@@ -42,10 +39,7 @@ class SparkOnDemand:
         self._rested_s: float | None = None
 
     def __call__(self) -> "SparkSession":
-        """Start Spark, or return the session that is running.
-
-        Raises Unsupported if the engine is DuckDB, ConfigError as `spark_session`.
-        """
+        """Return Spark's session, started if needed; raises Unsupported if the engine is DuckDB, ConfigError."""
         if self.engine is Engine.DUCKDB:
             raise Unsupported(
                 "this needs Spark, and the engine is duckdb",

@@ -165,10 +165,7 @@ def end_session() -> None:
 
 
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
-    """Return a session that need not commit: on a Spark Connect server if the settings name one, else as above.
-
-    Raises ConfigError.
-    """
+    """Return a session that need not commit: on the Connect server of the settings, else here. Raises ConfigError."""
     whole()  # as above
     url = connect.remote_of(settings)
     return spark_session(settings) if url is None else connect.open_session(url, settings)

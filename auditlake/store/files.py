@@ -408,10 +408,7 @@ def sync(*places: Place) -> None:
 
 
 def copy_file(source: Place, target: Place) -> int:
-    """Copy a file into an existing folder; return its size in bytes.
-
-    Raises FileNotFoundError if the source does not exist, any other OSError if one of them cannot be read or written.
-    """
+    """Copy a file into an existing folder; return its bytes. Raises OSError, FileNotFoundError without a source."""
     with source.open("rb") as reading:
         if not isinstance(target, Path):
             upload = objects.Upload(target.session, target.bucket, target.key)

@@ -35,10 +35,7 @@ def keeps_versions(*objects: Place) -> bool:
 
 
 def list_noncurrent(folders: Iterable[Place]) -> list[Noncurrent]:
-    """List the versions of objects below folders of one bucket that are not current; none on a disk.
-
-    Raises ConfigError without boto3, LakeUnusable if the store refuses.
-    """
+    """List noncurrent versions below folders of one bucket, none on a disk; raises ConfigError, LakeUnusable."""
     found: list[Noncurrent] = []
     if not (listed := _remote(folders)):  # boto3 is not needed
         return found
@@ -54,10 +51,7 @@ def list_noncurrent(folders: Iterable[Place]) -> list[Noncurrent]:
 
 
 def delete_noncurrent(place: Place, versions: Sequence[Noncurrent]) -> None:
-    """Delete versions in the bucket of a place for good; there are none on a disk.
-
-    Raises ConfigError without boto3, LakeUnusable if the store refuses one, for example because it is locked.
-    """
+    """Delete versions in a bucket for good, none on a disk; raises ConfigError, LakeUnusable if one is kept."""
     if not isinstance(place, Remote):
         return
     for begin in range(0, len(versions), _AT_ONCE):

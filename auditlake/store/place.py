@@ -144,10 +144,7 @@ def by_requests(place: Place) -> bool:
 
 
 def parse_url(text: str) -> Remote:
-    """Parse a URL of an object store.
-
-    Raises ValueError if it does not name a folder in a bucket, or has characters that not all readers of Delta take.
-    """
+    """Parse the URL of a folder in a store; raises ValueError, also for characters that some readers refuse."""
     parts = urlsplit(text)
     key = parts.path.strip("/")
     if "@" in parts.netloc or ":" in parts.netloc:

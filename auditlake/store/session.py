@@ -45,10 +45,7 @@ class Session:
 
 
 class Kept:
-    """The values that were used last, up to a total weight: bytes, or another number; threads may share it.
-
-    A value that weighs more than `most_each` is not kept.
-    """
+    """The values used last, up to a total weight, each up to `most_each`; threads may share it."""
 
     def __init__(self, most: int, most_each: int | None = None) -> None:
         self._most, self._most_each = most, most if most_each is None else most_each

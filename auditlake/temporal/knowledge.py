@@ -259,10 +259,7 @@ def lacks_changes(segment: Segment) -> NotAnswerable:
 
 
 def require_kept(rows: str, expired: Lsn, first: Lsn, asked: str) -> None:
-    """Require the changes or transactions, whose name is `rows`, from `first` on: those up to `expired` are gone.
-
-    Raises NotAnswerable.
-    """
+    """Require the `rows`, changes or transactions, from `first` on; raises NotAnswerable if they expired."""
     if first <= expired:
         raise NotAnswerable(
             f"asked for {asked}, the {rows} up to {expired} have expired: [retention] does not keep them longer",

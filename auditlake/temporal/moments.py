@@ -158,10 +158,7 @@ class Known:
         )
 
     def tables_at(self, lsn: Lsn) -> dict[TableName, HistoryTable]:
-        """Return the tables by the names that they have at `lsn`, without those that are known not to exist then.
-
-        These were dropped before, or were created later under a name that another table has at `lsn`.
-        """
+        """Return the tables by their names at `lsn`, without those dropped before it or created later."""
         left = [table for table in self.tables.values() if lsn < self.ends.get(table.name, lsn + 1)]
         names = {table.name_at(lsn) for table in left if table.first_snapshot_lsn <= lsn}
         found = {name: self.named(name, lsn) for name in sorted(names)}
@@ -412,10 +409,7 @@ def _lsn_at(known: Known, time_us: int) -> Lsn:
 
 
 def _check_expired(known: Known, when: AtTime) -> None:
-    """Check that a moment is not before the first transaction that has not expired: only transactions have times.
-
-    Raises NotAnswerable.
-    """
+    """Check that a moment is not before the first transaction that is kept; raises NotAnswerable."""
     first_us = first_transaction_us(known) if known.expired_transactions else None
     if first_us is not None and when.time_us < first_us:
         raise NotAnswerable(

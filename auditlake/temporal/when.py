@@ -111,10 +111,7 @@ def written(when: str | datetime) -> str: ...
 @overload
 def written(when: str | datetime | None) -> str | None: ...
 def written(when: str | datetime | None) -> str | None:
-    """Return the notation of a moment that Python gives as a WHEN or as an aware datetime; None for None.
-
-    Raises BadUsage for a datetime without a time zone, and for anything else, such as a date.
-    """
+    """Return the notation of a WHEN or an aware datetime, None of None; raises BadUsage for anything else."""
     if when is None or isinstance(when, str):
         return when
     if not isinstance(when, datetime):

@@ -98,10 +98,7 @@ def is_plain(type_oid: int, typmod: int) -> bool:
 
 
 def printed(type_oid: int, typmod: int, given: str) -> str:
-    """Return the text that is shown of the value that PostgreSQL reads from a text in a statement.
-
-    Raises ValueError, with the accepted forms, if it is not a value, or not one whose text is known here.
-    """
+    """Return the text shown of the value that a text means; raises ValueError, with the accepted forms."""
     if type_oid == _PADDED:
         return given.rstrip(" ")
     if type_oid == _BYTEA:

@@ -42,10 +42,7 @@ class Spelling:
 
 
 def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
-    """Return PostgreSQL's text of a value of this type.
-
-    Raises ValueError, with the accepted forms, if the text is not a value of the type.
-    """
+    """Return PostgreSQL's text of a value of this type; raises ValueError, with the accepted forms."""
     if _NO_UTF8.search(given):
         raise ValueError("text in UTF-8")
     read = _READERS.get(BUILT_IN_NAMES.get(type_oid, ""))

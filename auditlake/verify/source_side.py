@@ -145,10 +145,7 @@ class SourceSnapshot:
         return None
 
     def sizes(self, table: FollowedTable) -> dict[int, TableSize]:
-        """Return the sizes of the tables that hold the rows.
-
-        Raises SourceUnready if another session's lock on one of them prevents it.
-        """
+        """Return the sizes of the tables that hold the rows; raises SourceUnready if one is locked."""
         try:
             return read_sizes(self.control, [part.relation.oid for part in table.parts])
         except psycopg.errors.LockNotAvailable:
@@ -178,10 +175,7 @@ class SourceSnapshot:
 
 @contextmanager
 def snapshot(conninfo: str, manifest: Manifest, load: SourceLoad, waiting: Waiting) -> Iterator[SourceSnapshot]:
-    """Take a snapshot and hold it until the end of the block.
-
-    Raises SourceUnready if a writing transaction outlasts the timeout, or no slot is free.
-    """
+    """Hold a snapshot in the block; raises SourceUnready after a timeout, or without a free slot."""
     with connect(conninfo, manifest.lsn_offset) as control, SnapshotHolder(conninfo) as holder:
         control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         files = _as_files(fetch(control, _FILES))
@@ -217,10 +211,7 @@ def sum_ranges(tasks: Sequence[RangeTask]) -> list[Sums | AuditlakeError]:
 
 
 def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the rows of the wanted buckets, as SIDE_SCHEMA.
-
-    Raises SourceUnready or SourceUnreachable, naming the table.
-    """
+    """Return the rows of the wanted buckets, as SIDE_SCHEMA; raises SourceUnready, SourceUnreachable."""
     batches: list[pa.RecordBatch] = []
     with RangeReader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
         for task in tasks:

@@ -44,10 +44,7 @@ class Delivery:
     as_json: bool
 
     def request(self, asked: Mapping[str, Any]) -> FeedRequest:
-        """Return the request; without a start, `--follow` starts with the next transaction, else with the first.
-
-        Raises BadUsage.
-        """
+        """Return the request; it begins with the next transaction if following, else the first. Raises BadUsage."""
         from auditlake.feed.request import BEGINNING, FeedRequest
 
         if asked["until"]:

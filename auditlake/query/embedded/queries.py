@@ -51,10 +51,7 @@ def translate(tree: exp.Expr, tables: Tables) -> Translated:
 
 
 def _same(one: str, other: str) -> bool:
-    """Return whether two names are one in Spark.
-
-    Raises NotEmbedded for letters whose case this may fold in another way than Java.
-    """
+    """Return whether two names are one in Spark; raises NotEmbedded for letters that Java may fold otherwise."""
     if one == other:
         return True
     if one.casefold() == other.casefold() and not (one.isascii() and other.isascii()):
@@ -344,10 +341,7 @@ def _at_place(node: exp.Literal, columns: Sequence[SparkCell], clause: str) -> S
 
 
 def _aliased(node: exp.Expr, columns: Sequence[SparkCell]) -> SparkCell | None:
-    """Return the column of a result that a name means; None if there is none.
-
-    Raises NotEmbedded if there are several.
-    """
+    """Return the column of a result that a name means, or None; raises NotEmbedded if there are several."""
     if not isinstance(node, exp.Column) or node.text("table"):
         return None
     found = {cell.sql: cell for cell in columns if cell.name is not None and _same(cell.name, node.name)}

@@ -147,10 +147,7 @@ class PostgresEngines:
         self._said = False
 
     def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
-        """Run the statements of a script, also DESCRIBE and SHOW TABLES.
-
-        Raises BadUsage if an expression fails on a row, NotAnswerable if DuckDB cannot run one.
-        """
+        """Run a script, also DESCRIBE and SHOW TABLES; raises BadUsage if a row fails, NotAnswerable."""
         return [Answer(self._rows(state, query), lambda _: iter(())) for query in queries]
 
     def _rows(self, state: LakeState, query: PreparedQuery) -> Rows:

@@ -39,10 +39,7 @@ def _bytes_of(value: str) -> str:
 
 
 def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 1) -> str:
-    """Return the texts of some cells put together, the first one so many times; it fails if that is too long.
-
-    `form` has the texts in braces.
-    """
+    """Return texts of cells in the braces of `form`, the first so many `times`; it fails if that is too long."""
     long = [n for n, cell in enumerate(cells) if may_be_long(cell)]
     if len(long) < 2 and not (times > 1 and long == [0]):  # noqa: PLR2004 - one alone becomes longer by short ones
         return form.format(*texts)

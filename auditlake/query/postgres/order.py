@@ -29,10 +29,7 @@ def inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
 
 
 def place_in_result(node: exp.Expr, columns: Sequence[Cell]) -> int | None:
-    """Return the index of the column whose place is a key: a number with its signs; None for another key.
-
-    Raises Refused if there is no such place.
-    """
+    """Return the index of a column given by its place, None for another key; raises Refused."""
     key, sign = node, ""
     while isinstance(key, exp.Neg | exp.Paren):
         sign = ("" if sign else "-") if isinstance(key, exp.Neg) else sign

@@ -59,10 +59,7 @@ def tokenize(sql: str) -> list[Token]:
 
 
 def split(script: str) -> list[str]:
-    """Split a script into its statements, leaving out the empty ones; each keeps its place.
-
-    Raises BadUsage as `tokenize`.
-    """
+    """Split a script into statements in their places, without empty ones; raises BadUsage as `tokenize`."""
     return split_at_semicolons(script, tokenize(script))
 
 
@@ -76,10 +73,7 @@ def is_complete(text: str) -> bool:
 
 
 def describes(sql: str) -> bool:
-    """Return whether a statement is DESCRIBE or SHOW TABLES, which are the same in both dialects.
-
-    Raises BadUsage as `tokenize` does.
-    """
+    """Return whether it is DESCRIBE or SHOW TABLES, as in both dialects; raises BadUsage as `tokenize`."""
     words = " ".join(token.text for token in tokenize(sql)[:2]).upper().split()  # after SHOW, a token is the rest
     return words[:1] in (["DESCRIBE"], ["DESC"]) or words[:2] == ["SHOW", "TABLES"]
 

@@ -50,18 +50,12 @@ class PostgresQuery(PreparedQuery):
 
 
 def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PreparedQuery:
-    """Prepare one statement, a query or one that is the same in both dialects; `masks` are those of the query.
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Prepare one statement; `masks` are those of `prepare_statement`. Raises BadUsage, NotAnswerable."""
     return prepare_described(state, sql, defined) if describes(sql) else prepare_statement(state, sql, masks)
 
 
 def prepare_statement(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
-    """Prepare one query; `masks` are patterns of columns that it must not read (`audit.masked_columns`).
-
-    Raises BadUsage, NotAnswerable.
-    """
+    """Prepare one query; `masks` are patterns of columns it must not read. Raises BadUsage, NotAnswerable."""
     tree = parse(sql)
     try:
         return _prepared(state, sql, tree, masks)
