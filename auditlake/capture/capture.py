@@ -399,6 +399,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
             shapes = ShapeWatch(lake, log, DdlRecorder(lake, log), report, source.manifest.publication)
             partitions = PartitionWatch(lake, report, lambda: shapes.trigger_reports)
             _check_again(claim, source.manifest.slot, lake, log, report)
+            log.discard_uncommitted()
             log.resolve_missing_values()
             claim.publication.record_checked(claim.start, log.current_us)
             snapshots.refresh(control, present)

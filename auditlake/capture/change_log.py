@@ -31,12 +31,11 @@ import pyarrow.compute as pc
 
 from auditlake.capture.masking import ChangeMasker
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.sql import select
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.lake.belonging import ADDED, GAPS, RELATIONS, TRANSACTIONS
 from auditlake.lake.gaps import GAPS_SCHEMA
-from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
+from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, ERASED_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.masks import Masks
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog, RelationVersion
@@ -139,10 +138,15 @@ class CaptureLog:
 
     def partial(self) -> Partial | None:
         """Return the transaction that a crash left in parts above the watermark, if any."""
-        query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"
-        rows = select(query, changes=self._changes.files.within(lsn=(self.watermark + 1, None))).to_pylist()
+        query = f"select lsn, max(ordinal) as ordinal from log where lsn > {self.watermark:d} group by lsn"
+        rows = self._changes.select(query, lsn=(self.watermark + 1, None)).to_pylist()
         partials = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in rows]
         return max(partials, key=lambda partial: partial.lsn, default=None)
+
+    def discard_uncommitted(self) -> None:
+        """Delete what a killed run was writing when rows were erased."""
+        for log in (self._changes, self._transactions):
+            log.discard_uncommitted(ERASED_APP)
 
     def tell_missing_value(self, oid: int, attnum: int, existing: Existing) -> None:
         """Record the value of an added column in older rows, as reported by the DDL trigger."""
@@ -172,11 +176,11 @@ class CaptureLog:
         end = until if isinstance(until, Lsn) else until.lsn
         earlier = f"lsn < {end:d}"
         if isinstance(until, RelationVersion):
-            shown = f"select min(ordinal) from changes where lsn = {end:d} and relation = {until.number:d}"
+            shown = f"select min(ordinal) from log where lsn = {end:d} and relation = {until.number:d}"
             earlier = f"({earlier} or (lsn = {end:d} and ordinal < ({shown})))"
         condition = f"relation = {number:d} and lsn >= {first:d} and {earlier}"
-        query = f"select lsn, epoch_us(time) as time from changes where {condition} order by lsn desc limit 1"
-        rows = select(query, changes=self._changes.files.within(lsn=(first, end))).to_pylist()
+        query = f"select lsn, epoch_us(time) as time from log where {condition} order by lsn desc limit 1"
+        rows = self._changes.select(query, lsn=(first, end)).to_pylist()
         return (Lsn(rows[0]["lsn"]), rows[0]["time"]) if rows else None
 
     def has_other_value(
@@ -191,13 +195,13 @@ class CaptureLog:
         if inside:
             other = f"{other} and not ({_ONLY_INSIDE.format(value=f'new[{place + 1:d}]', values=listed)})"
         condition = f"relation = {version.number:d} and lsn >= {first:d} and {other}"
-        query = f"select 1 from changes where {condition} limit 1"
-        return bool(select(query, changes=self._changes.files.within(lsn=(first, None))).num_rows)
+        query = f"select 1 from log where {condition} limit 1"
+        return bool(self._changes.select(query, lsn=(first, None)).num_rows)
 
     def time_of(self, commit_lsn: Lsn) -> int | None:
         """Return the time of a commit, in us since 1970; None if it has no changes."""
-        query = f"select epoch_us(time) as time from changes where lsn = {commit_lsn:d} limit 1"
-        rows = select(query, changes=self._changes.files.within(lsn=(commit_lsn, commit_lsn))).to_pylist()
+        query = f"select epoch_us(time) as time from log where lsn = {commit_lsn:d} limit 1"
+        rows = self._changes.select(query, lsn=(commit_lsn, commit_lsn)).to_pylist()
         return int(rows[0]["time"]) if rows else None
 
     def append_part(self, changes: pa.RecordBatch, messages: TableMessages | None = None) -> None:
@@ -315,8 +319,7 @@ class CommitEnd:
 
 
 def _last_time_us(transactions: AppendLog) -> int:
-    found = transactions.files
-    if not found.files:  # bootstrap: DuckDB is not even imported
+    if not transactions.files.files:  # bootstrap: DuckDB is not even imported
         return 0
-    last = select("select epoch_us(max(time_mono)) as last from transactions", transactions=found)["last"][0].as_py()
+    last = transactions.select("select epoch_us(max(time_mono)) as last from log")["last"][0].as_py()
     return 0 if last is None else int(last)

@@ -6,7 +6,7 @@ backwards, so positions are compared here, before every append.
 
 Only an erasure may commit beside it (`delta.erasing`): it removes values of rows that were there before, and the
 files of others that are in no commit. Then the next commit is planned again, with a new file; the first one is deleted,
-because it may have the values.
+because it may have the values. If the process is killed before that, the next one does it (`discard_uncommitted`).
 
 Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. In an object
 store a thread of its own does it, because a checkpoint reads every entry (398 requests, 32 s at 30 ms a request;
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
-from auditlake.delta.erasing import is_erasure
+from auditlake.delta.erasing import delete_uncommitted, is_erasure, written
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, statistics, unreadable_log
 from auditlake.delta.log_writer import (
@@ -43,7 +43,7 @@ from auditlake.delta.log_writer import (
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
-from auditlake.delta.sql import TableFiles, read_log_at
+from auditlake.delta.sql import Bound, TableFiles, read_log_at, select
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet, remove_durably
@@ -133,6 +133,18 @@ class AppendLog:
         """The files of this process's last commit."""
         return read_log_at(self._path, self._version)
 
+    def select(self, sql: str, **bounds: Bound) -> pa.Table:
+        """Run SQL over the rows, as `log`, of the files that may have values within these bounds, as `sql.select` does.
+
+        An erasure may have deleted files of this process's last commit: then over those of the erasure.
+        """
+        while True:
+            try:
+                return select(sql, log=self.files.within(**bounds))
+            except OSError:
+                if not self._pass_erasures():
+                    raise
+
     def position(self, app: str) -> int | None:
         """Return the version of an application transaction; None if it was never committed."""
         if app not in self._positions:
@@ -163,6 +175,19 @@ class AppendLog:
     def put_back(self, app: str, version: int) -> None:
         """Set a position back, in a commit of its own; raises as `append`."""
         self._commit(None, {app: version})
+
+    def discard_uncommitted(self, erased: str) -> None:
+        """If something was erased, which sets this position, delete files that a killed process left in no commit.
+
+        They may have what was erased after that process had read it. A commit that changes nothing comes first, so that
+        nobody names one of them later; raises as `append`.
+        """
+        if (number := self.position(erased)) is None:
+            return
+        listed = written(self._path)
+        self._commit(None, {erased: number})
+        with self._translated_errors():
+            delete_uncommitted(self._path, listed)
 
     def discard_above(self, column: str, limit: int) -> None:
         """Delete the rows whose value in an integer column is above a limit; raises as `append`."""
@@ -297,7 +322,7 @@ class AppendLog:
 
 def _may_exceed(add: Add, column: str, limit: int) -> bool:
     greatest = statistics(add).get("maxValues", {}).get(column)
-    return greatest is None or int(greatest) > limit
+    return not isinstance(greatest, int) or greatest > limit  # otherwise it is damaged, and the rows show it
 
 
 def _joinable(path: Place, adds: Sequence[Add]) -> list[list[Add]]:

@@ -13,7 +13,7 @@ Order of effects; the table is readable after each:
 3. Delete the files of the list that the new version does not name (`delete_unnamed`).
 4. Wait for files that were written after the list: a writer that planned before the commit may have read older ones. It
    is refused, and deletes its file; any other is committed. In an object store a file appears once it is complete,
-   perhaps after this; its writer deletes it as well.
+   perhaps after this; its writer deletes it as well, or if it is killed before, the next one (`delete_uncommitted`).
 5. If the log may have bounds of values: write a checkpoint, fsync it, and delete the log before it (`forget_log`).
 
 A kill after 2 leaves old files; the next run lists them, commits again, and deletes them. In an object store, deleting
@@ -105,7 +105,7 @@ def erase(table: Place, task: ErasureTask) -> int:
     Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(table), "Run auditlake forget --resume."):
-        listed = _written(table)
+        listed = written(table)
         version = list_newest(table).newest
         actions: list[Action] = []
         for add in filter(task.concerns, live_files(table, version)):
@@ -172,7 +172,7 @@ def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
 def _await_writers(table: Place, listed: Iterable[str]) -> None:
     """Wait until each file written after the list is committed or deleted; raises LakeConflict if that takes long."""
     until_s = time.monotonic() + _WAIT_S
-    left = set(_written(table)).difference(listed)
+    left = set(written(table)).difference(listed)
     while left := {name for name in left.difference(_committed(table)) if (table / name).exists()}:
         if time.monotonic() > until_s:
             raise LakeConflict(
@@ -182,7 +182,14 @@ def _await_writers(table: Place, listed: Iterable[str]) -> None:
         time.sleep(_POLL_S)
 
 
-def _written(table: Place) -> list[str]:
+def delete_uncommitted(table: Place, listed: Iterable[str]) -> None:
+    """Delete the files of a list from before the last commit of this process that no commit names."""
+    committed = _committed(table)
+    _delete(table, [name for name in listed if name not in committed])
+
+
+def written(table: Place) -> list[str]:
+    """List all files of a table but those of its log, also those that are in no commit."""
     return [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
 
 

@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from auditlake.capture.change_log import CaptureLog
 from auditlake.delta import append_table, erasing, log_writer
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.checkpoints import checkpoint
@@ -15,9 +17,11 @@ from auditlake.delta.log_entry import entry_name
 from auditlake.errors import LakeConflict
 from auditlake.lake.erasure_gate import at_work, closed
 from auditlake.lake.layout import CHANGES_APP, Lake
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.command import run_here
 from tests.erasure_lake import OF_ONE, ONE, found_in, require_sound, write_lake
+from tests.small_lake import T0_US
 
 
 @pytest.fixture
@@ -28,6 +32,10 @@ def lake(tmp_path: Path) -> Lake:
 
 def _erase(lake: Lake) -> None:
     assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+
+
+def _fail(error: type[BaseException], *_: object) -> None:
+    raise error
 
 
 def _rows(lsn: int) -> pa.RecordBatch:
@@ -65,6 +73,15 @@ def test_capture_appends_after_an_erasure(lake: Lake) -> None:
     log.append(_rows(0x700), {CHANGES_APP: 0x700})
     assert _lsns(lake) == [*before, 0x700]
     assert log.position(CHANGES_APP) == 0x700
+    require_sound(lake)
+
+
+def test_capture_reads_what_an_erasure_has_left(lake: Lake) -> None:
+    """The files of its last commit are deleted; it compares a table's shape with the last change of it."""
+    log = CaptureLog(lake)
+    _erase(lake)
+    assert (log.last_change(1, Lsn(0), Lsn(0x500)), log.partial()) == ((0x400, T0_US + 0x400 * 1_000_000), None)
+    log.record_idle(Lsn(0x700), T0_US)
     require_sound(lake)
 
 
@@ -142,6 +159,28 @@ def test_an_erasure_does_not_end_before_a_suspended_writer(lake: Lake, monkeypat
     joining.thread.join()
     assert run_here(["forget", "--resume", "--lake", lake.root]).code == 0
     assert found_in(lake, ONE) == {}
+    assert _lsns(lake) == before
+    require_sound(lake)
+
+
+def test_what_a_killed_writer_had_read_before_an_erasure_goes_with_the_next_start(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an object store its file appears after the erasure has ended."""
+    with monkeypatch.context() as killed:
+        killed.setattr(append_table, "put_entry", partial(_fail, KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            AppendLog(lake.changes, CHANGES_SCHEMA).tidy()
+    file, before = max(lake.changes.glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns), _lsns(lake)
+    content = file.read_bytes()
+    _erase(lake)
+    assert not file.exists()
+    file.write_bytes(content)
+    assert found_in(lake, ONE) != {}
+    log = CaptureLog(lake)
+    log.discard_uncommitted()
+    assert found_in(lake, ONE) == {}
+    log.record_idle(Lsn(0x700), T0_US)
     assert _lsns(lake) == before
     require_sound(lake)
 
