@@ -38,6 +38,7 @@ from auditlake.delta.log_reader import Add, file_path, live_files, statistics
 from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
+from auditlake.errors import LakeUnusable
 from auditlake.store.files import (
     FETCHED_BYTES,
     FETCHED_FILE_BYTES,
@@ -323,7 +324,7 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
     recorded: Mapping[str, Any] = {}
     try:
         recorded = statistics(add)
-    except ValueError:
+    except LakeUnusable:
         yield FileProblem("statistics", shown, "those in the log cannot be read")
     try:
         damaged = [*_content_problems(file, add)]

@@ -122,7 +122,7 @@ def _checkpoint(log: Place, version: int) -> "_State | FileProblem":
         state.apply(
             {kind: _without_null(row[kind])} for row in rows.to_pylist() for kind in row if row[kind] is not None
         )
-    except (pa.ArrowException, OSError, *_NO_ACTION) as exc:
+    except (pa.ArrowException, OSError, LakeUnusable, *_NO_ACTION) as exc:
         return FileProblem("checkpoint", _name(version), f"unreadable: {type(exc).__name__}")
     return state
 

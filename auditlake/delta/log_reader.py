@@ -266,11 +266,17 @@ def require_entries(table: Path) -> None:
 
 
 def statistics(add: Add) -> Mapping[str, Any]:
-    """Return the statistics of a data file that the log has; raises ValueError if they are no statistics."""
-    found = json.loads(add.get("stats") or "{}")
+    """Return the statistics of a data file that the log has; raises LakeUnusable if they are no statistics."""
+    try:
+        found = json.loads(add.get("stats") or "{}")
+    except ValueError:
+        found = None
     parts = ("minValues", "maxValues", "nullCount") if isinstance(found, dict) else ()
     if not parts or not all(isinstance(found.get(part) or {}, dict) for part in parts):
-        raise ValueError("the statistics of a data file are no JSON objects")
+        raise LakeUnusable(
+            f"the statistics of {add['path']} in its Delta log are damaged",
+            "auditlake verify --no-source names the table and all damage. Restore its folder.",
+        )
     return cast("Mapping[str, Any]", found)
 
 

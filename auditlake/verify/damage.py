@@ -55,14 +55,14 @@ def _problems(lake: Lake) -> Iterator[tuple[str, FileProblem]]:
         yield from ((name, problem) for problem in log_problems(place))
     files = [(name, place, add) for name, place in tables for add in _live(place)]
     for name, place, add in files:
-        if (problem := size_problem(place, add)) is not None:
+        if (problem := size_problem(place, add)) is not None and add in _live(place):  # not replaced meanwhile
             yield name, problem
     read_bytes = 0
     for name, place, add in files:
         read_bytes += int(add["size"])
         if read_bytes > _READ_BYTES:
             return
-        yield from ((name, problem) for problem in file_problems(place, add))
+        yield from ((name, problem) for problem in file_problems(place, add) if add in _live(place))
 
 
 def _live(place: Place) -> list[Add]:

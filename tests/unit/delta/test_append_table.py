@@ -1,5 +1,6 @@
 """Append-only tables: few files and entries however many appends, and one writer."""
 
+import json
 import os
 import shutil
 import time
@@ -14,8 +15,11 @@ from deltalake.exceptions import DeltaError
 
 from auditlake.delta import log_writer as commits
 from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.log_entry import entry_name
+from auditlake.delta.sql import read_newest
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
+from tests.damage import summed
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -185,3 +189,32 @@ def test_who_was_suspended_for_longer_than_entries_are_kept_learns_of_the_other_
     with pytest.raises(LakeConflict, match="another process committed"):
         suspended.append(rows(5), {"app": 5})
     assert numbers(tmp_path) == [1, 2, 3, 4]
+
+
+def test_damaged_statistics_are_named(tmp_path: Path) -> None:
+    """Whoever lists the files, and a writer that looks for rows to delete."""
+    log = AppendLog(tmp_path, SCHEMA)
+    log.append(rows(1, 2), {"app": 2})
+    entry = tmp_path / "_delta_log" / entry_name(log.version)
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    entry.write_bytes(
+        summed(entry.name, [{"add": each["add"] | {"stats": "["}} if "add" in each else each for each in actions])
+    )
+    damaged = r"the statistics of part-.* in its Delta log are damaged"
+    with pytest.raises(LakeUnusable, match=damaged):
+        AppendLog(tmp_path, SCHEMA).discard_above("number", 1)
+    with pytest.raises(LakeUnusable, match=damaged):
+        read_newest(tmp_path)
+
+
+def test_a_bound_that_is_no_number_excludes_no_row(tmp_path: Path) -> None:
+    """The rows themselves decide."""
+    log = AppendLog(tmp_path, SCHEMA)
+    log.append(rows(1, 2), {"app": 2})
+    entry = tmp_path / "_delta_log" / entry_name(log.version)
+    damaged = entry.read_text().replace(
+        '\\"maxValues\\": {\\"number\\": 2}', '\\"maxValues\\": {\\"number\\": \\"q\\"}'
+    )
+    entry.write_bytes(summed(entry.name, map(json.loads, damaged.splitlines())))
+    AppendLog(tmp_path, SCHEMA).discard_above("number", 1)
+    assert numbers(tmp_path) == [1]

@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from auditlake.delta.data_files import FileProblem
+from auditlake.delta.log_reader import Add
 from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.verify import damage
 from auditlake.verify.damage import damage_behind
 from tests.command import run_here
 from tests.damaged_questions import damaged_lake, damages_of, wrong_answers
+from tests.erasure_lake import OF_ONE, write_lake
 from tests.s3_server import on_disk
 
 pytestmark = on_disk("files are damaged in place")
@@ -41,3 +46,20 @@ def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path) -> None:
     assert damage_behind(ours, lake) is None
     for error in (caused, pa.ArrowInvalid("unreadable"), ValueError("a wrong value")):
         assert isinstance(damage_behind(error, lake), LakeUnusable)
+
+
+def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure beside the search deletes it at once."""
+    lake = write_lake(tmp_path / "lake")
+    missing = list[FileProblem | None]()
+    look = damage.size_problem  # type: ignore[attr-defined] # as it is called there
+
+    def erased_before(place: Path, add: Add) -> FileProblem | None:
+        if not missing:
+            assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+        missing.append(look(place, add))
+        return missing[-1]
+
+    monkeypatch.setattr(damage, "size_problem", erased_before)
+    assert damage_behind(ValueError("a bug"), lake) is None
+    assert any(missing)
