@@ -5,7 +5,7 @@ The catalog (for the snapshot) and the stream produce equal values, so that they
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Relation"
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -81,6 +81,13 @@ class Column:
         if then is None:
             return self
         return replace(self, name=then.name, key=then.key, stored_as=self.stored, former=())
+
+
+def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return columns in the order of their numbers, as the source's table has them; unchanged if one is unknown."""
+    if any(column.attnum is None for column in columns):
+        return tuple(columns)
+    return tuple(sorted(columns, key=lambda column: column.attnum or 0))
 
 
 class ReplicaIdentity(StrEnum):

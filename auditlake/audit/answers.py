@@ -15,10 +15,10 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.row_history import Blame, Deleted, RowEffect
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import CommitMark, Version
+from auditlake.instants import to_time
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.temporal.when import to_time
 from auditlake.values.python_values import decoder
 
 Row: TypeAlias = Mapping[str, Any]

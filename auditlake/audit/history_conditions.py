@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime
 
 from auditlake.audit.row_key import Key
 from auditlake.delta.sql import Bound
+from auditlake.instants import to_us
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.relation import Column
 from auditlake.sql_names import duckdb_literal, standard_identifier, standard_literal
-from auditlake.temporal.when import to_us
 from auditlake.values.types import Conversion
 
 HERE, THERE = '"`a"', '"`b"'

@@ -14,6 +14,7 @@ from typing import Any
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.schema_changes import SchemaChange, read_schema_changes
 from auditlake.delta.sql import select
+from auditlake.instants import to_time
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.messages import say
@@ -22,7 +23,6 @@ from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.moments import snapshot_times
 from auditlake.temporal.table_lookup import find_table
-from auditlake.temporal.when import to_time
 
 _COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updates, deletes, truncates, tables"
 

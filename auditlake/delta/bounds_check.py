@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.page_index import NOT_PARQUET, ColumnPages, DataPage, PageIndexes
+from auditlake.instants import to_us
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
 _ROUNDED_US = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTIONS = (pa.types.is_floating, pa.types.is_decimal)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string)
 _COMPARED = (
@@ -193,5 +193,5 @@ def _ordered(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - of any typ
         return date.fromisoformat(value) if isinstance(value, str) else value
     if pa.types.is_timestamp(kind):
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+        return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     return int(value)

@@ -34,6 +34,7 @@ from auditlake.engine import Engine
 from auditlake.errors import ConfigError
 from auditlake.extras import SPARK
 from auditlake.follow import follow
+from auditlake.instants import to_time
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
@@ -217,7 +218,7 @@ class _Demo:
         return {"before": before, "after": shop.pause_and_query(CHECKED)}
 
     def _ask(self, moments: dict[str, Pause]) -> None:
-        at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
+        at = to_time(moments["before"].time_us).isoformat()
         self._show("revenue by product now", REVENUE, None)
         self._show("the same join as of the moment before the price change", REVENUE, at)
         reader = self._reader()
@@ -266,7 +267,7 @@ class _Demo:
             for name, moment in moments.items():
                 # The end of the log itself may be the LSN of the next commit.
                 right += [self._check_one(name, str(Lsn(moment.lsn - 1)), moment, query) for query in CHECKED]
-                right.append(self._check_one(name, _iso(moment.time_us), moment, JOIN))
+                right.append(self._check_one(name, to_time(moment.time_us).isoformat(), moment, JOIN))
         self._report(
             f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments, in {' and in '.join(_ENGINES)}"
         )
@@ -281,8 +282,3 @@ class _Demo:
         for engine, difference in wrong.items():
             self._report(f"WRONG {question} {name} (as of {when}) in {engine}: {difference}")
         return not wrong
-
-
-def _iso(time_us: int) -> str:
-    seconds, micros = divmod(time_us, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros).isoformat()

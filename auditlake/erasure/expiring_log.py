@@ -23,11 +23,11 @@ All changes of a commit expire together. Histories, `relations`, `added` and `ga
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from auditlake.apply.tails import ChangesVersion, Schemas, find_tails
 from auditlake.delta.expired_rows import ExpiredRows, find_expired, remove_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
+from auditlake.instants import month_of
 from auditlake.lake.erasures import unfinished
 from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, ExpiredTable, expired_upto
 from auditlake.lake.holds import HoldEvent
@@ -40,8 +40,6 @@ from auditlake.relation import TableName
 from auditlake.settings.retention_rules import RetentionPeriods
 from auditlake.temporal.moments import Known, last_transaction_up_to, last_up_to
 from auditlake.temporal.when import format_us
-
-_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +75,11 @@ class ExpiringRows:
 
     def months(self) -> tuple[list[str], list[str]]:
         """Return the months of the commits that expire: first the months without any other commit."""
-        days = f"select epoch_us(time) // {_DAY_US} as day, max(lsn) as last, min(lsn) as first from t group by 1"
+        days = "select epoch_us(date_trunc('day', time)) as us, max(lsn) as last, min(lsn) as first from t group by 1"
         transactions = self.known.open_transactions()
         rows = [] if transactions is None else select(days, t=transactions).to_pylist()
-        expired = {_month(row["day"]) for row in rows if row["first"] <= self.upto and row["last"] > self.horizon}
-        others = {_month(row["day"]) for row in rows if row["last"] > self.upto}
+        expired = {month_of(row["us"]) for row in rows if row["first"] <= self.upto and row["last"] > self.horizon}
+        others = {month_of(row["us"]) for row in rows if row["last"] > self.upto}
         return sorted(expired - others), sorted(expired & others)
 
     def line(self) -> str:
@@ -206,7 +204,3 @@ def _needed(known: Known, changes: TableFiles, last: Lsn, copied: Lsn) -> Iterat
     log, schemas = ChangesVersion(changes, known.positions.watermark), Schemas(known.versions, known.answers)
     for tail in find_tails(lake, log, behind, last, schemas):
         yield Needed(tail.table.position, f"those of {tail.table.label} are not applied past its position")
-
-
-def _month(day: int) -> str:
-    return datetime.fromtimestamp(day * _DAY_US / 1_000_000, UTC).strftime("%Y-%m")

@@ -33,7 +33,7 @@ from typing import Any
 
 from auditlake.audit.json_output import line
 from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
-from auditlake.temporal.when import to_us
+from auditlake.instants import to_us
 from auditlake.values.exact_text import double_text
 
 UNAVAILABLE = "__debezium_unavailable_value"

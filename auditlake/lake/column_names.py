@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import count
 
 from auditlake.lsn import Lsn
-from auditlake.relation import Column
+from auditlake.relation import Column, in_order
 
 _ESCAPED = re.compile("(?:~[0-9a-f]{2})+")
 _OF_MERGE = frozenset(
@@ -101,9 +101,7 @@ def columns_of_versions(
     with a number if that is taken.
     """
     known = [column.at(lsn) for column in physical if column.since is None or column.since <= lsn]
-    now = [column for column in known if column.exists_at(lsn)]
-    if all(column.attnum is not None for column in now):
-        now.sort(key=lambda column: column.attnum or 0)
+    now = in_order([column for column in known if column.exists_at(lsn)])
     names = shown_as(now, reserved)
     past = [column for column in known if not column.exists_at(lsn)]
     for column in past:

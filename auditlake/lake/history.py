@@ -29,7 +29,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +51,7 @@ from auditlake.delta.log_writer import (
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.instants import month_of
 from auditlake.lake.layout import (
     ERASED_APP,
     EXPIRED_APP,
@@ -62,7 +62,7 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Former, Relation, TableName
+from auditlake.relation import Column, Former, Relation, TableName, in_order
 from auditlake.source.publication_membership import Membership
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import drop_folder
@@ -71,7 +71,6 @@ from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PERIOD_COLUMNS = (
     ("_from_lsn", "bigint"),
     ("_to_lsn", "bigint"),
@@ -248,13 +247,6 @@ class HistoryTable:
         return max(self.first_snapshot_lsn, *(since for since, _ in self._named if since <= lsn))
 
 
-def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Return columns in the order of their numbers, as the source's table has them; unchanged if one is unknown."""
-    if any(column.attnum is None for column in columns):
-        return tuple(columns)
-    return tuple(sorted(columns, key=lambda column: column.attnum or 0))
-
-
 def type_of(column: Column) -> ColumnType:
     """Return the type under which the column's values are stored."""
     return column_type(*column.type)
@@ -304,7 +296,7 @@ def closed_part(ended_us: int) -> str:
 
     The fold has the same rule in SQL (`fold.stages`), and `verify.history_rules` checks it.
     """
-    return (_EPOCH + timedelta(microseconds=ended_us)).strftime("%Y-%m")
+    return month_of(ended_us)
 
 
 def whole_number_keys(columns: Sequence[Column]) -> list[Column]:

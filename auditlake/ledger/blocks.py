@@ -25,7 +25,7 @@ from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.canonical import Identity, Kind, page_of
-from auditlake.ledger.entries import Entry
+from auditlake.ledger.entries import Entry, with_us
 from auditlake.ledger.merkle import HASH_BYTES, Frontier, leaf_hash
 from auditlake.lsn import Lsn
 
@@ -179,9 +179,8 @@ def _read(lake: Lake, clause: str) -> list[Block]:
     table = read_newest(lake.ledger_blocks)
     if table is None:
         return []
-    rows = select(f"select {', '.join(BLOCKS_SCHEMA.names)} from blocks {clause}", blocks=table).cast(BLOCKS_SCHEMA)
-    at = BLOCKS_SCHEMA.get_field_index("time")
-    return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
+    rows = select(f"select {', '.join(BLOCKS_SCHEMA.names)} from blocks {clause}", blocks=table)
+    return list(_blocks(with_us(rows.cast(BLOCKS_SCHEMA))))
 
 
 def _tree(row: Mapping[str, Any]) -> Frontier:

@@ -31,11 +31,11 @@ from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
+from auditlake.lake.history import RESERVED, HistoryTable, type_of
 from auditlake.lake.parking import RENEWED_BY_FOLLOW
 from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
+from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName, in_order
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import has_padded_elements, is_built_in, is_padded, is_widened

@@ -9,14 +9,15 @@ import math
 import re
 from calendar import monthrange
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+
+from auditlake.instants import to_time, to_us
 
 FOREVER = "forever"
 _PERIOD = re.compile(r"([1-9][0-9]{0,4}) +(day|week|month|year)s?")
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12}
 _DAYS_OF_MONTH = 365.2425 / 12
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Period:
         """Return the time that is earlier by the period, in microseconds since 1970; None if there is none."""
         if not self.days and not self.months:
             return None
-        at = _EPOCH + timedelta(microseconds=time_us)
+        at = to_time(time_us)
         year, month = divmod(at.year * 12 + at.month - 1 - self.months, 12)
         if year < 1:
             return None
@@ -44,7 +45,7 @@ class Period:
             earlier = at.replace(year=year, month=month + 1, day=day) - timedelta(days=self.days)
         except OverflowError:
             return None
-        return (earlier - _EPOCH) // timedelta(microseconds=1)
+        return to_us(earlier)
 
 
 def parse_period(text: str) -> Period:

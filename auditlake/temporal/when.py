@@ -24,12 +24,11 @@ from typing import overload
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from auditlake.errors import BadUsage
+from auditlake.instants import to_time, to_us
 from auditlake.lsn import Lsn
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LATEST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_EARLIEST_US = to_us(datetime.min.replace(tzinfo=UTC))
+_LATEST_US = to_us(datetime.max.replace(tzinfo=UTC))
 
 _SECOND_US = 1_000_000
 _UNITS_US = {
@@ -156,16 +155,6 @@ def _position(text: str) -> AtLsn | AtXid:
         return AtLsn(Lsn.parse(text))
     except ValueError as exc:
         raise BadUsage(f"not a moment: {text!r}", _FORMS) from exc
-
-
-def to_us(moment: datetime) -> int:
-    """Return a time with a zone as microseconds since 1970."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def to_time(time_us: int) -> datetime:
-    """Return microseconds since 1970 as a time in UTC."""
-    return _EPOCH + time_us * _MICROSECOND
 
 
 def format_us(time_us: int, zone: tzinfo = UTC) -> str:

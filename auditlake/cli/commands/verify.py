@@ -3,7 +3,6 @@
 from __future__ import annotations  # settings are imported when a command runs
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 
 from auditlake.cli.options import FILE, lake_of, with_recorded_names, with_settings
 from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.instants import to_time
 from auditlake.messages import say
 from auditlake.settings.mask_rules import Masking
 from auditlake.values.escapes import visible_lines
@@ -177,7 +177,7 @@ def _proof_summary(proof: Proof) -> str:
 
 
 def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).isoformat()
+    return to_time(time_us).replace(microsecond=0).isoformat()
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> VerifyRequest:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
+from auditlake.instants import to_us
 from auditlake.lsn import Lsn
-from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, format_age, format_us, is_when, parse_when, to_us
+from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, format_age, format_us, is_when, parse_when
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 NOON_US = 1_795_262_400_000_000  # date -u -d 2026-11-21T12:00:00Z +%s
