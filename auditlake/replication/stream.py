@@ -98,7 +98,7 @@ class FrameBuffer:
         """Append the frames at these offsets of `data`, all after the last frame and none empty.
 
         Non-transactional logical messages are left out: after a Commit, one would look like a transaction without an
-        end.
+        end. The bytes of those at the end are removed, because nothing else would end a buffer that has only them.
         """
         before = len(self)
         if _MESSAGE in tags:
@@ -111,6 +111,7 @@ class FrameBuffer:
             self.first_commit_at = self.first_commit_at or time.monotonic()
             self.commits += tags.count(_COMMIT)
             self.after_last_commit = before + tags.rfind(_COMMIT) + 1
+        del self.data[self.ends[-1] if len(self) else 0 :]
 
     def _in_transactions(self, starts: Ints, tags: bytes) -> list[int]:
         """Return the numbers of all frames except non-transactional logical messages."""
@@ -234,7 +235,7 @@ class Intake:
         if spool is None and _ABORT in tags:
             starts, ends, tags = _without_aborts(starts, ends, tags)
         if spool is None or not (spool.active or _BOUNDARY.search(tags)):
-            frames.add(starts, ends, tags)
+            self._add(starts, ends, tags)
         elif starts.size:
             begin = frames.ends[-1] if len(frames) else 0
             assert self._waiting is None  # noqa: S101  # the reader checks `full` first
@@ -286,7 +287,12 @@ class Intake:
         frames = self._frames
         begin = len(frames.data)
         frames.data += data
-        frames.add(starts + begin, ends + begin, tags)
+        self._add(starts + begin, ends + begin, tags)
+
+    def _add(self, starts: Ints, ends: Ints, tags: bytes) -> None:
+        before = len(self._frames.data)
+        self._frames.add(starts, ends, tags)
+        self._moved_bytes += before - len(self._frames.data)
 
 
 def _without_aborts(starts: Ints, ends: Ints, tags: bytes) -> tuple[Ints, Ints, bytes]:

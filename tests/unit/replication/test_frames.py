@@ -84,6 +84,22 @@ def test_plain_frames_are_not_copied() -> None:
         assert len(frames.data) == sum(25 + len(each) for each in sent)
 
 
+@pytest.mark.parametrize("spool", [None, Spool()], ids=["without a spool", "with one"])
+def test_messages_outside_transactions_fill_no_buffer(spool: Spool | None) -> None:
+    """A buffer at its limit has a frame, and the reader pauses after many bytes of them, too."""
+    message = encode(LogicalMessage(transactional=False, lsn=Lsn(1), prefix="", content=b"x" * (1 << 20)))
+    sent = [encode(Begin(Lsn(1), TIME, 1)), encode(Commit(Lsn(1), Lsn(2), TIME))]
+    frames, intake, limits = FrameBuffer(), Intake(spool), BufferLimits(8, 1 << 23)
+    for before in ([], sent):
+        receive(intake, before) if before else intake.fill(frames, limits)
+        for _ in range(16):
+            intake.fill(frames, limits)
+            receive(intake, [message] * 4)
+            assert intake.full
+            assert not limits.met_by(frames)
+    assert taken(frames) == sent
+
+
 def test_stream_aborts_without_streaming_are_left_out() -> None:
     """PostgreSQL 18 sends some although streaming is off."""
     begin, commit = encode(Begin(Lsn(1), TIME, 3)), encode(Commit(Lsn(1), Lsn(2), TIME))
