@@ -311,6 +311,8 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     text, kind = str(exc), type(exc).__name__
     if kind == "InvalidInputException" and (found := _marked(text)) is not None:
         return found
+    if kind == "BinderException" and "GROUPING " in text:
+        return BadUsage("arguments to GROUPING must be keys of GROUP BY")
     if kind == "BinderException" and "GROUP BY" in text:
         hint = "Name every column in GROUP BY, or all columns of its table's key."
         return NotAnswerable("a column is neither grouped nor in an aggregate", hint)

@@ -294,8 +294,7 @@ class Expressions:
         cells = self._cells(node, "this", "expressions", "ignore_nulls")
         name = "greatest" if isinstance(node, exp.Greatest) else "least"
         kind = common(cells, node, name.upper())
-        texts = {"interval", "json", "jsonb", "bpchar"}
-        if kind == NUMERIC or kind.name in texts or kind.element is not None or kind.labels:
+        if not kind.is_comparable or kind == NUMERIC or kind.name in {"interval", "bpchar"} or kind.labels:
             raise Refused(node, f"{name} of {kind.shown}")
         return self._first_of(name, cells, node)
 

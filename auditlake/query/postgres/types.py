@@ -109,7 +109,7 @@ class Type:
 _AS_HELD = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea")
 _KINDS = {name: column_type(BUILT_IN[name][0], -1).delta for name in _AS_HELD}
 _DUCKDB = {name: duckdb_type(kind) for name, kind in _KINDS.items()}
-_DUCKDB |= {"timestamptz": "timestamp", "interval": "interval"}
+_DUCKDB |= {"timestamptz": "timestamp", "interval": "interval", "map": "map(varchar, varchar)"}
 
 BOOL, INT2, INT4, INT8 = Type("bool"), Type("int2"), Type("int4"), Type("int8")
 FLOAT4, FLOAT8, NUMERIC = Type("float4"), Type("float8"), Type("numeric")

@@ -216,6 +216,8 @@ select status, count(*) from orders group by cube(status, customer_id % 2) order
 select status, customer_id % 3 as m, max(price) from orders group by grouping sets ((status), (2), ()) order by 1, 2, 3
 select status, sum(qty) from orders group by rollup(1) having grouping(status) = 1
 select count(*), grouping(status) from orders where id < 0 group by rollup(status)
+select grouping(status) from orders
+select grouping(qty + 1) from orders group by rollup(qty)
 select status, sum(sum(qty)) over (order by status), rank() over (order by count(*)) from orders group by grouping sets (status, ()) order by 1, 2
 select id, status, count(*) from orders where id = 3 group by rollup(id, status) order by 1, 2
 select status, count(*) from orders where status = 'paid' group by rollup(status) order by 1

@@ -54,6 +54,7 @@ def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
             [("c", "a")],
         ),
         ("select count(*), min(_from_lsn) from orders for system_time all", [(6, 0x100)]),
+        ("select coalesce(null, _raw) from orders for system_time all limit 1", [(None,)]),
         ("select lsn from auditlake.transactions order by lsn desc limit 1", [(0x300,)]),
         (
             "select r.table, columns->0->>'name', (columns #> '{0,key}')::bool from auditlake.relations r order by 1",
@@ -166,6 +167,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         (f"select array_to_string(array[id], '{'-' * 101}') from orders", "a separator that is not a short literal"),
         ("select convert_from()", "the function convert_from()"),
         ("select array[_raw] from orders for system_time all", "ARRAY of map"),
+        ("select greatest(_raw, null) from orders for system_time all", "greatest of map"),
         ("select '1e5000'::numeric(10,2)", "'1e5000' of numeric"),
         (
             "select array_agg(id) over (order by id rows between 1001 preceding and current row) from orders",
