@@ -255,8 +255,8 @@ def _wider(one: Type | None, other: Type | None) -> Type | None:
 
 def sort_key(cell: Cell, node: exp.Expr) -> str:
     """Return what sorts as the value does; raises Refused."""
-    if cell.is_unknown:
-        return coerced(cell, TEXT, node).sql
+    if cell.is_unknown:  # DuckDB refuses the literal itself as a key
+        return f"cast({coerced(cell, TEXT, node).sql} as varchar)"
     if cell.type == NUMERIC:
         return f"pg_sort_key({cell.sql})"
     if cell.type.labels:

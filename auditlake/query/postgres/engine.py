@@ -311,11 +311,8 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     text, kind = str(exc), type(exc).__name__
     if kind == "InvalidInputException" and (found := _marked(text)) is not None:
         return found
-    if kind == "BinderException" and "GROUPING " in text:
-        return BadUsage("arguments to GROUPING must be keys of GROUP BY")
-    if kind == "BinderException" and "GROUP BY" in text:
-        hint = "Name every column in GROUP BY, or all columns of its table's key."
-        return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
+    if kind == "BinderException" and (found := _of_groups(text)) is not None:
+        return found
     if kind == "OutOfMemoryException":
         hint = "Ask for less: filter the rows. On a server, other statements may have the rest."
         return NotAnswerable("the statement needs more memory than is left", hint)
@@ -338,6 +335,16 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
         return NotAnswerable(f"{column} has a value here that only its text holds, such as infinity", hint)
     if failure := _after(FAILED, text):
         return BadUsage(f"the statement fails on a row: {failure}")
+    return None
+
+
+def _of_groups(text: str) -> BadUsage | NotAnswerable | None:
+    """Return the error of a message about GROUP BY."""
+    if "GROUPING " in text:
+        return BadUsage("arguments to GROUPING must be keys of GROUP BY")
+    if "GROUP BY" in text:
+        hint = "Name every column in GROUP BY, or all columns of its table's key."
+        return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
     return None
 
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced, common, in_common
+from auditlake.query.postgres.conversions import coerced, common, in_common, known
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result
@@ -466,16 +466,12 @@ class _Select:
 
     def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
         cell, node = None, node.unnest()
-        if isinstance(node, exp.Boolean | exp.Null):
-            raise Refused(node, "a constant in GROUP BY", wrong=True)
-        if isinstance(node, exp.Literal) and node.is_string:
-            raise Refused(node, "a constant in GROUP BY", wrong=True)
         if (at := place_in_result(node, columns)) is not None:
             cell = columns[at]
         elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None
-        cell = cell or self._rows.cell(node)
+        cell = known(cell or self._rows.cell(node), node)
         if not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
         self._keys_of_groups.append(cell)

@@ -635,3 +635,12 @@ select to_char(-12345678901234567890123456789012.75, '99999999999999999999999999
 select concat_ws(',')
 select concat()
 select 1 in ()
+select id, 'x' as k from customers order by 2 desc, id
+select 'x' as k, max(id) from customers group by 1 order by k
+select distinct total, 'x' as k from orders where total = 1.5 order by 1, 2
+select string_agg(status, ',' order by '', status) from orders
+select id from customers order by 'x'
+select id from customers order by (null)
+select id from customers group by id, true
+select distinct on ('x') id from customers order by id
+select null as k, 'y' as l, max(id) from customers group by 1, l order by k
