@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from auditlake.api.lake import Lake
-    from auditlake.feed.change import UNCHANGED
     from auditlake.feed.feed import Feed
     from auditlake.lake.layout import Lake as Layout
+    from auditlake.pgoutput.decoder import UNCHANGED
     from auditlake.values.python_values import ExactText
 
 __all__ = ["UNCHANGED", "ExactText", "Lake", "changes", "exact_text", "read", "register", "sql"]
 
 _FOUND_IN = {
     "Lake": "auditlake.api.lake",
-    "UNCHANGED": "auditlake.feed.change",
+    "UNCHANGED": "auditlake.pgoutput.decoder",
     "ExactText": "auditlake.values.python_values",
 }
 

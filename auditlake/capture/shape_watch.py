@@ -63,7 +63,7 @@ from auditlake.pgoutput.table_shape import (
     visible_differences,
 )
 from auditlake.relation import TableName
-from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
+from auditlake.source.catalog import read_catalog_digest, read_composites, read_shapes, read_table_digests, read_types
 from auditlake.source.connection import Row
 from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
 from auditlake.source.publication import read_publication_entries
@@ -180,7 +180,7 @@ class ShapeWatch:
             self._read_records(control)
         if not self._watched:
             return
-        digest = read_digest(control, self._oids, self._composites)
+        digest = read_catalog_digest(control, self._oids, self._composites)
         if digest != self._digest:
             self._compare_all(control, held)
             self._composites = read_composites(control, self._oids)

@@ -29,7 +29,7 @@ class _Tables(Kept):
         super().__init__(_KEPT_BYTES)
 
 
-def read_rows(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
+def read_small_table(session: Session, table: Place, schema: pa.Schema) -> pa.Table:
     """Read all rows, in these columns. No rows if there is no table. Raises LakeUnusable."""
     try:
         listing, kept = list_newest(table), session.part(_Tables)

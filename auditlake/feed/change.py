@@ -16,30 +16,17 @@ a transaction only when it has read its end never acts on part of one. docs/chan
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from auditlake.audit.json_output import line, transaction_fields
 from auditlake.audit.transactions import Transaction
+from auditlake.pgoutput.decoder import UNCHANGED
 from auditlake.relation import Column, TableName
 from auditlake.values.python_values import decoder
 
 Texts = Mapping[str, str | None]
 Fields = dict[str, Any]
-
-
-class Unchanged(Enum):
-    """The type of `UNCHANGED`."""
-
-    UNCHANGED = "unchanged"
-
-    def __repr__(self) -> str:
-        return "UNCHANGED"
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
-"""A value that PostgreSQL did not send because the UPDATE left it alone: an unchanged TOAST value."""
 
 
 @dataclass(frozen=True)

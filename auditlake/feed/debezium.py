@@ -32,8 +32,9 @@ from decimal import Decimal
 from typing import Any
 
 from auditlake.audit.json_output import line
-from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
+from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.instants import to_us
+from auditlake.pgoutput.decoder import UNCHANGED
 from auditlake.values.exact_text import double_text
 
 UNAVAILABLE = "__debezium_unavailable_value"

@@ -44,7 +44,7 @@ from auditlake.errors import ConfigError, LakeConflict
 from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
-from auditlake.lake.records import replace_file
+from auditlake.lake.records import replace_json
 from auditlake.messages import Event, Notice, say
 
 SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable
@@ -287,6 +287,6 @@ def _save(state: Path, cursor: str) -> None:
     if read_cursor(state) == cursor:
         return
     try:
-        replace_file(state, {"cursor": cursor}, durable=True)
+        replace_json(state, {"cursor": cursor}, durable=True)
     except OSError as exc:
         raise ConfigError(f"{state} cannot be written: {exc.strerror}", "Name another file with --state.") from exc

@@ -29,7 +29,7 @@ from auditlake.lake.records import (
     typed,
     write_numbered,
     write_record,
-    writing,
+    writing_files,
 )
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -210,7 +210,7 @@ def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
 def record_end(lake: Lake, erasure: Erasure) -> None:
     """Record that nothing is left to do of an erasure; raises LakeUnusable."""
     content = {"number": erasure.number, "time_us": time.time_ns() // 1000}
-    with writing(lake.erasures), suppress(FileExistsError):
+    with writing_files(lake.erasures), suppress(FileExistsError):
         put_if_absent(_end(lake, erasure.number), json.dumps(content, indent=2).encode())
 
 

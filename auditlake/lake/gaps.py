@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.small_tables import read_rows
+from auditlake.delta.small_tables import read_small_table
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -69,7 +69,7 @@ class Gap:
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     """Read all gaps, ordered by `lsn_from`."""
-    rows = read_rows(lake.session, lake.gaps, GAPS_SCHEMA)
+    rows = read_small_table(lake.session, lake.gaps, GAPS_SCHEMA)
     times = {name: rows[name].cast(pa.int64()) for name in ("time_from", "time_to")}
     ordered = rows.drop_columns(["time", *times]).append_column("from_us", times["time_from"])
     ordered = ordered.append_column("to_us", times["time_to"]).sort_by(

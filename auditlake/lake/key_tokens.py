@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import writing
+from auditlake.lake.records import writing_files
 from auditlake.relation import TableName
 from auditlake.store.files import put_if_absent
 
@@ -46,7 +46,7 @@ def make_secret(lake: Lake) -> bytes:
     """Return the secret of a lake, which is made if there is none; raises LakeUnusable."""
     if (known := read_secret(lake)) is not None:
         return known
-    with writing(lake.root), suppress(FileExistsError):  # another process was faster
+    with writing_files(lake.root), suppress(FileExistsError):  # another process was faster
         put_if_absent(lake.token_key, secrets.token_hex(_BYTES).encode())
     made = read_secret(lake)
     if made is None:

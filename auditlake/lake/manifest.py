@@ -21,7 +21,7 @@ from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import read_record, replace_file, require_record, writing
+from auditlake.lake.records import read_record, replace_json, require_record, writing_files
 from auditlake.lsn import Lsn
 from auditlake.store.files import ensure_folder, unfinished_name
 
@@ -99,7 +99,7 @@ def require_manifest(lake: Lake) -> Manifest:
 def write_manifest(lake: Lake, manifest: Manifest) -> None:
     """Make a folder that is missing or empty a lake; raises LakeUnusable if it contains anything else."""
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
-    with writing(lake.root):
+    with writing_files(lake.root):
         ensure_folder(lake.root)
         ours = (unfinished_name(lake.manifest.name), lock.FOLDER)
         if others := sorted(place.name for place in lake.root.iterdir() if place.name not in ours):
@@ -137,7 +137,7 @@ def _earlier(content: Mapping[str, Any]) -> tuple[EarlierSource, ...]:
 def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
     """Record that the lake continues with another source, after the changes up to `upto` of the one before."""
     before = require_manifest(lake)
-    with writing(lake.root):
+    with writing_files(lake.root):
         content = _content(lake) | asdict(manifest)
         if (before.system_identifier, before.lsn_offset) != (manifest.system_identifier, manifest.lsn_offset):
             ended = EarlierSource(before.system_identifier, before.timeline, before.lsn_offset, upto)
@@ -170,10 +170,10 @@ def _content(lake: Lake) -> dict[str, Any]:
 
 
 def _change(lake: Lake, **changed: object) -> None:
-    with writing(lake.root):
+    with writing_files(lake.root):
         _replace(lake, _content(lake) | changed)
 
 
 def _replace(lake: Lake, content: object) -> None:
-    replace_file(lake.manifest, content, durable=True, before_rename=lambda: reach(After.MANIFEST_WRITTEN))
+    replace_json(lake.manifest, content, durable=True, before_rename=lambda: reach(After.MANIFEST_WRITTEN))
     reach(After.MANIFEST)

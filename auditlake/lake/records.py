@@ -57,14 +57,14 @@ _Content = TypeVar("_Content")
 
 def write_record(lake: Lake, place: Place, content: object, *, durable: bool = False) -> None:
     """Replace the file at `place` by `content`; a folder below the lake's is created if missing."""
-    with writing(lake.root):
+    with writing_files(lake.root):
         if place.parent != lake.root:  # the root exists, or this is not a lake
             files.ensure_folder(place.parent)
-        replace_file(place, content, durable=durable)
+        replace_json(place, content, durable=durable)
 
 
 @contextmanager
-def writing(folder: Place) -> Iterator[None]:
+def writing_files(folder: Place) -> Iterator[None]:
     """Raise a failed write to a folder as LakeUnusable."""
     try:
         yield
@@ -153,7 +153,7 @@ def remove_record(lake: Lake, place: Place, version: str | None) -> None:
 
 @contextmanager
 def _changing(lake: Lake, place: Place) -> Iterator[None]:
-    with writing(lake.root):
+    with writing_files(lake.root):
         try:
             yield
         except FileExistsError:
@@ -175,7 +175,7 @@ def numbered_records(folder: Place) -> list[Place]:
 
 def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
     """Write a durable file, never replaced, under the next number, which `content` gets; raises LakeConflict."""
-    with writing(folder):
+    with writing_files(folder):
         files.make_folder(folder)
         for _ in attempts(_ATTEMPTS, str(folder), "Run this again."):
             number = max((int(place.name[:_DIGITS]) for place in numbered_records(folder)), default=-1) + 1
@@ -185,7 +185,7 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
                 return
 
 
-def replace_file(
+def replace_json(
     place: Place, content: object, *, durable: bool, before_rename: Callable[[], None] = lambda: None
 ) -> None:
     """Replace the file at `place` by `content`, in an existing folder; raises OSError."""

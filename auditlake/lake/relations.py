@@ -22,7 +22,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.small_tables import read_rows
+from auditlake.delta.small_tables import read_small_table
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -181,7 +181,7 @@ class _LastRead:
 
 def read_versions(lake: Lake) -> RelationVersions:
     """Read every version of every relation, in the order in which they came into force."""
-    rows, last = read_rows(lake.session, lake.relations, RELATIONS_SCHEMA), lake.session.part(_LastRead)
+    rows, last = read_small_table(lake.session, lake.relations, RELATIONS_SCHEMA), lake.session.part(_LastRead)
     found = last.found
     if found is None or found[0] is not rows:
         found = last.found = rows, RelationVersions(rows)  # at once: threads share it

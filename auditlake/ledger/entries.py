@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditlake.delta.small_tables import read_rows
+from auditlake.delta.small_tables import read_small_table
 from auditlake.lake.erasures import read_erasures
 from auditlake.lake.expiries import read_runs
 from auditlake.lake.gaps import GAPS_SCHEMA
@@ -178,7 +178,7 @@ def small_entries(lake: Lake) -> Iterator[Entry]:
 
 
 def _relations(lake: Lake) -> Iterator[Entry]:
-    for row in read_rows(lake.session, lake.relations, RELATIONS_SCHEMA).to_pylist():
+    for row in read_small_table(lake.session, lake.relations, RELATIONS_SCHEMA).to_pylist():
         columns = [text for each in row["columns"] for text in _column(each)]
         fields = {**row, "columns": columns, "attnums": _numbers(row["attnums"])}
         name = f"{_table(row)} {row['relation']}"
@@ -194,14 +194,14 @@ def _numbers(numbers: Iterable[int | None] | None) -> list[str | None] | None:
 
 
 def _added(lake: Lake) -> Iterator[Entry]:
-    for row in with_us(read_rows(lake.session, lake.added, ADDED_SCHEMA)).to_pylist():
+    for row in with_us(read_small_table(lake.session, lake.added, ADDED_SCHEMA)).to_pylist():
         value = row.pop("value")
         name = f"{_table(row)} {row['column']}"
         yield Entry(Identity(Kind.ADDED, row["lsn"], row["time"], name), tuple(row.values()), (value,))
 
 
 def _gaps(lake: Lake) -> Iterator[Entry]:
-    for row in with_us(read_rows(lake.session, lake.gaps, GAPS_SCHEMA)).to_pylist():
+    for row in with_us(read_small_table(lake.session, lake.gaps, GAPS_SCHEMA)).to_pylist():
         name = f"{'' if row['table'] is None else _table(row)} {row['lsn_to']}"
         yield Entry(Identity(Kind.GAP, row["lsn_from"], row["time"], name), tuple(row.values()))
 

@@ -64,12 +64,16 @@ EPOCH_UNIX_US = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """Marker of a value that did not change and was not sent."""
+    """The type of `UNCHANGED`."""
 
-    TOAST = "unchanged TOAST"
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
 
 
-UNCHANGED: Final = Unchanged.TOAST
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""A value that PostgreSQL did not send because the UPDATE left it alone: an unchanged TOAST value."""
 
 Value: TypeAlias = str | Unchanged | None
 

@@ -169,16 +169,16 @@ def rows_of_view(
     read: tuple[TableName, Selection | Log],
     documents: str | None,
 ) -> str:
-    """Return a query of the rows of a view: of a log, in its columns `c0` …, else as `rows_of`."""
+    """Return a query of the rows of a view: of a log, in its columns `c0` …, else as `rows_of_selection`."""
     name, selection = read
     if isinstance(selection, Log):
         return _log_table(state.known, name, selection.lsn, documents).sql(connection)
     _check_row_length(state.known.tables[name], selection)
-    return rows_of(connection, state, query, name, selection)
+    return rows_of_selection(connection, state, query, name, selection)
 
 
 def cell_of(shown: ViewColumn, columns: Sequence[ViewColumn]) -> str:
-    """Return SQL for a column of a table's view in `rows_of`, without the trailing blanks of `char(n)`."""
+    """Return SQL for a column of a table's view in `rows_of_selection`, without the trailing blanks of `char(n)`."""
     if shown.column is not None:
         return bare(shown.column, quoted(shown.column))
     if shown.name == "_raw":
@@ -191,7 +191,7 @@ def create_view(connection: "DuckDBPyConnection", view: str, cells: Iterable[str
     connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
 
 
-def rows_of(
+def rows_of_selection(
     connection: "DuckDBPyConnection", state: LakeState, query: PreparedQuery, name: TableName, selection: Selection
 ) -> str:
     """Return a query of the rows of a selection, under their stored names, with `_raw`."""

@@ -45,7 +45,7 @@ import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import list_newest
-from auditlake.delta.small_tables import read_rows
+from auditlake.delta.small_tables import read_small_table
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
@@ -158,7 +158,7 @@ Ask = Callable[[Sequence[Question]], Sequence[Existing]]
 
 def read_added(lake: Lake) -> dict[Added, Existing]:
     """Read the answers about added columns."""
-    return _answers(read_rows(lake.session, lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
+    return _answers(read_small_table(lake.session, lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
 
 
 def _answers(rows: Iterable[Mapping[str, Any]]) -> dict[Added, Existing]:

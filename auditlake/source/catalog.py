@@ -16,7 +16,7 @@ publication decides:
 The history of a followed table has exactly the published columns and rows. Columns outside a column list, rows outside
 a row filter, and unpublished generated columns are not in the stream, so they are not copied either.
 
-`read_shapes` returns whole definitions of tables (`table_shape`), and `read_digest` shows cheaply that none has
+`read_shapes` returns whole definitions of tables (`table_shape`), and `read_catalog_digest` shows cheaply that none has
 changed: one statement over the catalog entries of all tables. Every update of an entry changes its place (ctid) and
 transaction (xmin), so the digest changes with every DDL command on one of the tables. It takes 0.7 ms for 50 tables of
 20 columns, 10 ms for 1,000 (PostgreSQL 18, two cores). It also changes with GRANT and other commands that change no
@@ -468,7 +468,7 @@ def read_composites(conn: psycopg.Connection[Row], oids: Iterable[int]) -> list[
     return [cast("int", oid) for (oid,) in fetch(conn, _COMPOSITES, list(oids))]
 
 
-def read_digest(conn: psycopg.Connection[Row], oids: Iterable[int], composites: Iterable[int]) -> str:
+def read_catalog_digest(conn: psycopg.Connection[Row], oids: Iterable[int], composites: Iterable[int]) -> str:
     """Read a digest of the catalog entries of these tables and of their composite types, and of all event triggers."""
     tables = list(oids)
     (digest,) = fetch_one(conn, _DIGEST, tables, tables, tables, list(composites))

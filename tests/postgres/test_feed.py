@@ -12,9 +12,10 @@ import pytest
 import auditlake
 from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
-from auditlake.feed.change import UNCHANGED, ChangedTransaction
+from auditlake.feed.change import ChangedTransaction
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.pgoutput.decoder import UNCHANGED
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.command import run_here, start

@@ -32,7 +32,7 @@ from auditlake.query.duckdb_views import (
     create_view,
     duckdb_error,
     interruptible,
-    rows_of,
+    rows_of_selection,
     rows_of_view,
     selected_columns,
 )
@@ -217,7 +217,7 @@ class Embedded:
             for selection in (chosen for read, chosen in query.views.values() if read == name):
                 if isinstance(selection, Log):
                     continue
-                inner = rows_of(connection, state, query, name, selection)
+                inner = rows_of_selection(connection, state, query, name, selection)
                 if connection.execute(f"select 1 from ({inner}) where {held} limit 1").fetchone():
                     shown = selected_columns(query, state.known.tables[name], selection)
                     yield inexact_note(next(name for each, name in shown if each.stored == column))

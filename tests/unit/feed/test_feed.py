@@ -12,7 +12,7 @@ import auditlake
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
-from auditlake.feed.change import UNCHANGED, ChangedTransaction
+from auditlake.feed.change import ChangedTransaction
 from auditlake.feed.feed import Completeness
 from auditlake.feed.log_tail import LogTail
 from auditlake.feed.selection import FeedSelection, Selected
@@ -22,6 +22,7 @@ from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.decoder import UNCHANGED
 from auditlake.store.place import Remote
 from tests.running import await_true
 from tests.s3_server import versions

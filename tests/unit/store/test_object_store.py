@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import TailTransactions, live_files, tail_transactions
 from auditlake.delta.log_writer import moved, put_commit
-from auditlake.delta.small_tables import read_rows
+from auditlake.delta.small_tables import read_small_table
 from auditlake.delta.sql import read_newest, select
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
@@ -294,10 +294,10 @@ def test_a_table_that_is_created_again_has_its_own_log(remote_folder: Remote) ->
         for _ in range(2):
             assert tail_transactions(remote_folder, ["app"]) == TailTransactions(1, None, {"app": lsn})
             assert [json.loads(add["stats"])["maxValues"]["lsn"] for add in live_files(remote_folder, 1)] == [lsn]
-            assert read_rows(remote_folder.session, remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
+            assert read_small_table(remote_folder.session, remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
         files.remove_folder(remote_folder)
     assert tail_transactions(remote_folder, ["app"]) is None
-    assert read_rows(remote_folder.session, remote_folder, SCHEMA).num_rows == 0
+    assert read_small_table(remote_folder.session, remote_folder, SCHEMA).num_rows == 0
 
 
 def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
