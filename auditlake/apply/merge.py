@@ -14,25 +14,21 @@ I5 needs four parts, for appends as much as for MERGE, as a killed process may h
   1. Delta skips a write whose position the table already has.
   2. Delta refuses a commit if another one moved the same application transaction since this write began.
   3. The fold was planned at a position that was read before this write began. So a part of the source reads the
-     position again during the write, after Delta's transaction began, and fails if it has moved: no commit can fall
-     between the two.
+     position again during the write, after Delta's transaction began, and fails if it has moved.
   4. No commit replaces another (`spark/log_store`, I1), which Delta takes for granted.
 
 An error may follow a commit that was made: the reply was lost, or a hook after the commit failed. So the commit carries
 our own id (`userMetadata` in `commitInfo`); if the log has it, the tail is written.
 
-**REPLACE ON** has the result of a MERGE, and is cheaper for a large open partition. A MERGE that also inserts shuffles
+**REPLACE ON** has the result of a MERGE, and is cheaper for a large open partition: a MERGE that also inserts shuffles
 the rows of every file it touches, with all columns. Here the source is completed first: the open versions of the tail's
 keys, found by a broadcast join, with their ends, and the versions that begin in the tail. Delta then replaces the open
-version of every key by the source's rows (`replaceOn`), with deletion vectors, in one commit that carries the
-application transaction like any write.
+version of every key by the source's rows (`replaceOn`), with deletion vectors.
 
 The fold is staged, because it is read more than once. As its keys are known then, they become a few literal ranges on
-the target, the only predicate by which Delta skips files: it does not compare keys in the source of a write with the
-statistics of the target's files, and treats a list of values as the range from its least to its greatest. So the keys
-are split at their largest gaps. This is done only for whole numbers, because other types may have values outside their
-column, and only if enough files are skipped: random keys gain nothing, and new literals make Spark compile a plan
-again.
+the target, the only predicate by which Delta skips files: it treats a list of values as one range, so the keys are
+split at their largest gaps. This is done only for whole numbers, because other types may have values outside their
+column, and only if enough files are skipped: new literals make Spark compile a plan again.
 
 Authority: docs.delta.io, "Idempotent writes", "Concurrency control", "Upsert into a table using merge" and "Table batch
 reads and writes"

@@ -3,17 +3,14 @@
 `list_files` replays the log (`log_reader`). `list_any_files` also reads logs that the replay does not support, through
 deltalake; such a listing has no deletion vectors, so its `add` must not be repeated in a `remove`.
 
-A writer returns the action that adds its file, which is on the disk by then. Statistics come from the footer of the
-Parquet file of any writer: the number of rows, and for given columns the least and greatest value and the number of
-NULLs. Readers skip files by them. Use them for integers and dates only: the log rounds timestamps to milliseconds, and
-Parquet truncates long texts.
+A writer returns the action that adds its file, which is on the disk by then. Its statistics come from the footer: the
+number of rows, and for given columns the least and greatest value and the number of NULLs. Use them for integers and
+dates only: the log rounds timestamps to milliseconds, and Parquet truncates long texts.
 
 `check_files` compares the files with the log: existence, size, number of rows, bounds (`bounds_check`), and every byte
-with the CRC-32 that a writer here records with the file (`log_writer.added_file`). A file of another writer has none:
-it is decoded.
-On a local disk, Spark writes checksums beside each data file and refuses to read a file that does not match them; this
-is checked, too. Deletion vectors are read, which checks their checksums; they must mark as many rows as the log
-records, all within the file.
+with the CRC-32 that a writer here records (`log_writer.added_file`); a file of another writer is decoded. So are
+deletion vectors, which must mark as many rows as the log records. On a local disk, Spark writes checksums beside its
+data files, which are checked, too.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
 """

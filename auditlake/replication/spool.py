@@ -9,28 +9,25 @@ sent it without streaming: Begin, its messages without their xids, Commit.
 2. Memory is bounded: beyond `memory_bytes` the transaction that uses most memory is moved to a file.
 3. Rolling back a subtransaction truncates the transaction at that subtransaction's first change. Subtransactions nest,
    so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
-4. Relation messages are private to the streamed transaction until it commits. After its commit the server does not
-   repeat them unless something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the Relation message in force
-   after the commit is the one that arrived last, from this transaction or from one that committed before it. If it is
-   another transaction's, it is repeated before the Commit. The *epoch* of a message increases whenever another
-   transaction has sent a Relation message in between: of two messages in different transactions the one with the
-   greater epoch arrived later.
+4. Relation messages are private to the streamed transaction until it commits, and are not repeated after that unless
+   something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the one in force after the commit is the one
+   that arrived last, from this transaction or from one that committed before it. If it is another transaction's, it is
+   repeated before the Commit. The *epoch* of a message increases whenever another transaction has sent a Relation
+   message in between: of two messages in different transactions the one with the greater epoch arrived later.
 5. Two-phase commit is refused: a transaction acknowledged at PREPARE is not sent again at COMMIT PREPARED. Our slots
    are created without it, so the server sends a prepared transaction when it commits, like any other.
 
 In a block every message except an Origin has an xid after its tag. `_read_block` removes the xids, by numpy and in
-place: it moves the tag four bytes ahead, over the end of the xid. The rest is the plain message, which decoders read
-like any other. A subtransaction's number is its xid minus the top transaction's xid (0 is the top transaction itself),
-modulo 2^32. So numbers increase in the order in which xids are assigned, across xid wraparound too.
+place: it moves the tag four bytes ahead, over the end of the xid. A subtransaction's number is its xid minus the top
+transaction's, modulo 2^32, so numbers increase in the order in which xids are assigned, across a wraparound too.
 
-`SpooledTransaction` keeps the plain messages of one transaction in order, numbered from 0: the first ones in a file,
-the rest in memory. The file is created when the first messages leave memory, has no name, and is truncated when a
-rollback truncates the transaction.
+`SpooledTransaction` keeps the plain messages of one transaction in order, numbered from 0: the first ones in a file
+without a name, the rest in memory.
 
-Messages have values that are to be masked, and no value may reach a disk in the clear. So the file is encrypted under a
-key that only this object has: AES-256 in counter mode, each piece from a random counter of its own, because what a
-rollback truncated is written over. Only the sizes of messages are not hidden. Masking here instead would need relations
-whose meaning is not known before the commit. It costs 0.4 ms a megabyte (2026-11-25).
+No value that is to be masked may reach a disk in the clear, and masking here would need relations whose meaning is not
+known before the commit. So the file is encrypted under a key that only this object has: AES-256 in counter mode, each
+piece from a random counter of its own, because what a rollback truncated is written over. Only the sizes of messages
+are not hidden. It costs 0.4 ms a megabyte (2026-11-25).
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Stream Start" to "Stream Abort"
 """

@@ -7,11 +7,10 @@ From the caller down:
    it is given: the end of a durable transaction, or the position of a keepalive while no transaction is pending.
 2. `CopyBoth` reads CopyData messages through libpq without waiting, moves the payload of every XLogData message into an
    `Intake`, and returns the keepalives. It stops when nothing is left in the socket, or when the intake is full.
-3. `Intake` routes frames. As long as nothing is streamed, they go to the buffer unchanged. Once a block of a streamed
-   transaction starts, and until none is in progress, received frames are removed from the buffer again, split at the
-   boundaries of blocks and transactions, and routed in order. A streamed transaction is added to the buffer when it
-   commits, as a plain one, before any later message. If it exceeds the buffer's limits, the rest waits and comes first
-   in the next buffer.
+3. `Intake` routes frames. As long as nothing is streamed, they go to the buffer unchanged. From the first block of a
+   streamed transaction on, until none is in progress, frames are split at the boundaries of blocks and transactions,
+   and routed in order. A streamed transaction is added to the buffer when it commits, as a plain one, before any later
+   message; what exceeds the buffer's limits comes first in the next buffer.
 4. `FrameBuffer` collects frames until there are enough to decode as one batch. It may be split only after a Commit, so
    it records the end of the last one. It inspects the first byte of a frame (and the flags of a logical message);
    `pgoutput` decodes the rest.
@@ -20,13 +19,12 @@ The walsender sends every frame separately and is woken when its socket has room
 sides more than decoding. After a small read `receive` waits for more frames, for less time than it takes to fill the
 socket.
 
-On a plain connection `PQconsumeInput` reads what the socket has. Over TLS the walsender sends every message in a
-record of its own, and `PQconsumeInput` reads one record. So `CopyBoth.read` calls it until the socket is empty, and
-once more: bytes for which libpq had no room stay inside OpenSSL, where select does not see them.
+Over TLS the walsender sends every message in a record of its own, and `PQconsumeInput` reads one record. So
+`CopyBoth.read` calls it until the socket is empty, and once more: bytes for which libpq had no room stay inside
+OpenSSL, where select does not see them.
 
-libpq hands over each message in memory of its own. A reader of the bare socket with a process that empties it needed
-26 % less CPU time and 7 % more elapsed time on plain connections, and could not serve TLS (`bench/transport.py`,
-300,000 transactions, 2026-11); that did not justify a second implementation of the protocol.
+A reader of the bare socket, without libpq's memory for each message, needed 26 % less CPU time and 7 % more elapsed
+time, and could not serve TLS (`bench/transport.py`, 300,000 transactions, 2026-11): not worth a second implementation.
 
 Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICATION … LOGICAL, XLogData;
 protocol-message-formats.html, CopyBothResponse, CopyData; libpq-async.html, PQconsumeInput

@@ -1,25 +1,23 @@
 """Attribute numbers of a relation's columns: match a Relation message with the catalog.
 
-The stream has names, types and places of columns, never their numbers. So it does not distinguish a renamed column from
-a dropped and an added one. For every Relation message (PostgreSQL repeats one after any change of the table, and after
-a reconnect) the catalog is read, and the message is matched with
+The stream has names, types and places of columns, never their numbers, so it does not distinguish a renamed column from
+a dropped and an added one. For every Relation message the catalog is read, and the message is matched with
 
 - `before`: the numbers and names of the columns at the version in force before, else in the table's history;
 - `now`: the numbers and names of the table's columns, dropped ones too, in the catalog.
 
-The catalog may have moved on since the change, so it need not have the columns of the message. But a column never
-changes its number, numbers are never used again, and columns are always in the order of their numbers. Hence:
+The catalog may have moved on since the change. But a column never changes its number, numbers are never used again, and
+columns are always in the order of their numbers. Hence:
 
 1. A column that existed before and exists now existed in between.
 2. A column of the message has a number that is in `before`, or above all of them, or that of a column in `now` which
    was not published before.
-3. It has the name that the number had before or has now; any name if the column was added and dropped in between.
+3. It has the name that the number had before or has now; any name if the column was added and dropped in between. This
+   supposes that a column was renamed at most once between the change and the look.
 
-If exactly one assignment of numbers satisfies these, it is the answer. Otherwise the numbers are unknown: a column was
-dropped and one of the same name was added, and the message may be from before or after that. The table is then parked
-at this place (`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
-
-Limit: rule 3 supposes that a column was renamed at most once between the change and the look.
+If exactly one assignment of numbers satisfies these, it is the answer. Otherwise a column was dropped and one of the
+same name was added, and the message may be from before or after that: the table is parked at this place
+(`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
 
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """

@@ -1,11 +1,9 @@
 """Publication membership: the tables and operations of a publication, and its losses since they were recorded. Pure.
 
-The stream does not show changes of a publication: a removed table sends no more changes, and after a drop and
-re-creation of the publication no table does (since PostgreSQL 18; before, the slot can never be read again). So capture
-compares the catalog with the recorded membership. Catalog rows have OIDs: a re-created publication has another OID, and
-so has the entry of a table or schema that was removed and added again, or of a table whose row filter or column list
-was changed. Operations and options are in the row of the publication, which has the xid of its last change. This
-reveals even a change that was undone before the comparison.
+The stream does not show changes of a publication, so capture compares the catalog with the recorded membership. Catalog
+rows have OIDs: a publication that was created again has another one, and so has the entry of a table or schema that was
+removed and added again, or of a table whose row filter or column list was changed. Operations and options are in the
+row of the publication, which has the xid of its last change. This reveals even a change that was undone meanwhile.
 
 A table that moves from one published schema to another is published throughout if the entry of the first still exists,
 and that of the second existed at the last comparison.

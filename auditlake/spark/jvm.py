@@ -1,18 +1,17 @@
 """JVM of Spark: start Spark's gateway without its routine messages, and start it sooner.
 
-`launch` forwards the JVM's standard error except for the few lines of every start, so that real failures stay visible.
-It starts the JVM itself, because pyspark leaves one behind if it is interrupted meanwhile: it then deletes the folder
-into which the JVM is to write its port; the JVM's main thread fails there, before it reads the standard input with
-whose end it would exit, and its gateway runs for ever.
+`launch` forwards the JVM's standard error except for the few lines of every start. It starts the JVM itself, because
+pyspark leaves one behind if it is interrupted meanwhile: the folder into which the JVM is to write its port is gone
+then, its main thread fails before it reads the standard input with whose end it would exit, and its gateway runs on.
 
 The class-data archive holds the JVM's parsed classes in one mapped file, so that session and first query take 0.54 of
 the time (`bench/jvm_start.py`, two busy cores, 2026-11). `create_archive` runs a workload in a JVM that writes it when
-it exits, once, ahead of use: `scripts/setup.sh` does it, and `auditlake doctor --fetch` anywhere else.
-`driver_options` names the archive for later JVMs. Without one everything works, at the cost of a slower start.
+it exits: `scripts/setup.sh` does it, and `auditlake doctor --fetch` anywhere else. `driver_options` names it for later
+JVMs; without one they only start more slowly.
 
-The name of an archive is a digest of everything it depends on: the Java runtime, Spark, and the class path. The JVM
-also validates an archive itself and ignores one that does not fit. It archives only classes of its own class path, so
-the Delta jars must be there (`spark.driver.extraClassPath`), not in `spark.jars`.
+The name of an archive is a digest of all that it depends on: the Java runtime, Spark, and the class path. The JVM also
+ignores one that does not fit. It archives only classes of its own class path, so the Delta jars must be there
+(`spark.driver.extraClassPath`), not in `spark.jars`.
 
 Authority: JEP 350, "Dynamic CDS Archives"; the `java` command of Java 17, "Application Class Data Sharing";
 pyspark/java_gateway.py, launch_gateway; Spark's PythonGatewayServer.scala

@@ -2,36 +2,29 @@
 
 Delta's own store for `file:` checks whether the entry of a version exists and then renames over it; its lock works in
 one JVM only. A commit of another process between the two is lost. `LinkLogStore` puts the entry in place with link(2),
-which fails if the name exists, as `log_writer.put_commit` does. So all committers of a lake share one primitive,
-put-if-absent:
+which fails if the name exists, so that Spark's commits keep the invariants I1 to I3 of `delta.log_writer`:
 
-I1  The entry of a version is never replaced once it exists, whichever process or JVM writes it, and however long it
-    pauses in between. A JVM whose Python parent was killed may still commit: as the next version, or not at all.
+I1  An entry is never replaced, whichever process or JVM writes it, and however long it pauses in between. A JVM whose
+    Python parent was killed may still commit: as the next version, or not at all.
 I2  The entry exists only after the files that it adds and its own content are on the disk.
-I3  A writer that gets an error after its entry appeared recognizes the entry as its own by its content, which holds a
-    unique id (`txnId` in `commitInfo`).
+I3  A writer that gets an error after its entry appeared recognizes it by its `txnId`.
 
-Every commit that is planned conflicts with the one that is made before a vacuum (`lake/compaction`, `fence`), except an
-OPTIMIZE, which Delta then makes as the next version, whatever the fence contains. A vacuum may delete its files before
-or after that, if it was suspended for longer than they are kept. So the stores refuse an OPTIMIZE with a fence between
-the time of its files and its version. All entries before a version exist when it is attempted, and never change: a
-fence is either among them, or comes later, and then the vacuum reads of these files in the log. They also refuse a
-commit whose files are missing.
+So Delta's conflict detection, and a commit of ours at the version after the one that was read, see every commit of
+every process. No lock is needed, so none can be held by a process that hangs.
+
+A vacuum may delete the files of a commit that was suspended for longer than they are kept. Every commit that is planned
+conflicts with the fence before it (`lake.compaction`), except an OPTIMIZE, which Delta then makes as the next version.
+So the stores refuse an OPTIMIZE with a fence between the time of its files and its version, and any commit whose files
+are missing. All entries before a version exist when it is attempted: a fence is among them, or the vacuum reads of
+these files in the log.
 
 In S3, `PutLogStore` does the same by a put with the condition that the key is absent. Delta's own store for S3 checks
-and then puts, and Hadoop's `create(path, overwrite=False)` does so too: of two processes both succeed, and the second
-wins (measured with hadoop-aws 3.5.0, 2026-11, `tests/release/test_s3_commits.py`). An object is complete once it
-exists, so I2 needs no more there.
+and then puts, as Hadoop's `create(path, overwrite=False)` does: of two processes both succeed, and the second wins
+(hadoop-aws 3.5.0, 2026-11, `tests/release/test_s3_commits.py`). An object is complete once it exists.
 
-By I1, Delta's conflict detection and `delta_version + 1` in `apply/deletion_vector_writer.py` see every commit of every
-process. No lock is needed, so none can be held by a process that hangs. Delta selects a store by the scheme of a path.
-
-Committers of a lake: `log_writer.put_commit` (capture's tables, creation, bootstrap, deletion vectors, compaction, new
-columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
-which `require_safe_commits` this store. Spark's vacuum makes no commit. deltalake only reads, and writes checkpoints.
-
-`LinkLogStore.java`, `PutLogStore.java`, and `SharedMethods.java` for both, are compiled in the JVM by Janino, which
-Spark brings for its own generated code: no build step, no jar. It knows no generics.
+The Java files are compiled in the JVM by Janino, which Spark brings for its own generated code: no build step, no jar.
+It knows no generics. Delta selects a store by the scheme of a path; Delta's writers require ours
+(`require_safe_commits`). Spark's vacuum makes no commit; deltalake only reads, and writes checkpoints.
 
 Authority: Delta's PROTOCOL.md, "Delta Log Entries"; delta-storage, io.delta.storage.LogStore; docs.delta.io, "Storage
 configuration"

@@ -1,15 +1,13 @@
 """The folder of one process for rows that leave its memory: what DuckDB and a local Spark spill.
 
-A process that is killed cannot remove what it spilled, and rows of a table must not outlive it: `auditlake forget`
-knows nothing of them. So each process has one folder in the system's temporary folder, and the next one that needs a
-folder removes those of processes that have ended.
+Spilled rows must not outlive a process that is killed: `auditlake forget` knows nothing of them. So each process has
+one folder in the system's temporary folder, and removes those of processes that have ended.
 
 1. A process holds a shared flock(2) on its folder, which the system releases however the process ends. That also keeps
    systemd-tmpfiles from removing it.
-2. Who removes a folder holds its exclusive lock, so it never removes that of a process at work. NFS gives none for a
-   folder, which can only be opened for reading; there the folders of killed processes stay.
-3. Between the creation of a folder and its lock another process may remove it. So the creator looks for it once it has
-   the lock, and creates another if it is gone.
+2. Who removes a folder holds its exclusive lock. NFS gives none for a folder, which can only be opened for reading;
+   there the folders of killed processes stay.
+3. Between the creation of a folder and its lock another process may remove it: then the creator makes another.
 
 Only folders of this user are removed, and no link is followed: others may create names in the temporary folder.
 
