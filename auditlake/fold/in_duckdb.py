@@ -236,7 +236,7 @@ class Fold:
             rows=self._open_rows(self._tail.opened),
             join="left join" if all_rows else "join",
             sought=self._registered(sought),
-            same=" and ".join(same),
+            same=" and ".join(same) or "true",  # of a table without columns
         )
 
     def _value(self, net: pa.Table, place: int, column: Column) -> tuple[pa.Array, pa.Array]:

@@ -24,11 +24,15 @@ _SCHEMA = (
     "create table keyed (id int primary key, v text, gone int, code varchar(3))",
     "create table bag (v text, gone int, real float8)",
     "alter table bag replica identity full",
+    "create table blank ()",
+    "alter table blank replica identity full",
 )
 _CHANGES = {
     "inserts": "insert into keyed select n, 'old', n, n from generate_series(1, 5) n; "
-    "insert into bag select 'same', n % 2, '-0' from generate_series(1, 6) n",
-    "equal rows": "delete from bag where ctid in (select ctid from bag limit 2); "
+    "insert into bag select 'same', n % 2, '-0' from generate_series(1, 6) n; "
+    "insert into blank select from generate_series(1, 3)",
+    "equal rows": "delete from blank where ctid = (select min(ctid) from blank); "
+    "delete from bag where ctid in (select ctid from bag limit 2); "
     "update bag set v = 'other' where ctid in (select ctid from bag where v = 'same' limit 1); "
     "insert into bag values ('same', 1, '0'), ('same', 1, '-0'), (null, null, 'NaN')",
     "a column added": "alter table keyed add c text; insert into keyed values (6, 'new', 6, '6', 'c'); "
@@ -93,7 +97,7 @@ def test_histories_equal_postgresql_without_spark(database: str, tmp_path: Path,
     for number, statements in enumerate(_CHANGES.values(), start=1):
         execute(database, *(f"set search_path = public; {each}" for each in statements.split("; ")))
         bag = "bag" if number < 7 else "sack"
-        moments.append(oracle.take_moment(database, ["keyed", bag]))
+        moments.append(oracle.take_moment(database, ["keyed", "blank", bag]))
         capture(database, lake)
         versions = _versions(lake)
         if number % applied == 0 or number == len(_CHANGES):
