@@ -175,7 +175,10 @@ class Walk:
 
 @pytest.fixture
 def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk]:
-    """Bootstrap, execute every step, and capture; apply nothing yet."""
+    """Bootstrap, execute and capture every step; apply nothing yet.
+
+    TRUNCATE of a partitioned table hides what happened to it since the capture before, so each step has one.
+    """
     name = server.create_database("kinds")
     conninfo = server.dsn(name)
     made = Walk(chosen_lake(tmp_path / "lake"), [], [], [])
@@ -191,7 +194,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk
                 conn.execute(f"insert into {table} values ({number})")
             made.moments.append((Lsn(wal_end(conn).lsn - 1), {table: _shown(conn, table) for table in _TABLES}))
             made.texts.append({table: _printed(conn, table) for table in _TABLES})
-    run_capture(make_task(conninfo, made.lake, "current"), Event(), lambda _: None)
+            run_capture(make_task(conninfo, made.lake, "current"), Event(), lambda _: None)
     yield made
     server.drop_database(name)
 
