@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
@@ -73,10 +73,10 @@ class Engines:
         return Answer(rows.columns, [each.type for each in schema], list(python_rows(schema, fetched)))
 
     def accepts(self, sql: str) -> bool:
-        """Return whether DuckDB answers the statement; a drawn one may not be SQL."""
+        """Return whether DuckDB answers the statement; a drawn one may not be SQL, or compare texts."""
         try:
             return self.of_duckdb(sql) is not None
-        except BadUsage:
+        except (BadUsage, NotAnswerable):
             return False
 
     def of_spark(self, sql: str) -> Answer:
@@ -97,7 +97,7 @@ class Engines:
         """Compare the answers to one statement, whose rows may come in any order unless it ends in ORDER BY."""
         try:
             found = self.of_duckdb(sql)
-        except BadUsage:  # neither engine sees it
+        except (BadUsage, NotAnswerable):  # neither engine sees it
             return []
         if found is None:
             return []

@@ -69,3 +69,11 @@ def test_the_architecture_file_stays_short() -> None:
     """ARCHITECTURE.md has fewer than 250 lines; tests/unit/test_layers.py compares its packages."""
     text = (_ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) < 250
+
+
+def test_every_file_of_tests_that_is_named_exists() -> None:
+    """Documents and tests name files of tests by their path."""
+    naming = [*_DOCUMENTS, *(_ROOT / "tests").rglob("*.py")]
+    named = {path for each in naming for path in re.findall(r"\btests/[\w/]+\.py\b", each.read_text())}
+    assert len(named) > 10
+    assert [path for path in sorted(named) if not (_ROOT / path).is_file()] == []
