@@ -419,11 +419,11 @@ def about(table: TableName) -> str:
 _MOST_IN_LIST = 20
 
 
-def in_lsns(column: str, lsns: Iterable[int], most: int = _MOST_IN_LIST) -> str:
-    """Return a condition that `column` has one of some LSNs: a range if they are more, so that files are skipped."""
+def in_lsns(lsns: Iterable[int], most: int = _MOST_IN_LIST) -> str:
+    """Return a condition that `lsn` is one of these: a range if they are more, so that files are skipped."""
     wanted = sorted(set(lsns))
     if not wanted:
         return "false"
     if len(wanted) <= most:
-        return f"{column} in ({', '.join(f'{lsn:d}' for lsn in wanted)})"
-    return f"{column} between {wanted[0]:d} and {wanted[-1]:d}"
+        return f"lsn in ({', '.join(f'{lsn:d}' for lsn in wanted)})"
+    return f"lsn between {wanted[0]:d} and {wanted[-1]:d}"

@@ -130,7 +130,7 @@ class TransactionFilters:
         if self.op is not None:
             parts.append(" + ".join(f"coalesce({op}s, 0)" for op in CHANGED_BY[self.op]) + " > 0")
         if self.lsns is not None:
-            parts.append(in_lsns("lsn", self.lsns, MOST_LISTED))
+            parts.append(in_lsns(self.lsns, MOST_LISTED))
         if self.actor is not None or self.reason is not None:
             parts.append("context is not null")
         return " and ".join(parts)

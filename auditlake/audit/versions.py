@@ -197,7 +197,7 @@ class KeyReads:
         if not applied:
             return ()
         this = in_changes(self._table, self._reader.relations_of(self._table), [key])
-        condition = f"{in_lsns('lsn', applied)} and {_NOT_KEPT} and (op = 'truncate' or {this})"
+        condition = f"{in_lsns(applied)} and {_NOT_KEPT} and (op = 'truncate' or {this})"
         span = Span(Lsn(min(applied) - 1), Lsn(max(applied)))
         return changes_of(self._reader, self._table.name, span, condition)
 

@@ -163,7 +163,7 @@ class _Run:
         changes, transactions = self._with_contexts()
         entries = self._entries(changes, transactions)
         kinds = f"kind in ('{Kind.CHANGE}', '{Kind.TRANSACTION}')"
-        rows = read_entries(self.lake, f"{kinds} and {in_lsns('lsn', sorted({lsn for _, lsn, _ in entries}))}")
+        rows = read_entries(self.lake, f"{kinds} and {in_lsns(sorted({lsn for _, lsn, _ in entries}))}")
         found = [row["number"] for row in rows.to_pylist() if (row["kind"], row["lsn"], row["ordinal"]) in entries]
         return [*found, *numbers_of_copies(self.lake, self.table, self.history.erased)]
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from auditlake.lake.history import RESERVED
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, in_order
 
@@ -38,14 +39,14 @@ _OF_MERGE = frozenset(
 _LIKE_AN_ESCAPE = re.compile("~(?=[0-9a-f]{2})")
 
 
-def as_stored(columns: Iterable[Column], reserved: frozenset[str]) -> tuple[Column, ...]:
-    """Set the stored name of every column; `reserved` are the names of the history's own columns."""
+def as_stored(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Set the stored name of every column."""
     all_columns = tuple(columns)
     occurrences = Counter(column.name.casefold() for column in all_columns)
-    return tuple(replace(column, stored_as=_stored(column.name, occurrences, reserved)) for column in all_columns)
+    return tuple(replace(column, stored_as=_stored(column.name, occurrences, RESERVED)) for column in all_columns)
 
 
-def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str]) -> str | None:
+def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str] = RESERVED) -> str | None:
     """Return the stored name of an added column beside the history's; None if it is the source's name."""
     taken = {column.stored.casefold() for column in others}
     occurrences = Counter({name.casefold(): 2 if name.casefold() in taken else 1})
@@ -57,7 +58,7 @@ def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str])
     return stored
 
 
-def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, str]:
+def shown_as(columns: Sequence[Column]) -> dict[str, str]:
     """Return the name of each column in queries, by stored name, escaped only if Spark would refuse it."""
     occurrences = Counter(column.name.casefold() for column in columns)
     shown = {
@@ -68,7 +69,7 @@ def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, s
     for column in columns:
         if column.stored not in shown:
             beside = [Column(name, 0, 0, key=False) for name in shown.values()]
-            shown[column.stored] = stored_beside(column.name, beside, reserved) or column.name
+            shown[column.stored] = stored_beside(column.name, beside) or column.name
     return {column.stored: shown[column.stored] for column in columns}
 
 
@@ -92,9 +93,7 @@ def shown_in_state(columns: Sequence[Column], *, raw: bool) -> dict[str, str]:
     return {column.stored: names[column.stored] for column in columns}
 
 
-def columns_of_versions(
-    physical: Sequence[Column], lsn: Lsn, reserved: frozenset[str]
-) -> tuple[tuple[Column, ...], dict[str, str]]:
+def columns_of_versions(physical: Sequence[Column], lsn: Lsn) -> tuple[tuple[Column, ...], dict[str, str]]:
     """Return the columns that versions up to `lsn` have, and the name of each by stored name.
 
     First those that the table has at `lsn`, as `shown_as` names them, then those of the past under their last name,
@@ -102,11 +101,11 @@ def columns_of_versions(
     """
     known = [column.at(lsn) for column in physical if column.since is None or column.since <= lsn]
     now = in_order([column for column in known if column.exists_at(lsn)])
-    names = shown_as(now, reserved)
+    names = shown_as(now)
     past = [column for column in known if not column.exists_at(lsn)]
     for column in past:
         beside = [Column(name, 0, 0, key=False) for name in names.values()]
-        names[column.stored] = stored_beside(column.name, beside, reserved) or column.name
+        names[column.stored] = stored_beside(column.name, beside) or column.name
     return (*now, *past), names
 
 

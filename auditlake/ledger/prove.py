@@ -93,8 +93,8 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
         concerned = f"({in_changes(life.table, reader.relations_of(life.table), keys)} or op = 'truncate')"
         if lsns[0] <= reader.expired:
             say(f"the changes up to {reader.expired} have expired: of earlier ones, only their transactions are proved")
-        condition = f"{reader.about(life.table.name)} and {in_lsns('lsn', lsns)} and {concerned}"
-        yield from _rows(reader, TRANSACTIONS.kind, in_lsns("lsn", lsns))
+        condition = f"{reader.about(life.table.name)} and {in_lsns(lsns)} and {concerned}"
+        yield from _rows(reader, TRANSACTIONS.kind, in_lsns(lsns))
         yield from _rows(reader, CHANGES.kind, f"{condition} order by lsn, ordinal")
 
 
@@ -164,7 +164,7 @@ class _Proofs:
     def _found(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, Row]]:
         """Yield each entry with its row in the ledger."""
         kinds = ", ".join(sorted({f"'{entry.identity.kind}'" for entry in entries}))
-        lsns = in_lsns("lsn", [entry.identity.lsn or 0 for entry in entries])
+        lsns = in_lsns([entry.identity.lsn or 0 for entry in entries])
         rows = read_entries(self._lake, f"kind in ({kinds}) and {lsns}").to_pylist() if entries else []
         by_hash = {row["hash"]: row for row in rows}
         by_lookup = {row["lookup"]: row for row in rows if row["lookup"] is not None}

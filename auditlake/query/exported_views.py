@@ -24,7 +24,7 @@ from datetime import UTC, datetime, tzinfo
 from auditlake.apply.tails import Schemas, Tail, find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import select_state
@@ -140,7 +140,7 @@ def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterato
         if source:
             yield from _view(engine, name, _query(engine, table, source, state))
         versions = TableName(f"{name.schema}_versions", name.table)
-        physical, names = columns_of_versions(table.columns, table.position, RESERVED)
+        physical, names = columns_of_versions(table.columns, table.position)
         every = [_named(engine, engine.value(column), names[column.stored]) for column in physical]
         columns = [*every, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
@@ -198,7 +198,7 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     suffix, parameter, kind = signature
     refusal = engine.literal(f"{reach.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
-    columns, names = columns_of_versions(table.columns, table.position, RESERVED)
+    columns, names = columns_of_versions(table.columns, table.position)
     source = list(_while_there(engine, columns, names, lsn))
     known = f"case when {lsn} between {table.horizon:d} and {reach.upto:d} then false else {fail} end"
     # The check is a row of its own: on the history, it would be skipped together with its files.
@@ -243,7 +243,7 @@ def _as_of(engine: ViewDialect, lsn: Lsn | str) -> str:
 
 
 def _source(engine: ViewDialect, columns: Sequence[Column]) -> list[str]:
-    names = shown_as(columns, RESERVED)
+    names = shown_as(columns)
     return [_named(engine, engine.value(column), names[column.stored]) for column in columns]
 
 

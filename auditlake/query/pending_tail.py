@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from auditlake.apply.tails import ChangesVersion, Schemas, Tail, find_tails
 from auditlake.delta.sql import read_log_at, select
 from auditlake.lake.column_names import columns_of_versions, shown_in_state
-from auditlake.lake.history import RESERVED, HistoryTable
+from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
 from auditlake.relation import Column
@@ -50,7 +50,7 @@ class Tails:
             columns = table.columns_at(selection.lsn) if tail is None else tail.current
             return columns, shown_in_state(columns, raw=selection.raw)
         physical = table.columns if tail is None else tail.followed.physical
-        return columns_of_versions(physical, tail.upto if tail else table.position, RESERVED)
+        return columns_of_versions(physical, tail.upto if tail else table.position)
 
 
 def _upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import RESERVED, HistoryTable, type_of
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.parking import RENEWED_BY_FOLLOW
 from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
@@ -223,7 +223,7 @@ class _Walk:
             missing = _missing(self._table, version, column, self._answers)
             beside = [*self._table.columns, *self._folded, *(other.column for other in added)]
             made = next((c for c in self._table.columns if self._was_made_for(c, column, version.lsn)), None)
-            stored_as = made.stored_as if made else stored_beside(column.name, beside, RESERVED)
+            stored_as = made.stored_as if made else stored_beside(column.name, beside)
             new = replace(column, key=False, stored_as=stored_as, since=version.lsn)
             added.append(AddedColumn(new, missing))
         return added
@@ -423,6 +423,6 @@ def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column,
             physical.append(replace(was, until=lsn))
     for identity, column in now_of.items():
         if identity not in taken:
-            stored_as = stored_beside(column.name, physical, RESERVED)
+            stored_as = stored_beside(column.name, physical)
             physical.append(replace(column, stored_as=stored_as, since=lsn))
     return tuple(physical)

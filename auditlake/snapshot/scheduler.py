@@ -30,7 +30,7 @@ from auditlake.delta.table import place_of_table
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.column_names import as_stored
-from auditlake.lake.history import OPEN_PART, RESERVED, open_history, recreate_history
+from auditlake.lake.history import OPEN_PART, open_history, recreate_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
@@ -313,7 +313,7 @@ class NewHistories:
 
     def columns(self, table: FollowedTable) -> tuple[Column, ...]:
         """Return the published columns."""
-        return as_stored(table.relation.columns, RESERVED)
+        return as_stored(table.relation.columns)
 
     def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
         """Create the empty history."""

@@ -15,7 +15,7 @@ from auditlake.audit.versions import history_texts, row_values
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.request import FeedRequest
 from auditlake.lake.column_names import as_stored
-from auditlake.lake.history import RESERVED, create_history
+from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
@@ -32,7 +32,7 @@ def test_columns_with_other_stored_names_keep_their_own_names(tmp_path: Path) ->
     """Names that differ only in case, a reserved name, and a key with a backtick; also in `_raw`."""
     lake = write_small_lake(tmp_path)
     names = {"k`": _TEXT, "Name": _TEXT, "name": _TEXT, "_raw": _DATE}
-    columns = as_stored([Column(name, oid, -1, key=name == "k`") for name, oid in names.items()], RESERVED)
+    columns = as_stored([Column(name, oid, -1, key=name == "k`") for name, oid in names.items()])
     table = create_history(lake, _NAME, columns, 1)
     row: dict[str, Any] = {column.stored: text for column, text in zip(columns, ["1", "x", "y", None], strict=True)}
     row |= {"_from_lsn": 0x100, "_from_time": T0, "_op": "snapshot", "_part": "open", "_raw": [("~5fraw", "infinity")]}

@@ -17,7 +17,7 @@ _NAMES = st.lists(
 
 
 def _stored(*names: str) -> list[str]:
-    return [column.stored for column in as_stored([Column(name, 25, -1, key=False) for name in names], RESERVED)]
+    return [column.stored for column in as_stored([Column(name, 25, -1, key=False) for name in names])]
 
 
 def test_only_names_that_delta_does_not_support_are_escaped() -> None:
