@@ -64,4 +64,14 @@ def _files(table: Place, listing: Listing, schema: pa.Schema, known: _Files) -> 
 
 
 def _file(path: Place, schema: pa.Schema) -> pa.Table:
-    return pq.ParquetFile(parquet(path)).read().select(schema.names).cast(schema)
+    rows = pq.ParquetFile(parquet(path)).read().select(schema.names)
+    if any(_names(rows[field.name].type) != _names(field.type) for field in schema):
+        raise ValueError(f"{path.name} has structs of other fields")  # the cast would take these for NULL
+    return rows.cast(schema)
+
+
+def _names(kind: pa.DataType) -> list[str]:
+    """Return the names of the fields of all structs within a type, in order."""
+    if pa.types.is_struct(kind):
+        return [name for field in kind for name in (field.name, *_names(field.type))]
+    return _names(kind.value_type) if pa.types.is_list(kind) or pa.types.is_large_list(kind) else []

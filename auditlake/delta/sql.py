@@ -293,8 +293,8 @@ def rows_without_deleted(  # noqa: PLR0913 - which rows, and how they are shown
 ) -> str:
     """Return a query of the rows of data files, one or more, without those that deletion vectors mark.
 
-    `shown` and `condition` are SQL over the columns. Of those in `added`, which have these types in DuckDB, a file may
-    lack any: its rows have NULL in them. A scan does not filter by those in `unscanned`.
+    `shown` and `condition` are SQL over the columns. A file may lack any column if the table was given columns: `added`
+    are all of its columns then, with their types in DuckDB. A scan does not filter by those in `unscanned`.
     """
     sources = []
     if plain := [file for file in files if not file.is_marked]:
@@ -317,11 +317,25 @@ def stored_rows(  # noqa: PLR0913 - as above
     """Return SQL, in parentheses, for all rows of data files, deleted ones included; the rest is as above."""
     paths = [file_path(place, file.add) for file in files]
     rows = f"select {shown} from {parquet_files(connection, paths, by_name=bool(added))}"
-    rows = f"({rows} union all by name {no_rows(added)})" if added else f"({rows})"
+    rows = _with_added(rows, added) if added else f"({rows})"
     if not unscanned:
         return rows
     same = ", ".join(f"coalesce({name}, {name}) as {name}" for name in map(standard_identifier, unscanned))
     return f"(select * replace ({same}) from {rows})"
+
+
+def _with_added(rows: str, types: Mapping[str, str]) -> str:
+    """Return the same rows with NULL in the columns that they lack; DuckDB refuses them if a file has any other column.
+
+    That is one whose name is damaged, which would be NULL under its own: `lower` takes no second argument. Without one,
+    the condition is left out of the plan.
+    """
+    named = ", ".join(standard_literal(name) for name in (*types, *VIRTUAL_COLUMNS))
+    empty = standard_identifier(f"{max(types, key=len)}_")
+    whole = f"select *, '' as {empty} from ({rows} union all by name {no_rows(types)})"
+    return (
+        f"(select * exclude ({empty}) from ({whole}) where lower(*columns(c -> not list_contains([{named}], c))) = '')"
+    )
 
 
 def no_rows(types: Mapping[str, str]) -> str:

@@ -81,9 +81,9 @@ def _types(columns: Iterable[Column]) -> dict[str, str]:
     return {column.stored: sql_type(column) for column in columns} | _PERIOD_TYPES
 
 
-def _added(columns: Iterable[Column]) -> dict[str, str]:
-    """Return the columns that files from before they were added lack, and their types."""
-    return {column.stored: sql_type(column) for column in columns if column.since is not None}
+def _added(columns: Sequence[Column]) -> dict[str, str]:
+    """Return the types of all columns if files from before one was added lack it; else none."""
+    return {} if all(column.since is None for column in columns) else _types(columns)
 
 
 def _unscanned(columns: Iterable[Column]) -> list[str]:

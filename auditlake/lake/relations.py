@@ -225,7 +225,9 @@ class RelationsLog:
         self._pending: list[_Entry] = []
         self._last = 0
         self._relations: dict[int, Relation] = {}
-        for entry, version in RelationVersions(pa.table(self._log.table.to_pyarrow_table())).entries:
+        for entry, version in RelationVersions(
+            read_small_table(lake.session, lake.relations, RELATIONS_SCHEMA)
+        ).entries:
             self._numbers.setdefault((version.relation, version.attnums), version.number)
             self._relations[version.number] = version.relation
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import list_files, write_file
 from auditlake.delta.deletion_vectors import write_vectors
-from auditlake.delta.log_reader import Add
+from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_schema
 from auditlake.delta.sql import TableFiles, read_log_at, read_newest, select
 from auditlake.delta.table import open_table
@@ -22,6 +22,7 @@ from auditlake.sql_names import duckdb_literal
 from auditlake.store import objects
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place, Remote
+from tests.s3_server import overwrite
 
 _SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 _NUMBERS = "select n from t order by n"
@@ -209,3 +210,17 @@ def test_an_unchanged_table_is_read_again_by_one_listing(
     assert len(_numbers(read_newest(path))) == 21
     assert [key for key in requested if key.endswith(".json")] == [f"{remote_folder.key}/t/_delta_log/{21:020}.json"]
     assert not [key for key in requested if key.endswith(".parquet")], "this process has written it"
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_damaged_name_of_a_column_is_no_absent_column(tmp_path: Path, bit: int) -> None:
+    """Whichever bit is flipped: a file that has an unknown column is refused."""
+    path = _table(tmp_path)
+    _append(path, 1, [1])
+    _append(path, 2, [2])
+    file = file_path(path, _first(path, 2))
+    content = file.read_bytes()
+    place = content.index(b"text", len(content) - 8 - int.from_bytes(content[-8:-4], "little"))
+    overwrite(file, content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+    with pytest.raises((LakeUnusable, OSError)):
+        select("select n, text from t", t=_gaining_columns(path))
