@@ -3,7 +3,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
-.PHONY: demo test release torture mutations check setup docs man site sbom bench peers peers-page wheel clean
+.PHONY: demo test release torture mutations check packages setup docs man site sbom bench peers peers-page wheel clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -29,13 +29,16 @@ torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreS
 mutations: setup ## Break each rule on purpose; a check must fail each time (ARGS selects by name)
 	$(PYTHON_BIN)/python -m tests.torture.mutations $(ARGS)
 
-check: setup
+check: packages
 	$(PYTHON_BIN)/ruff check .
 	$(PYTHON_BIN)/ruff format --check .
 	$(PYTHON_BIN)/mypy
 	$(PYTHON_BIN)/lint-imports --no-cache
 
-setup:
+packages: # all that `make check` needs
+	@bash scripts/setup.sh packages
+
+setup: packages
 	@bash scripts/setup.sh
 
 docs: setup ## Write docs/types.md and docs/api.md from the code, and the outputs of docs/asking.ipynb

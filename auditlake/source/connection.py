@@ -231,9 +231,13 @@ def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
     except (psycopg.Error, AuditlakeError) as exc:
         if not fired.is_set():
             raise
-        raise unreachable(f"no answer for {timeout_s:g} s") from exc
+        raise _silent(timeout_s) from exc
     finally:
         timer.cancel()
+
+
+def _silent(timeout_s: float) -> SourceUnreachable:
+    return unreachable(f"no answer for {timeout_s:g} s")
 
 
 def _hang_up(fileno: int, fired: threading.Event) -> None:
@@ -260,8 +264,11 @@ class SourceConnection(psycopg.Connection[Row]):
         with translated_errors():
             if self.silence_s is None:
                 return super().wait(gen, *arguments, **options)
-            with hung_up_after(self.fileno(), self.silence_s):
-                return super().wait(gen, *arguments, **options)
+            try:
+                return super().wait(gen, *arguments, **{"timeout": self.silence_s, **options})
+            except psycopg.errors._WaitTimeout as exc:  # noqa: SLF001 - psycopg has no public name for it
+                self.pgconn.finish()  # an answer may still come
+                raise _silent(self.silence_s) from exc
 
 
 @contextmanager
