@@ -4,7 +4,8 @@ A view has columns `c0`, `c1` …, so that no name of the source is ever a name 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,11 +16,12 @@ import pyarrow as pa
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import StateRequest, state_query, versions_query
+from auditlake.cancellation import uncancelled
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import all_row_groups
 from auditlake.delta.sql import TableFiles, duckdb_type, read_newest
 from auditlake.errors import BadUsage
-from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed
+from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -41,6 +43,32 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 _TAIL_BYTES = 64 << 20
 _ROW_BYTES = 32 << 10
+
+
+class StatementDatabase:
+    """The database in which statements of both dialects run: the caller's, of which it opens cursors, else its own.
+
+    Threads may share it. `connect_for_statements` has opened the caller's.
+    """
+
+    def __init__(self, open_cursor: "Callable[[], DuckDBPyConnection] | None" = None) -> None:
+        self._open_cursor = open_cursor
+        self._opening = threading.Lock()
+        self._registered: DuckDBPyConnection | None = None  # kept open: its end frees the functions that it registered
+
+    def cursor(
+        self, state: LakeState, register: "Callable[[DuckDBPyConnection], None] | None" = None
+    ) -> "DuckDBPyConnection":
+        """Open a cursor for one statement; `register`, the same for all that give it, adds functions the first time."""
+        with self._opening:
+            with uncancelled():  # what is missing then could not be registered later
+                if self._open_cursor is None:
+                    self._open_cursor = connect_for_statements(state.known.lake).cursor
+                if register and self._registered is None:
+                    root = self._open_cursor()
+                    register(root)
+                    self._registered = root
+            return self._open_cursor()
 
 
 @dataclass(frozen=True, slots=True)

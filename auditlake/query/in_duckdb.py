@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
 from auditlake.query.languages import SPARK, Dialect
 from auditlake.query.postgres.engine import PostgresEngines, PostgresRows
@@ -18,7 +19,7 @@ Rows = EmbeddedRows | PostgresRows
 class InDuckDb:
     """DuckDB over one lake; `masks` are patterns of columns that no statement may read (`audit.masked_columns`).
 
-    `spark_settings` and `open_cursor` are those of `embedded.engine.Embedded`.
+    `open_cursor` opens cursors of the caller's database (`duckdb_views.StatementDatabase`).
     """
 
     def __init__(
@@ -28,8 +29,9 @@ class InDuckDb:
         masks: Sequence[str] = (),
     ) -> None:
         self._masks = masks
-        self._embedded = Embedded(spark_settings, open_cursor, masks)
-        self._postgres = PostgresEngines(open_cursor)
+        database = StatementDatabase(open_cursor)
+        self._embedded = Embedded(spark_settings, database, masks)
+        self._postgres = PostgresEngines(database)
 
     def prepare(self, state: LakeState, sql: str, dialect: Dialect) -> PreparedQuery:
         """Prepare one statement; raises BadUsage, NotAnswerable."""

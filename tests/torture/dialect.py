@@ -36,6 +36,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
+from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.statement import LakeState, read_state
@@ -223,7 +224,7 @@ class Campaign:
                 self._cursor = root.cursor()
                 return self._cursor
 
-            self._engine = PostgresEngines(opened)
+            self._engine = PostgresEngines(StatementDatabase(opened))
             capture(dsn, lake)
             apply_pending(_without_spark, lake)
             asked = queries(texts)

@@ -10,8 +10,7 @@ every statement if a setting changes what Spark SQL means.
 """
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
@@ -20,12 +19,12 @@ import pyarrow as pa
 from sqlglot import Token, TokenType
 
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
-from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.history import type_of
 from auditlake.query.compared_columns import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
 from auditlake.query.duckdb_views import (
     RowsOfDuckDb,
+    StatementDatabase,
     cell_of,
     closing,
     columns_of_view,
@@ -150,22 +149,19 @@ _DESCRIPTION = tuple(SparkCell("", "string", name) for name in ("col_name", "dat
 class Embedded:
     """DuckDB over one lake; statements do not share anything in it, and threads may share it.
 
-    `open_cursor` opens a cursor of the caller's database, which `connect_for_statements` opened; by default, it has one
-    of its own. A statement that reads a column matched by `masks` is refused: an expression of it, a condition or an
-    order would reveal its values.
+    A statement that reads a column matched by `masks` is refused: an expression of it, a condition or an order would
+    reveal its values.
     """
 
     def __init__(
         self,
         spark_settings: Mapping[str, str],
-        open_cursor: "Callable[[], DuckDBPyConnection] | None" = None,
+        database: StatementDatabase | None = None,
         masks: Sequence[str] = (),
     ) -> None:
         self._settings = spark_settings
-        self._open_cursor = open_cursor
+        self._database = database or StatementDatabase()
         self._masks = masks
-        self._opening = threading.Lock()
-        self._root: DuckDBPyConnection | None = None
 
     def answer(self, state: LakeState, query: PreparedQuery) -> EmbeddedRows:
         """Run a statement; raises NotEmbedded if only Spark can answer it, BadUsage if it reads a masked column."""
@@ -174,7 +170,7 @@ class Embedded:
             return described
         whole = translated(query, self._masks)
         schema = _schema(whole.fields)
-        connection = self._session(state)
+        connection = self._database.cursor(state)
         try:
             with interruptible():
                 self._create_views(connection, state, query)
@@ -192,13 +188,6 @@ class Embedded:
             raise NotEmbedded(f"{type(exc).__name__} of its rows") from exc
         return EmbeddedRows(schema, closing(connection, fetched), whole.fields)
 
-    def _session(self, state: LakeState) -> "DuckDBPyConnection":
-        if self._open_cursor is not None:
-            return self._open_cursor()
-        with self._opening:
-            self._root = self._root or connect_for_statements(state.known.lake)
-            return self._root.cursor()
-
     def _create_views(self, connection: "DuckDBPyConnection", state: LakeState, query: PreparedQuery) -> None:
         for view, (name, selection) in query.views.items():
             rows, cells = rows_of_view(connection, state, query, (name, selection), None), ["*"]
@@ -212,7 +201,7 @@ class Embedded:
         """Yield notes on columns that may be NULL for a value that exists, as `query.spark_engine.footnotes` does."""
         origins = dict.fromkeys(origin for at in sorted(nulls) if (origin := rows.fields[at].origin) is not None)
         for name, column in origins:
-            connection = self._session(state)
+            connection = self._database.cursor(state)
             held = f"_raw[{standard_literal(column)}] is not null"
             for selection in (chosen for read, chosen in query.views.values() if read == name):
                 if isinstance(selection, Log):

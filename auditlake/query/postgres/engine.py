@@ -5,7 +5,6 @@ that names the column. An expression that fails on a row fails as in PostgreSQL:
 """
 
 import functools
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.cancellation import uncancelled
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
-from auditlake.lake.duckdb_rows import connect_for_statements, raw_entry
+from auditlake.lake.duckdb_rows import raw_entry
 from auditlake.lake.history import type_of
 from auditlake.messages import say
 from auditlake.query.duckdb_views import (
     RowsOfDuckDb,
+    StatementDatabase,
     ViewColumn,
     cell_of,
     closing,
@@ -135,15 +134,10 @@ def _arrow(cell: Cell) -> pa.DataType:
 
 
 class PostgresEngines:
-    """DuckDB over one lake for statements in PostgreSQL's dialect; has the interface of `engine_choice.Engines`.
+    """DuckDB over one lake for statements in PostgreSQL's dialect; has the interface of `engine_choice.Engines`."""
 
-    `open_cursor` opens a cursor of the caller's database, as in `embedded.engine.Embedded`; threads may share it.
-    """
-
-    def __init__(self, open_cursor: "Callable[[], DuckDBPyConnection] | None" = None) -> None:
-        self._open_cursor = open_cursor
-        self._registering = threading.Lock()
-        self._root: DuckDBPyConnection | None = None  # kept open: its end frees the functions that it registered
+    def __init__(self, database: StatementDatabase | None = None) -> None:
+        self._database = database or StatementDatabase()
         self._said = False
 
     def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
@@ -154,13 +148,13 @@ class PostgresEngines:
         if isinstance(query, PostgresQuery):
             return self.rows(state, query)
         try:
-            return Embedded({}, self._open_cursor).answer(state, query)
+            return Embedded({}, self._database).answer(state, query)
         except NotEmbedded as reason:
             raise BadUsage(f"{reason} is not described in this dialect", IN_SPARK) from reason
 
     def rows(self, state: LakeState, query: PostgresQuery) -> PostgresRows:
         """Run a statement; raises as `answer` does."""
-        connection = self._session(state)
+        connection = self._database.cursor(state, register_functions)
         cells = query.translated.columns
         try:
             with _reported():
@@ -174,15 +168,6 @@ class PostgresEngines:
         fetched = (_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
         types = [TEXT.shown if cell.is_unknown else cell.type.shown for cell in cells]
         return PostgresRows(schema, closing(connection, fetched), types)
-
-    def _session(self, state: LakeState) -> "DuckDBPyConnection":
-        with self._registering:
-            if self._root is None:
-                with uncancelled():  # what is missing then could not be registered later
-                    root = self._open_cursor() if self._open_cursor else connect_for_statements(state.known.lake)
-                    register_functions(root)
-                self._root = root
-            return self._open_cursor() if self._open_cursor else self._root.cursor()
 
     def report(self) -> None:
         """Report on stderr which engine answered, once."""

@@ -10,8 +10,10 @@ from auditlake.delta.sql import open_duckdb
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.query import duckdb_views
+from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.in_duckdb import InDuckDb
-from auditlake.query.languages import Dialect
+from auditlake.query.languages import POSTGRES, SPARK, Dialect
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.engine import PostgresEngines
 from auditlake.query.postgres.numbers import divide
@@ -93,11 +95,26 @@ def test_a_document_that_is_nested_too_deep_is_named_so(tmp_path: Path) -> None:
             _rows(state, f"select {operation} from documents")
 
 
+def test_statements_of_both_dialects_run_in_one_database(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So they share one limit of memory, also with functions that only one of them needs."""
+    opened, engine = list[Lake](), InDuckDb({})
+
+    def connect(lake: Lake) -> object:
+        opened.append(lake)
+        return connect_for_statements(lake)
+
+    monkeypatch.setattr(duckdb_views, "connect_for_statements", connect)
+    for dialect in (SPARK, POSTGRES, SPARK):
+        query = engine.prepare(state, "select count(*) as n from orders", dialect)
+        assert list(engine.answer(state, query).texts()) == [("2",)]
+    assert opened == [state.known.lake]
+
+
 def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState) -> None:
     """DuckDB frees those of a connection that is closed, and would crash in the next statement."""
     gc.freeze()  # what exists already: a collection of all of it takes 0.1 s
     root = connect_for_statements(state.known.lake)
-    for engine in (PostgresEngines(), PostgresEngines(root.cursor)):
+    for engine in (PostgresEngines(), PostgresEngines(StatementDatabase(root.cursor))):
         for n in range(1, 40):
             rows = engine.rows(state, prepare_statement(state, f"select count(*) * 1.0 / {n} from orders"))
             assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
@@ -257,7 +274,7 @@ def test_a_statement_that_needs_too_much_memory_is_refused_so(state: LakeState) 
     small = open_duckdb(32 << 20)
     query = prepare_statement(state, "select count(distinct a) from generate_series(1, 10000000) a")
     with pytest.raises(NotAnswerable, match="the statement needs more memory than is left"):
-        PostgresEngines(small.cursor).rows(state, query)
+        PostgresEngines(StatementDatabase(small.cursor)).rows(state, query)
 
 
 @pytest.mark.parametrize(
