@@ -51,6 +51,9 @@ _DEFAULTS = {
     "spark.sql.ansi.enabled": "true",  # a cast that fails is an error, never a NULL
     # Otherwise `${env:HOME}`, also in a name or a literal of the source, is replaced by the variable.
     "spark.sql.variable.substitute": "false",
+    # What a loaded machine does not do in time: answer a client that fetches rows within 15 s, broadcast within 300 s.
+    "spark.python.authenticate.socketTimeout": "1h",
+    "spark.sql.broadcastTimeout": "-1",
     "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
     # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
     "spark.sql.codegen.hugeMethodLimit": "8000",

@@ -48,6 +48,7 @@ from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Conversion
 from auditlake.verify.digest import Digest, KeyDifference, Sums, chosen_buckets, differing_keys
 from auditlake.verify.lake_side import Unreadable, VerifiedState, bucket_rows, exact_session, reading, state_at, sums_of
+from auditlake.verify.progress import each_done
 from auditlake.verify.report import Finding, TableReport
 from auditlake.verify.source_side import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 
@@ -121,9 +122,10 @@ class SourceComparison:
             return
         self._await_lake()
         known = read_known(self._lake)
-        ready = [(known, known.tables[name], side) for name, side in sides.items() if name not in failed]
+        ready = [(str(name), (known.tables[name], side)) for name, side in sides.items() if name not in failed]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            yield from pool.map(lambda arguments: self._compare(*arguments), ready)
+            compared = each_done(pool, lambda pair: self._compare(known, *pair), ready, "comparing", self._notify)
+            yield from (report for _, report in compared)
 
     def _table_of(self, history: HistoryTable) -> FollowedTable | None:
         """Return the source's table of a history, whatever its name is now; None if the publication has none.
@@ -180,8 +182,9 @@ class SourceComparison:
     def _in_tasks(self, bundles: Sequence[_Bundle]) -> Generator[tuple[TableName, Sums | AuditlakeError]]:
         """Read bundles in concurrent Spark tasks, one per allowed connection."""
         pool = ThreadPoolExecutor(self._source.load.connections)
+        named = [(_tables_in(bundle), bundle) for bundle in bundles]
         try:
-            for bundle, results in zip(bundles, pool.map(self._in_task, bundles), strict=True):
+            for bundle, results in each_done(pool, self._in_task, named, "reading at the source", self._notify):
                 yield from ((name, result) for (name, _), result in zip(bundle, results, strict=True))
         finally:
             pool.shutdown(cancel_futures=True)
@@ -287,6 +290,11 @@ class SourceComparison:
         if reason := self._source.rewritten(side.table):
             raise NotAnswerable(reason)
         return pa.concat_tables(parts)
+
+
+def _tables_in(bundle: _Bundle) -> str:
+    names = sorted({str(name) for name, _ in bundle})
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
 
 
 def _key_places(table: FollowedTable, names: Sequence[str]) -> list[int]:

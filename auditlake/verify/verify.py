@@ -51,6 +51,7 @@ from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, SourceCompari
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records, report_of
 from auditlake.verify.lake_side import Unreadable, exact_session, reading
+from auditlake.verify.progress import each_done
 from auditlake.verify.report import Finding, Report, TableReport
 from auditlake.verify.source_side import snapshot
 
@@ -108,7 +109,7 @@ def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], noti
             bounds = ComparisonBounds(request.timeout_s, request.limit, request.streaming, request.masking)
             reports += SourceComparison(spark, request.lake, source, bounds, notify).run(intact)
     if request.history:
-        reports += _check_versions(request, spark, [table.name for table in intact])
+        reports += _check_versions(request, spark, [table.name for table in intact], notify)
     return Report(lsn, tuple(_joined(reports)))
 
 
@@ -162,14 +163,17 @@ def _history_files(request: VerifyRequest, histories: Iterable[HistoryTable]) ->
             yield report_of(str(table.name), findings, request.limit)
 
 
-def _check_versions(request: VerifyRequest, spark: SparkSession, names: Iterable[TableName]) -> Iterator[TableReport]:
+def _check_versions(
+    request: VerifyRequest, spark: SparkSession, names: Iterable[TableName], notify: Say
+) -> Iterator[TableReport]:
     """Check structure and replay of each history at its current version."""
     # Read before the log: a position never exceeds the watermark at the time of its commit.
-    tables = [table for name in names if (table := open_history(request.lake, name))]
+    tables = [(str(name), table) for name in names if (table := open_history(request.lake, name))]
     log, gaps = open_log(request.lake), read_gaps(request.lake)
     check = _VersionCheck(request, spark, log, gaps)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(check.of, tables)
+        checked = each_done(pool, check.of, tables, "checking the versions of", notify)
+        yield from (report for _, report in checked)
 
 
 @dataclass(frozen=True, slots=True)

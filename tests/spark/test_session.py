@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -61,6 +62,22 @@ def test_workers_run_the_same_python(spark: SparkSession) -> None:
     """Not the first python3 on the PATH."""
     pythons = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert [Path(python).resolve() for python in pythons] == [Path(sys.executable).resolve()]
+
+
+def test_a_jvm_that_is_slow_to_answer_is_waited_for(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark connects to it for every result: a JVM suspended for 20 s then ended verify with an UnboundLocalError."""
+    allowed = list[float]()
+
+    class Recorded(socket.socket):
+        def settimeout(self, value: float | None, /) -> None:
+            allowed.extend([] if value is None else [value])
+            super().settimeout(value)
+
+    monkeypatch.setattr(socket, "socket", Recorded)
+    assert spark.range(3).toArrow().num_rows == 3
+    assert allowed
+    assert min(allowed) >= 600
+    assert spark.conf.get("spark.sql.broadcastTimeout") == "-1"
 
 
 START = """
