@@ -34,7 +34,7 @@ from auditlake.status import read_status
 from auditlake.temporal.moments import read_known
 from auditlake.verify.verify import VerifyRequest, verify
 from tests import oracle
-from tests.running import Running
+from tests.running import Running, await_true
 from tests.server import Server
 from tests.spark.resync.site import SCHEMA, TABLES, Site
 from tests.standby import Standby
@@ -200,6 +200,8 @@ def test_a_restored_backup(make_site: Callable[[int], tuple[Server, Site]], vers
         with (server.data / "postgresql.conf").open("a") as conf:
             conf.write("restore_command = '/bin/false'\n")
     server.start()
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:  # it accepts connections before its recovery ends
+        await_true(lambda: conn.execute("select not pg_is_in_recovery()").fetchone() == (True,))
     _go_on(course, site, offset=LSN_OFFSET_UNIT)
     _table_of_later(course)
     _large_restart(course, server)
