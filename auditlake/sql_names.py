@@ -16,13 +16,11 @@ escapes)
 
 import re
 
+from auditlake.invisible import INVISIBLE, escaped
+
 _FOLDED = re.compile("[a-z_][a-z0-9_]*")
-_INVISIBLE = re.compile(
-    "[\\\\\x01-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
-)
+_INVISIBLE = re.compile(rf"[\\\x01-\x1f{INVISIBLE}]")
 _QUOTED = re.compile('"(?:[^"]|"")*"')
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LAST_OF_FOUR_DIGITS = 0xFFFF
 _NUL = "\0"
 
 
@@ -85,12 +83,11 @@ def postgres_literal(text: str) -> str:
         raise ValueError("no literal of PostgreSQL holds bytes that are not valid in the encoding")
     if not _INVISIBLE.search(text):
         return standard_literal(text)
-    return "E'" + _INVISIBLE.sub(_escaped, text.replace("'", "''")) + "'"
+    return "E'" + _INVISIBLE.sub(_in_literal, text.replace("'", "''")) + "'"
 
 
-def _escaped(match: re.Match[str]) -> str:
-    character, code = match[0], ord(match[0])
-    return _ESCAPES.get(character) or (f"\\u{code:04x}" if code <= _LAST_OF_FOUR_DIGITS else f"\\U{code:08x}")
+def _in_literal(match: re.Match[str]) -> str:
+    return "\\\\" if match[0] == "\\" else escaped(match)
 
 
 def spark_identifier(name: str) -> str:

@@ -13,10 +13,10 @@ from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, 
 from auditlake.audit.diff import Compared
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
+from auditlake.invisible import CONTROLS
 from auditlake.lake.gaps import Gap
 from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
-from auditlake.values.escapes import CONTROLS
 
 Fields = dict[str, Any]
 _UNESCAPED = re.compile(f"[{CONTROLS}]")

@@ -14,15 +14,11 @@ import re
 
 from markupsafe import Markup, escape
 
+from auditlake.invisible import BYTE, INVISIBLE, escaped
 from auditlake.serve import models
 
-_ONE_INVISIBLE = re.compile(
-    "\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-    "|[\ud800-\udfff\U000e0000-\U000e007f]"
-)
+_ONE_INVISIBLE = re.compile(f"{BYTE}|[\x00-\x1f\ud800-\udfff{INVISIBLE}]")
 _INVISIBLE = re.compile(f"(?:{_ONE_INVISIBLE.pattern})+")
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LAST_OF_FOUR_DIGITS = 0xFFFF
 SHORT = 120
 LONGEST = 10_000
 _KILO = 1024
@@ -61,15 +57,8 @@ def visible(text: str) -> Markup:
 
 def _boxed(match: re.Match[str]) -> str:
     """Return a run of invisible characters in a box; escaping HTML has left them as they are."""
-    shown = "".join(map(_escaped, _ONE_INVISIBLE.findall(match[0])))
+    shown = "".join(map(escaped, _ONE_INVISIBLE.findall(match[0])))
     return f'<span class="ctl">{shown}</span>{"<wbr>" if match[0].endswith(chr(10)) else ""}'
-
-
-def _escaped(found: str) -> str:
-    if len(found) > 1:
-        return "\\" + found[1:]
-    code = ord(found)
-    return _NAMED.get(found) or (f"\\u{code:04x}" if code <= _LAST_OF_FOUR_DIGITS else f"\\U{code:08x}")
 
 
 def bars_path(timeline: models.TimelineJson) -> str:

@@ -13,15 +13,14 @@ import codecs
 import re
 from typing import TYPE_CHECKING
 
+from auditlake.invisible import BYTE, CONTROLS, escaped
+
 if TYPE_CHECKING:  # the decoder of single messages needs no Arrow, and its importers start sooner without it
     import pyarrow as pa
 
 _HANDLER = "auditlake-bytes"
-CONTROLS = "\x7f-\x9f\u2028-\u202e\u2066-\u2069"
-"""Ranges of a character class: control characters that JSON allows in a string, and those that change the direction."""
-_CONTROL = re.compile(rf"\x00x[0-9a-f]{{2}}|[\x00-\x1f{CONTROLS}]")
+_CONTROL = re.compile(rf"{BYTE}|[\x00-\x1f{CONTROLS}]")
 _INDENTED = re.compile(r"\n(?=  )")
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def _escaped_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -52,16 +51,9 @@ def escape_column(values: "pa.Array") -> "pa.Array":
 
 def visible(text: str) -> str:
     """Escape control characters, and bytes that are not valid text."""
-    return _CONTROL.sub(_escaped_control, text)
+    return _CONTROL.sub(escaped, text)
 
 
 def visible_lines(text: str) -> str:
     """Escape as `visible`, except for a line break before an indented line, which cannot imitate a message."""
     return "\n".join(map(visible, _INDENTED.split(text)))
-
-
-def _escaped_control(match: re.Match[str]) -> str:
-    found = match[0]
-    if len(found) > 1:
-        return "\\" + found[1:]
-    return _NAMED.get(found) or f"\\u{ord(found):04x}"
