@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
-from auditlake.apply.large_rows import has_large_rows
+from auditlake.apply.large_rows import has_large_changes
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.parts import TailPart, divide
 from auditlake.apply.tails import Tail
@@ -54,7 +54,7 @@ def _obstacle(tail: Tail) -> str | None:
         return "a new column is part of the key"
     if not VIRTUAL_COLUMNS.isdisjoint(column.stored.lower() for column in tail.followed.physical):
         return "DuckDB reserves the name of a column"
-    return "it has very large rows" if has_large_rows(tail) else None
+    return "it has very large rows" if has_large_changes(tail) else None
 
 
 class NotFolded(Exception):

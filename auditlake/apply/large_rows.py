@@ -30,6 +30,8 @@ from auditlake.store.session import Kept
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LARGE_BYTES = 2 * GROUP_BYTES
+"""Size above which only one row should be in work at a time."""
 HEAP_PER_ROW = 30
 """Measured with a heap of 2 GB (Spark has 1820 MB of it): updates of rows of 60 MB were folded, of 90 MB were not."""
 _MB = 1 << 20
@@ -93,8 +95,13 @@ def find_too_large(lake: Lake, tail: Tail, heap: int) -> LargeRow | None:
 
 
 def has_large_rows(tail: Tail) -> bool:
-    """Whether a file of `changes` has rows so large that only one should be in work at a time."""
-    return largest_group(file.path for file in tail.files) > 2 * GROUP_BYTES
+    """Whether a file of `changes` has very large rows, of any table."""
+    return largest_group(file.path for file in tail.files) > LARGE_BYTES
+
+
+def has_large_changes(tail: Tail) -> bool:
+    """Whether one of the tail's own changes is very large; others are in row groups that DuckDB skips."""
+    return any(_is_of(tail, row) for file in tail.files for row in _large_changes(file.path, LARGE_BYTES))
 
 
 @contextmanager

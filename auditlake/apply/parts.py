@@ -31,7 +31,7 @@ from auditlake.apply.deletion_vector_writer import HELD_BYTES
 from auditlake.apply.tails import FOLDED_OPS_SQL, Tail, TailShape
 from auditlake.apply.windows import held_within
 from auditlake.delta.log_reader import file_path
-from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.row_groups import OFFSET_BYTES, ROW_BYTES, held_bytes
 from auditlake.delta.sql import open_duckdb, parquet_files
 from auditlake.fold.in_duckdb import EQUAL_OTHERWISE
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
@@ -64,6 +64,8 @@ _DIVIDED = """
 copy (select *, unnest(list_distinct([{before}, {after}])) as part from ({changes}))
 to {folder} (format parquet, partition_by (part), row_group_size {group_rows})
 """
+_OWN_BYTES = "select count(*) * {row_bytes} + coalesce(sum({lengths}), 0)::bigint from ({changes})"
+_LENGTH = "coalesce(strlen(array_to_string({row}, '')) + {offset_bytes} * len({row}), 0)"
 _RELOADS = """
 select bool_and(op in ('truncate', 'insert')) and coalesce(
   max((lsn, ordinal)) filter (op = 'truncate') < min((lsn, ordinal)) filter (op = 'insert'), true
@@ -109,7 +111,8 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
     shape, size_bytes = tail.shape, tail.held_bytes
     assert shape is not None  # noqa: S101 - it has changes
     whole = TailPart([file.path for file in tail.files], opened, inserts_only=shape.inserts_only)
-    if max(size_bytes, held_bytes(opened.paths) if shape.has_truncate else 0) <= HELD_BYTES:
+    opened_bytes = held_bytes(opened.paths) if shape.has_truncate else 0
+    if max(size_bytes, opened_bytes) <= HELD_BYTES:
         return [whole]
     kept.enter_context(_ONE_AT_A_TIME)
     if shape.inserts_only:
@@ -117,6 +120,9 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
     folder = Path(kept.enter_context(TemporaryDirectory(dir=process_folder(), prefix="parts-")))
     with closing(open_duckdb(_COPY_BYTES, folder / "spilled")) as connection:
         changes = whole.changes(connection, tail)
+        size_bytes = _own_bytes(connection, changes)
+        if max(size_bytes, opened_bytes) <= HELD_BYTES:
+            return [whole]
         if shape.has_truncate:
             if connection.execute(_RELOADS.format(changes=changes)).fetchone() != (True,):
                 raise TooLarge
@@ -125,6 +131,14 @@ def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
         hashed = _Hash(whole, tail.followed, shape, math.ceil(size_bytes / PART_BYTES))
         hashed.require_divisible(connection, changes)
         return hashed.copy(connection, changes, folder / "parts")
+
+
+def _own_bytes(connection: "DuckDBPyConnection", changes: str) -> int:
+    """Return the size in memory of a tail's changes, without those of other tables in the same files."""
+    lengths = " + ".join(_LENGTH.format(row=row, offset_bytes=OFFSET_BYTES) for row in ('"old"', '"new"'))
+    found = connection.execute(_OWN_BYTES.format(row_bytes=ROW_BYTES, lengths=lengths, changes=changes)).fetchone()
+    assert found is not None  # noqa: S101 - an aggregate
+    return int(found[0])
 
 
 def _inserts(tail: Tail, opened: Files) -> Iterator[TailPart]:

@@ -25,10 +25,11 @@ from auditlake.store.session import Kept
 
 ROW_BYTES = 200
 """Size of a row beside its values: the columns of the period, and Spark's overhead for each row."""
+OFFSET_BYTES = 4
+"""Size of a variable value beside its length."""
 GROUP_BYTES = 16 << 20
 """Limit of the row groups that are written here; a larger row has one of its own."""
 _DICTIONARY_BYTES = 256
-_OFFSET_BYTES = 4
 _KEPT_BYTES, _FOOTER_BYTES = 16 << 20, 256
 _Group = TypeVar("_Group")
 _VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
@@ -180,9 +181,9 @@ def _lengths(chunk: pa.Array) -> np.ndarray:
         return np.full(len(chunk), chunk.nbytes // len(chunk), np.int64)
     offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return np.diff(offsets).astype(np.int64) + _OFFSET_BYTES
+        return np.diff(offsets).astype(np.int64) + OFFSET_BYTES
     inner = [chunk.values] if pa.types.is_list(kind) else [chunk.keys, chunk.items]
-    total = np.full(len(chunk), _OFFSET_BYTES, np.int64)
+    total = np.full(len(chunk), OFFSET_BYTES, np.int64)
     for each in inner:
         ends = np.concatenate([[0], np.cumsum(_lengths(each))])
         total += ends[offsets[1:]] - ends[offsets[:-1]]

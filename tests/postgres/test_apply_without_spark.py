@@ -7,6 +7,7 @@ from typing import NoReturn
 import pytest
 
 import auditlake
+from auditlake.apply import large_rows, parts
 from auditlake.apply.apply import apply_pending
 from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
@@ -79,6 +80,24 @@ def test_a_column_that_fills_in_older_rows_parks_the_table(database: str, tmp_pa
     assert parked.needs_spark
     assert "a new column has a value in older rows" in parked.reason
     assert read_known(lake).tables[parked.table].position <= parked.lsn
+
+
+def test_what_else_a_transaction_holds_does_not_count(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large row of another table, or a forged message, parks no table with few changes."""
+    execute(database, "create table t (id int primary key)", "create table large (id int primary key, v text)")
+    lake = make_lake(database, tmp_path / "lake")
+    few = "insert into t values (1); truncate t; insert into t values (2)"
+    forged = "select pg_logical_emit_message(true, 'auditlake:ddl', repeat('x', 10000))"
+    execute(database, f"insert into large values (1, repeat('x', 10000)); {few}", f"{forged}; truncate t; {few}")
+    capture(database, lake)
+    monkeypatch.setattr(parts, "HELD_BYTES", 2000)
+    monkeypatch.setattr(large_rows, "LARGE_BYTES", 2000)
+    apply_pending(_without_spark, lake, engine=Engine.DUCKDB)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.table.table == "large"
+    assert list(auditlake.Lake(lake.root).as_of().table("t").texts()) == [{"id": "2"}]
 
 
 def _versions(lake: Lake) -> list[str]:

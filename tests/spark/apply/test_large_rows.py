@@ -106,7 +106,7 @@ def test_settings_for_large_rows_last_no_longer_than_they_do(
     """Those of the caller's session are never changed."""
     names = ("spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.partitions")
     before = [spark.conf.get(name) for name in names]
-    monkeypatch.setattr(large_rows, "GROUP_BYTES", 0)
+    monkeypatch.setattr(large_rows, "LARGE_BYTES", 0)
     used = []
 
     def noted(tail: Tail) -> bool:
