@@ -126,7 +126,7 @@ def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn)
 
 def sums_of(state: VerifiedState, columns: Sequence[Column], digest: Digest) -> Sums:
     """Sum up the digests of the state's rows over these columns."""
-    parts = state.rows.mapInArrow(_summing(columns, digest), _SUMS_DDL)
+    parts = _mapped(state.rows, _summing(columns, digest), _SUMS_DDL)
     added = parts.groupBy("bucket").agg(F.sum("n").alias("n"), F.sum("high").alias("high"), F.sum("low").alias("low"))
     totals = added.toArrow()
     buckets = totals["bucket"].to_numpy()
@@ -142,7 +142,17 @@ def bucket_rows(
     state: VerifiedState, columns: Sequence[Column], digest: Digest, wanted: npt.NDArray[np.int64]
 ) -> pa.Table:
     """Return the rows of the wanted buckets, as SIDE_SCHEMA."""
-    return state.rows.mapInArrow(_choosing(columns, digest, wanted), _SIDE_DDL).toArrow().cast(SIDE_SCHEMA)
+    return _mapped(state.rows, _choosing(columns, digest, wanted), _SIDE_DDL).toArrow().cast(SIDE_SCHEMA)
+
+
+def _mapped(rows: DataFrame, function: Callable[[Batches], Iterator[pa.RecordBatch]], ddl: str) -> DataFrame:
+    """Return `mapInArrow`, which takes a dot in the name of a column for a field of a struct."""
+    names = rows.columns
+
+    def named(batches: Batches) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return rows.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, ddl)
 
 
 def row_texts(batch: pa.RecordBatch, columns: Sequence[Column], digest: Digest) -> list[pa.Array]:

@@ -53,7 +53,7 @@ create type pair as (a int, b text);
 create table kinds (
   id int, day date, flag bool, amount numeric(10,2), any_number numeric, at timestamptz, naive timestamp, f4 float4,
   f8 float8, tags text[], grid int[], content bytea, fixed char(5), doc jsonb, mood mood, pair pair, address inet,
-  number oid, dates date[], large text, primary key (id, day));
+  number oid, dates date[], large text, "with.dot" text default 'x', primary key (id, day));
 alter table kinds alter large set storage external;
 create function fill(first int, last int) returns void language sql as $$
   insert into kinds
