@@ -52,7 +52,8 @@ select pg_catalog.to_jsonb(s),
 
 _READER = """
 select a.pid, coalesce(a.application_name::text, ''), coalesce(a.client_addr::text, 'a local socket'),
-       a.backend_start::text, r.reply_time::text
+       a.backend_start::text, (extract(epoch from r.reply_time) * 1000000)::bigint,
+       (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::bigint
   from pg_catalog.pg_replication_slots s
   join pg_catalog.pg_stat_activity a on a.pid = s.active_pid
   left join pg_catalog.pg_stat_replication r on r.pid = a.pid
@@ -116,13 +117,18 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class SlotReader:
-    """The walsender that reads a slot; `reply_at` is its client's last reply, None if our role may not read it."""
+    """The walsender that reads a slot; times are in microseconds since 1970.
+
+    `replied_us` is when its client sent the last reply that the walsender has processed, None if our role may not read
+    it; `read_us` is the server's time when this was read.
+    """
 
     pid: int
     application: str
     address: str
     since: str
-    reply_at: str | None
+    replied_us: int | None
+    read_us: int
 
     def __str__(self) -> str:
         since = self.since.split(".")[0]
@@ -133,8 +139,12 @@ class SlotReader:
         return other is not None and (self.pid, self.since) == (other.pid, other.since)
 
     def replied_since(self, earlier: "SlotReader | None") -> bool:
-        """Whether this is the same walsender and its client has replied since `earlier`, so is alive."""
-        return self.is_same(earlier) and earlier is not None and self.reply_at != earlier.reply_at
+        """Whether this is the same walsender and its client has sent a reply since `earlier` was read, so is alive.
+
+        One that was sent before proves nothing: a walsender goes through the replies of a dead client one by one, and
+        may save the slot to disk for each.
+        """
+        return self.is_same(earlier) and earlier is not None and (self.replied_us or 0) > earlier.read_us
 
 
 def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
@@ -167,8 +177,9 @@ def read_reader(conn: psycopg.Connection[Row], name: str) -> SlotReader | None:
     rows = fetch(conn, _READER, name)
     if not rows:
         return None
-    pid, application, address, since, reply_at = rows[0]
-    return SlotReader(cast("int", pid), str(application), str(address), str(since), cast("str | None", reply_at))
+    pid, application, address, since, replied_us, read_us = rows[0]
+    times = cast("int | None", replied_us), cast("int", read_us)
+    return SlotReader(cast("int", pid), str(application), str(address), str(since), *times)
 
 
 def terminate_reader(conn: psycopg.Connection[Row], reader: SlotReader) -> None:

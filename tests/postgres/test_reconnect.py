@@ -1,8 +1,11 @@
 """Capture after a lost connection: it reconnects, and every change is in the log once and in order."""
 
 import itertools
+import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -10,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from auditlake.capture import preconditions
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.capture.shape_watch import ShapeWatch
@@ -18,11 +22,16 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_capture_state
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication import start
-from auditlake.source.connection import Row, answering_within, connect
+from auditlake.replication.stream import CopyBoth
+from auditlake.settings.streaming_mode import Streaming
+from auditlake.source.connection import Row, answering_within, connect, connect_replication
 from auditlake.source.server import WalEnd, wal_end
+from auditlake.source.slot import SlotReader, read_reader
 from tests import oracle
 from tests.capture_lake import make_lake
+from tests.capture_once import capture
 from tests.proxy import Proxy
 from tests.read_lake import positions_of
 from tests.running import Running, await_true
@@ -119,6 +128,27 @@ def test_a_silent_server_during_connect_is_given_up(database: str, lake: Lake, m
             insert(database, 1)
             running.await_keys(1)
             assert "no answer for 0.5 s" in running.said[0]
+
+
+def test_what_a_dead_reader_sent_is_no_sign_of_life(database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its walsender goes through that late on a loaded machine, and then releases the slot."""
+    looks = list[SlotReader | None]()
+
+    def look(control: psycopg.Connection[Row], slot: str) -> SlotReader | None:
+        looks.append(read_reader(control, slot))
+        return looks[-1]
+
+    monkeypatch.setattr(preconditions, "read_reader", look)
+    pgconn = connect_replication(database)
+    start.start_stream(pgconn, "auditlake", "auditlake", Lsn(0), Streaming("off"))
+    with ThreadPoolExecutor(1) as pool, closing(CopyBoth(pgconn)) as dead:
+        running = pool.submit(capture, database, lake)
+        await_true(lambda: looks)
+        sent_us = int(time.time() * 1_000_000) - 60_000_000
+        dead.send(struct.pack(">cqqqqc", b"r", 0, 0, 0, sent_us - EPOCH_UNIX_US, b"\0"))
+        await_true(lambda: (looks[-1] and looks[-1].replied_us == sent_us) or running.done())
+        dead.close()
+        running.result()
 
 
 def test_only_a_server_without_an_answer_is_silent(database: str) -> None:
