@@ -9,7 +9,7 @@ Order of effects, under the locks of everything that rewrites files, and with th
 4. `changes`.
 5. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
 6. What a killed `resync` left of the table.
-7. In a bucket that keeps versions: the older ones of all these objects (`erasure.older_versions`).
+7. In a bucket that keeps versions: the older ones of all these objects, if the user has allowed it; else it is refused.
 8. Record the end.
 
 Each table is rewritten, committed, and then rid of every file that its new version does not name (`delta.erasing`). A
@@ -33,9 +33,8 @@ from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
 from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
-from auditlake.erasure.older_versions import delete_older, require_deletion
 from auditlake.erasure.scope import Wanted, find_scope, places_of, searched
-from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.errors import ConfigError, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.erasure_gate import closed
 from auditlake.lake.erasures import Erasure, record_end, record_intent, unfinished
@@ -43,13 +42,15 @@ from auditlake.lake.history import HistoryTable, bounded_columns
 from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import ERASED_APP, HISTORY_APP, Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lake.stage_lock import Stage, hold, lock_of
 from auditlake.ledger.blocks import has_ledger, read_entries
 from auditlake.ledger.canonical import Kind
 from auditlake.ledger.copies import text_column
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, with_us
 from auditlake.ledger.seal import Sealer
+from auditlake.relation import TableName
 from auditlake.store.files import remove_folder
+from auditlake.store.object_versions import Noncurrent, delete_noncurrent, keeps_versions, list_noncurrent
 from auditlake.store.place import Place
 
 _OF_ROW = ["lsn", "ordinal", "relation", "old", "new", "unchanged"]
@@ -82,7 +83,7 @@ def forget(
 
 def _finish(lake: Lake, erasure: Erasure) -> None:
     _Run.of(lake, erasure).erase()
-    delete_older(lake, erasure.name)
+    _delete_older(lake, erasure.name)
     record_end(lake, erasure)
     reach(After.ERASURE_ENDED)
     if has_ledger(lake):
@@ -111,7 +112,7 @@ def require_finished(lake: Lake) -> None:
 @contextmanager
 def _alone(lake: Lake, *, delete_versions: bool) -> Iterator[None]:
     with hold(lake, "forget", *_STAGES), closed(lake):
-        require_deletion(lake, may_delete=delete_versions)
+        _require_deletion(lake, may_delete=delete_versions)
         yield
 
 
@@ -228,3 +229,33 @@ def _any(table: Place, columns: list[str], rows: InHistory | InChanges | InTrans
         return any(rows.mask(pa.table(batch)).any() for batch in read_batches(file_path(table, add), columns))
 
     return concerns
+
+
+def _require_deletion(lake: Lake, *, may_delete: bool) -> None:
+    """Require that older versions may be deleted, if the lake's bucket keeps them; the lock of ERASE is held.
+
+    Raises Unsupported.
+    """
+    if _are_kept(lake) and not may_delete:
+        raise Unsupported(
+            f"the bucket of {lake.root} keeps older versions of what is deleted",
+            "Add --delete-versions to delete those of the tables concerned for good; --dry-run counts them.",
+        )
+
+
+def list_older(lake: Lake, table: TableName) -> list[Noncurrent]:
+    """List the versions that an erasure would delete now, none on a disk; raises ConfigError, LakeUnusable."""
+    folders = (lake.transactions, lake.changes, lake.history(table), lake.ledger, lake.copied_again(table))
+    return list_noncurrent(folders)
+
+
+def _delete_older(lake: Lake, table: TableName) -> None:
+    """Delete the older versions, if the lake's bucket keeps them; the lock of ERASE is held. Raises as `list_older`."""
+    if _are_kept(lake):
+        delete_noncurrent(lake.root, list_older(lake, table))
+        reach(After.VERSIONS_DELETED)
+
+
+def _are_kept(lake: Lake) -> bool:
+    """Return whether the bucket keeps versions, or did when the lake was made; then versioning may be suspended."""
+    return keeps_versions(lock_of(lake, Stage.ERASE), lake.manifest)

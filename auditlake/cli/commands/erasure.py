@@ -147,7 +147,7 @@ def _resume(lake: Lake, *, delete_versions: bool, as_json: bool) -> None:
 
 
 def _show_older(lake: Lake, found: Erasure) -> None:
-    from auditlake.erasure.older_versions import list_older
+    from auditlake.erasure.forget import list_older
 
     older = list_older(lake, found.name)
     say(f"would delete {len(older):,} older versions of objects, {sum(each.size_bytes for each in older):,} bytes")
