@@ -1,12 +1,14 @@
 """Changes of partitions that the stream does not show: the table is parked, unless no rows changed."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import auditlake
 from auditlake.capture import capture as stage
@@ -182,32 +184,54 @@ def _lake(dsn: str, root: Path) -> Lake:
     return lake
 
 
+def _lake_of_kinds(dsn: str, root: Path, kinds: Iterable[str]) -> tuple[Lake, dict[str, tuple[TableName, str]]]:
+    """Create a lake with the two tables of each kind, in a schema of its own, and capture rows of one.
+
+    Return also `t` of each kind, and a connection string that finds the tables of its schema.
+    """
+    found = {}
+    for number, kind in enumerate(kinds):
+        within = make_conninfo(dsn, options=f"-c search_path=k{number}")
+        execute(within, f"create schema k{number}", *_SCHEMA)
+        found[kind] = (TableName(f"k{number}", "t"), within)
+    lake = make_lake(dsn, root, without=_LEAVES)
+    for _, within in found.values():
+        execute(within, _ROWS)
+    _capture(dsn, lake)
+    return lake, found
+
+
 def _await(lake: Lake, number: int) -> None:
     await_true(lambda: any(row["table"] == "u" and row["new"] == [str(number)] for row in oracle.changes(lake)))
 
 
-@pytest.mark.parametrize("kind", SILENT)
-def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, kind: str) -> None:
+def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path) -> None:
     """It is known up to the previous commit; other tables continue, and a restart keeps it parked."""
-    statements, problem = SILENT[kind]
-    lake = _lake(database, tmp_path / "lake")
+    lake, kinds = _lake_of_kinds(database, tmp_path / "lake", SILENT)
     low = wal_end(database)
-    execute(database, *statements, "insert into u values (1)")
-    assert f"public.t: {problem}; it is parked" in _capture(database, lake)
+    for kind, (_, within) in kinds.items():
+        execute(within, *SILENT[kind][0], "insert into u values (1)")
+    said = _capture(database, lake)
     known = read_known(lake)
-    (parked,) = known.parked.values()
-    assert (parked.table, parked.reason) == (_T, problem)
-    assert parked.lsn < low < parked.until <= wal_end(database)
-    _await(lake, 1)
-    table = known.tables[_T]
-    known.timeline(table).require((parked.lsn, AtLsn(parked.lsn)))
-    known.timeline(table).require((parked.lsn, AtTime(parked.time_us or 0)))
-    for when in (None, AtTime((parked.time_us or 0) + 1), AtLsn(Lsn(parked.lsn + 1))):
-        with pytest.raises(NotAnswerable, match=problem):
-            known.timeline(table).require((Lsn(parked.lsn + isinstance(when, AtLsn)), when))
+    assert {*known.parked} == {table for table, _ in kinds.values()}
+    for kind, (table, _) in kinds.items():
+        problem = SILENT[kind][1]
+        assert f"{table}: {problem}; it is parked" in said, kind
+        parked = known.parked[table]
+        assert (parked.table, parked.reason) == (table, problem)
+        assert parked.lsn < low < parked.until <= wal_end(database), kind
+        timeline = known.timeline(known.tables[table])
+        timeline.require((parked.lsn, AtLsn(parked.lsn)))
+        timeline.require((parked.lsn, AtTime(parked.time_us or 0)))
+        for when in (None, AtTime((parked.time_us or 0) + 1), AtLsn(Lsn(parked.lsn + 1))):
+            with pytest.raises(NotAnswerable, match=problem):
+                timeline.require((Lsn(parked.lsn + isinstance(when, AtLsn)), when))
+    captured = [row for row in oracle.changes(lake) if row["table"] == "u" and row["new"] == ["1"]]
+    assert {row["schema"] for row in captured} == {table.schema for table, _ in kinds.values()}
     _capture(database, lake)
-    (again,) = read_known(lake).parked.values()
-    assert replace(again, until=parked.until) == parked  # it was seen again, perhaps after a record of the server
+    again = read_known(lake).parked
+    # They were seen again, perhaps after a record of the server.
+    assert {name: replace(each, until=known.parked[name].until) for name, each in again.items()} == known.parked
 
 
 def test_a_foreign_partition_parks_the_table(database: str, tmp_path: Path) -> None:
@@ -243,29 +267,37 @@ def test_the_trigger_reports_a_partition_that_was_unlogged_before_its_rows_were_
 _REMOVED = "a partition that was created or attached since was dropped or detached, perhaps with rows"
 
 
-@pytest.mark.parametrize("gone", ["drop table {0}", "alter table {1} detach partition {0}"])
-@pytest.mark.parametrize("root", ["t", "t_sub"])
+_GONE = {"dropped": "drop table {0}", "detached": "alter table {1} detach partition {0}"}
+
+
 @pytest.mark.parametrize("trigger", ["none", "on", "off, then on"])
-def test_a_partition_with_rows_that_the_catalog_never_showed(
-    database: str, tmp_path: Path, root: str, gone: str, trigger: str
-) -> None:
+def test_a_partition_with_rows_that_the_catalog_never_showed(database: str, tmp_path: Path, trigger: str) -> None:
     """The stream describes it before its first row. It may have been truncated since, which no trigger reports."""
-    lake, name = _lake(database, tmp_path / "lake"), "t_n" if root == "t" else "t_sub_y"
+    cases = {f"{how} from {root}": (root, how) for root in ("t", "t_sub") for how in _GONE}
+    lake, kinds = _lake_of_kinds(database, tmp_path / "lake", cases)
     if trigger != "none":
         install_trigger(database)
         _capture(database, lake)
-    key, low = name[-1], wal_end(database)
-    execute(database, f"create table {name} partition of {root} for values in ('{key}')")
-    execute(database, f"insert into t values (1, '{key}')")
-    high = wal_end(database)
-    execute(database, f"truncate {name}", "insert into u values (1)", *(DISABLE if trigger == "off, then on" else ()))
-    execute(database, gone.format(name, root), "insert into u values (2)")
+    ranges = {}
+    for kind, (root, _) in cases.items():
+        table, within = kinds[kind]
+        name, low = "t_n" if root == "t" else "t_sub_y", wal_end(database)
+        execute(within, f"create table {name} partition of {root} for values in ('{name[-1]}')")
+        execute(within, f"insert into t values (1, '{name[-1]}')")
+        ranges[table] = low, wal_end(database)
+        execute(within, f"truncate {name}", "insert into u values (1)")
+    if trigger == "off, then on":
+        execute(database, *DISABLE)
+    for kind, (root, how) in cases.items():
+        execute(
+            kinds[kind][1], _GONE[how].format("t_n" if root == "t" else "t_sub_y", root), "insert into u values (2)"
+        )
     if trigger == "off, then on":
         install_trigger(database)
     _capture(database, lake)
-    (parked,) = read_known(lake).parked.values()
-    assert parked.reason == _REMOVED
-    assert low <= parked.lsn + 1 < high
+    parked = read_known(lake).parked
+    assert {name: each.reason for name, each in parked.items()} == dict.fromkeys(ranges, _REMOVED)
+    assert all(low <= parked[table].lsn + 1 < high for table, (low, high) in ranges.items())
     _await(lake, 2)
 
 
@@ -376,16 +408,18 @@ def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: st
     assert first.until < low < second.until
 
 
-@pytest.mark.parametrize("kind", HARMLESS)
-def test_a_change_without_rows_does_not_park_the_table(database: str, tmp_path: Path, kind: str) -> None:
+def test_a_change_without_rows_does_not_park_the_table(database: str, tmp_path: Path) -> None:
     """Rewrite, TRUNCATE of the whole table, and a new empty partition."""
-    lake = _lake(database, tmp_path / "lake")
-    execute(database, *HARMLESS[kind], "insert into u values (1)")
+    lake, kinds = _lake_of_kinds(database, tmp_path / "lake", HARMLESS)
+    for kind, (_, within) in kinds.items():
+        execute(within, *HARMLESS[kind], "insert into u values (1)")
     assert "parked" not in _capture(database, lake)
     assert read_known(lake).parked == {}
-    execute(database, "truncate t_sub_x", "insert into u values (2)")
+    for _, within in kinds.values():
+        execute(within, "truncate t_sub_x", "insert into u values (2)")
     _capture(database, lake)
-    assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_sub_x was truncated"]
+    reasons = {name: each.reason for name, each in read_known(lake).parked.items()}
+    assert reasons == {table: "its partition t_sub_x was truncated" for table, _ in kinds.values()}
 
 
 def test_a_running_capture_parks_the_table_before_later_commits(database: str, tmp_path: Path) -> None:
