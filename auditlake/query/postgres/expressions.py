@@ -438,11 +438,11 @@ class Expressions:
     def _subscript(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "offset")
         cell, places = self.cell(node.this), node.expressions
-        if cell.type.element is None or len(places) != 1 or not isinstance(places[0], exp.Literal):
+        place = str(places[0].this) if len(places) == 1 and isinstance(places[0], exp.Literal) else ""
+        if cell.type.element is None or not re.fullmatch("[0-9]{1,9}", place):
             raise Refused(node, f"a subscript of {cell.type.shown} of this form", "Write a number: tags[1].")
-        place = int(str(places[0].this)) + 1  # sqlglot counts from 0
-        return Cell(f"list_extract({cell.sql}, {place})" if place > 0 else f"cast(null as {cell.type.element.duckdb})",
-                    cell.type.element, cell.name)  # fmt: skip
+        found = f"list_extract({cell.sql}, {place})" if int(place) else f"cast(null as {cell.type.element.duckdb})"
+        return Cell(found, cell.type.element, cell.name)
 
     def _collated(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")

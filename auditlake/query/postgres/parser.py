@@ -19,7 +19,14 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 from auditlake.query.lexical import LONGEST_NUMBER
 
-_POSTGRES = Postgres()
+
+class _Dialect(Postgres):
+    """PostgreSQL's, with subscripts as they are written: sqlglot counts from 0 only what it takes for an array."""
+
+    INDEX_OFFSET = 0
+
+
+_POSTGRES = _Dialect()
 HINT = "The SQL is PostgreSQL's; the dialect spark reads Spark's. FOR SYSTEM_TIME follows a table's name or alias."
 _READ_ONLY = (
     "Write a query, DESCRIBE or SHOW TABLES; EXPLAIN and temporary views are in the dialect spark."

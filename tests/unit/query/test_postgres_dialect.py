@@ -191,6 +191,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "array_agg over a frame of many rows",
         ),
         ("select orders from orders", "a row of orders as a value at line 1, column 8"),
+        ("select (array[1, 2])[1.5]", "a subscript of integer[] of this form"),
     ],
 )
 def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: str, what: str) -> None:
