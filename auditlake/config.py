@@ -53,6 +53,7 @@ _FLAGS = {"tables": "--table"}
 """Flags that are not called as their setting."""
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
+_MOST_BYTES = 1 << 20
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _WEB = ("https://", "http://")
@@ -445,7 +446,11 @@ def _read_file(config_file: Path | None) -> dict[str, Any]:
                 f"{path.absolute()} belongs to another user, and everyone may write its folder",
                 "Settings start programs. Name the file by --config if you trust it.",
             )
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)  # of a device there is no end
+        if len(content) > _MOST_BYTES:
+            raise ConfigError(f"settings file {path} has more than {_MOST_BYTES:,} bytes", "Name another by --config.")
+        return tomllib.loads(content.decode("utf-8-sig"))
     except OSError as exc:
         raise ConfigError(f"settings file {path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
@@ -461,6 +466,11 @@ def is_foreign(file: os.stat_result, folder: os.stat_result, user: int) -> bool:
 
 def _read_environment() -> dict[str, str]:
     names = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for variable in names.values():
+        try:
+            os.environ.get(variable, "").encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{variable} is not UTF-8", "Set it again, or give the option.") from None
     return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
 
 
@@ -483,11 +493,11 @@ def _name(location: tuple[int | str, ...]) -> str:
 
 
 def _hint(failure: ValidationError) -> str:
-    unknown = [_name(error["loc"]) for error in failure.errors() if error["type"] == "extra_forbidden"]
+    unknown = [error["loc"] for error in failure.errors() if error["type"] == "extra_forbidden"]
     if not unknown:
         return "conf/auditlake.toml has an example of each setting."
-    table, _, name = unknown[0].rpartition(".")
-    return _hint_for(table, name)
+    *table, name = map(str, unknown[0])
+    return _hint_for(_name(tuple(table)), name)
 
 
 def _hint_for(table: str, name: str) -> str:

@@ -93,6 +93,9 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
         ('tables = ["orders"]', "tables (from auditlake.toml) has 'orders'"),
         ('spark = "local"', "spark (from auditlake.toml) is not JSON"),
         ("slot = ", "settings file auditlake.toml is not TOML"),
+        pytest.param("#" * (2**20 + 1), "settings file auditlake.toml has more than 1,048,576 bytes", id="long"),
+        ('\ufeffslots = "a"', "slots (from auditlake.toml) is not a setting"),
+        ('[mask]\n"public.t.note" = "hash"', "mask.public.t.note (from auditlake.toml) is not a setting"),
         (f"slot = {'[' * 5_000}", "settings file auditlake.toml is nested too deeply"),
         ('[retention]\nchange = "1 year"', "retention.change (from auditlake.toml) is not a setting"),
         ("[digest]\nevery_s = 60", "digest.to (from auditlake.toml) is not set"),
@@ -140,6 +143,14 @@ def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         "tables (from --table) has 'orders', need patterns of schema and table such as public.orders"
         in failure.value.message
     )
+
+
+@pytest.mark.parametrize("name", ["AUDITLAKE_TABLES", "AUDITLAKE_LAKE"])
+def test_refuses_a_variable_that_is_not_utf8(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has other bytes as half surrogate pairs."""
+    monkeypatch.setenv(name, "\udcff")
+    with pytest.raises(ConfigError, match=f"{name} is not UTF-8"):
+        load_settings()
 
 
 def test_refuses_a_config_file_that_does_not_exist() -> None:
