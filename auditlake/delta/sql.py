@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -317,20 +317,21 @@ def stored_rows(  # noqa: PLR0913 - as above
     """Return SQL, in parentheses, for all rows of data files, deleted ones included; the rest is as above."""
     paths = [file_path(place, file.add) for file in files]
     rows = f"select {shown} from {parquet_files(connection, paths, by_name=bool(added))}"
-    rows = _with_added(rows, added) if added else f"({rows})"
+    partition = {name for file in files for name in file.add["partitionValues"]}
+    rows = _with_added(rows, added, partition) if added else f"({rows})"
     if not unscanned:
         return rows
     same = ", ".join(f"coalesce({name}, {name}) as {name}" for name in map(standard_identifier, unscanned))
     return f"(select * replace ({same}) from {rows})"
 
 
-def _with_added(rows: str, types: Mapping[str, str]) -> str:
+def _with_added(rows: str, types: Mapping[str, str], partition: Collection[str]) -> str:
     """Return the same rows with NULL in the columns that they lack; DuckDB refuses them if a file has any other column.
 
     That is one whose name is damaged, which would be NULL under its own: `lower` takes no second argument. Without one,
-    the condition is left out of the plan.
+    the condition is left out of the plan. Delta's writers put the columns of the `partition` into the files, too.
     """
-    named = ", ".join(standard_literal(name) for name in (*types, *VIRTUAL_COLUMNS))
+    named = ", ".join(standard_literal(name) for name in (*types, *partition, *VIRTUAL_COLUMNS))
     empty = standard_identifier(f"{max(types, key=len)}_")
     whole = f"select *, '' as {empty} from ({rows} union all by name {no_rows(types)})"
     return (

@@ -11,7 +11,7 @@ from deltalake import Schema
 from pyroaring import BitMap64
 
 from auditlake.delta.checkpoints import checkpoint
-from auditlake.delta.data_files import list_files, write_file
+from auditlake.delta.data_files import list_files, write_file, write_part
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_schema
@@ -99,6 +99,18 @@ def test_a_file_lacks_a_column(tmp_path: Path) -> None:
     _append(path, 1, [1])
     _add_column(path)
     assert select("select * from t", t=_gaining_columns(path)).to_pylist() == [{"n": 1, "text": "text 1", "more": None}]
+
+
+def test_a_file_has_the_columns_of_its_partition(tmp_path: Path) -> None:
+    """Delta's writers put them there; the log has their values."""
+    path = tmp_path / "t"
+    part = pa.schema([*_SCHEMA, pa.field("part", pa.string())])
+    create_table(path, Creation(None, Schema.from_arrow(part), ("part",), {}, deletion_vectors=True))
+    rows = pa.table({"n": [1, 2], "text": ["a", "b"], "part": ["open", "open"]}, schema=part)
+    put_commit(path, 1, "WRITE", [write_part(path, rows, ["n"], {"part": "open"})])
+    assert _numbers(_gaining_columns(path)) == [1, 2]
+    _marked(path, 2, [1])
+    assert _numbers(_gaining_columns(path)) == [1]
 
 
 @pytest.mark.parametrize("lacking", [0, 1])
