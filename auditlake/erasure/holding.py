@@ -21,6 +21,7 @@ from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.messages import say
 from auditlake.temporal.when import AtTime, format_us, parse_when
 
 
@@ -116,4 +117,6 @@ def _token(lake: Lake, tables: list[HistoryTable], wanted: WantedHold, now: date
     if not Book(reader, keyed, upto).life(given.key):
         given.check_absent()
         raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")
+    if given.other_texts:
+        say(f"equal values can have another text ({given.columns_in_doubt}): hold the rows under each of these, too")
     return token(make_secret(lake), table.name, given.key)
