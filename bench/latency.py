@@ -1,10 +1,10 @@
 """Delay from commit to durable: time until the slot's position includes a commit, at a steady rate of transactions.
 
-    python bench/latency.py [--rate 500] [--seconds 60]
+    python bench/latency.py [--rate 500] [--seconds 60] [--sealing 3]
 
 The slot's confirmed_flush_lsn advances only after the commit of `changes`, so the result is an upper bound of the time
 to durability. At the end: the number of files that the small commits have left, and the time of a query that reads them
-all.
+all. `--sealing` repeats it so often in turn without and with sealing beside capture, each with a lake of its own.
 """
 
 import argparse
@@ -16,6 +16,9 @@ import numpy as np
 import psycopg
 from deltalake import DeltaTable, QueryBuilder
 from harness.site import Site, bench_server
+from harness.usage import cpu_s
+
+from auditlake.demo.server import Server
 
 _POLL_S = 0.005
 
@@ -46,13 +49,14 @@ def _watch(site: Site, stop: threading.Event, seen: list[tuple[float, int]]) -> 
             seen.append((time.monotonic(), int(row[0]) if row else 0))
 
 
-def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]]) -> None:
+def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]], cpu_s: float) -> None:
     times, flushed = np.array([at for at, _ in seen]), np.array([lsn for _, lsn in seen])
     place = np.searchsorted(flushed, np.array(ends))
     confirmed = place < flushed.size
     delays = times[place[confirmed]] - np.array(done)[confirmed]
-    p50, p99, worst = np.percentile(delays, [50, 99, 100])
-    print(f"{confirmed.sum():,} commits: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, worst {worst * 1000:.0f} ms")
+    p50, p99, worst = np.percentile(delays, [50, 99, 100]) * 1000
+    print(f"{confirmed.sum():,} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms, worst {worst:.0f} ms; ", end="")
+    print(f"capture {cpu_s:.2f} CPU-s", flush=True)
 
 
 def _leftovers(lake: Path) -> None:
@@ -64,27 +68,42 @@ def _leftovers(lake: Path) -> None:
     print(f"changes: {files} files, {logs} in its log; opened and counted in {time.monotonic() - started:.2f} s")
 
 
+def _measure(server: Server, folder: Path, name: str, arguments: argparse.Namespace, *, sealing: bool) -> None:
+    site = Site(server, folder, name)
+    site.sql("create table t (id bigint primary key, v text)")
+    site.start_log()
+    if sealing:
+        site.auditlake("seal")
+    stop, seen = threading.Event(), list[tuple[float, int]]()
+    watcher = threading.Thread(target=_watch, args=(site, stop, seen))
+    with site.capturing() as pid:
+        process = Path(f"/proc/{pid}")
+        before_s = cpu_s(process)
+        watcher.start()
+        done, ends = _write(site, arguments.rate, arguments.seconds)
+        while not seen or seen[-1][1] < ends[-1]:
+            time.sleep(_POLL_S)
+        stop.set()
+        watcher.join()
+        used_s = cpu_s(process) - before_s
+    print(f"{'with' if sealing else 'without'} sealing, ", end="")
+    _report(done, ends, seen, used_s)
+    _leftovers(site.lake)
+    site.sql("select pg_drop_replication_slot('auditlake')")
+
+
 def main() -> None:
     """Parse arguments, write while capture runs, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--sealing", type=int, default=0)
     arguments = parser.parse_args()
     with bench_server() as (server, folder):
-        site = Site(server, folder, "latency")
-        site.sql("create table t (id bigint primary key, v text)")
-        site.start_log()
-        stop, seen = threading.Event(), list[tuple[float, int]]()
-        watcher = threading.Thread(target=_watch, args=(site, stop, seen))
-        with site.capturing():
-            watcher.start()
-            done, ends = _write(site, arguments.rate, arguments.seconds)
-            while not seen or seen[-1][1] < ends[-1]:
-                time.sleep(_POLL_S)
-            stop.set()
-            watcher.join()
-        _report(done, ends, seen)
-        _leftovers(site.lake)
+        for number in range(arguments.sealing or 1):
+            _measure(server, folder, f"latency_{number}", arguments, sealing=False)
+            if arguments.sealing:
+                _measure(server, folder, f"sealing_{number}", arguments, sealing=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sealing beside capture: a thread that seals what is durable every 30 seconds, and keeps a digest on a schedule.
+"""Sealing beside capture: a thread that seals what is durable, at an interval, and keeps a digest on a schedule.
 
 It seals if the lake has a ledger or `[digest]` is set. A pass of an idle lake reads the positions of capture. A failure
 is reported once, whatever it is, and tried again with the next pass: capture goes on. Another process that seals
@@ -23,7 +23,6 @@ from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.messages import FailureReports, Say
 
-INTERVAL_S = 30.0
 _LOOK_S = 600.0
 """So often a lake is searched for new copies, relations and gaps although nothing was captured."""
 
@@ -33,12 +32,13 @@ _LAST_S = 5.0
 
 @dataclass(slots=True)
 class Sealing:
-    """The passes of one process."""
+    """The passes of one process, one every `every_s` seconds."""
 
     lake: Lake
     settings: DigestSettings | None
     command: str
     report: Say
+    every_s: float = 30.0
     stop: threading.Event = field(default_factory=threading.Event)
     _sealer: Sealer = field(init=False)
     _watermark: Lsn | None = None
@@ -55,7 +55,7 @@ class Sealing:
 
     def run(self) -> None:
         """Seal until `stop`, and once more then."""
-        while not self.stop.wait(INTERVAL_S):
+        while not self.stop.wait(self.every_s):
             self.once()
 
     def once(self) -> None:
@@ -111,12 +111,12 @@ class Sealing:
 
 
 @contextmanager
-def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: Say) -> Iterator[None]:
+def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: Say, every_s: float) -> Iterator[None]:
     """Seal beside the block, and once more when it ends without an error."""
     if settings is None and not has_ledger(lake):
         yield
         return
-    running = Sealing(lake, settings, command, report)
+    running = Sealing(lake, settings, command, report, every_s)
     if settings is not None:
         advance(Mark.DIGEST_INTERVAL_S, settings.every_s)
     with ThreadPoolExecutor(1, thread_name_prefix="sealing") as pool:

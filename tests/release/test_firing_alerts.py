@@ -169,10 +169,10 @@ def test_a_digest_that_was_never_kept_and_one_that_is_stale(database: str, tmp_p
     place, key = tmp_path / "digests", tmp_path / "key"
     place.write_text("in the way")
     assert command.run_here(["digest", "--new-key", key]).code == 0
-    environment = {"AUDITLAKE_DIGEST": json.dumps({"to": str(place), "key": str(key), "every_s": 0.1})}
-    often = "import auditlake.ledger.beside as b; b.INTERVAL_S = 0.5"
+    digest = json.dumps({"to": str(place), "key": str(key), "every_s": 0.1})
+    environment = {"AUDITLAKE_DIGEST": digest, "AUDITLAKE_SEAL_EVERY_S": "1"}
     line: list[str | Path] = ["capture", "--source", database, "--lake", lake.root]
-    with running(line, environment, often) as stage, Prometheus(tmp_path, stage) as prometheus:
+    with running(line, environment) as stage, Prometheus(tmp_path, stage) as prometheus:
         execute(database, "insert into t values (1)")
         prometheus.await_firing("AuditlakeDigestStale")
         place.unlink()

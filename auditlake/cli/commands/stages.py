@@ -67,7 +67,7 @@ def follow(settings: Settings, until: Until) -> None:
         retaining = Retaining(task.lake, settings.retention.kept, "follow", say)
         new_tables = _new_tables(settings) if task.until is None else None
         beside = stage.Beside(new_tables, _automatic(settings, spark), retaining)
-        with sealing(task.lake, settings.digest, "follow", say):
+        with sealing(task.lake, settings.digest, "follow", say, settings.seal_every_s):
             stage.follow(task, spark, stop, say, beside)
     _report_stop(stop)
 
@@ -120,7 +120,7 @@ def capture(settings: Settings, until: Until) -> None:
     stage = Beat.CAPTURE
     with stopped_by_signals() as stop, notified_manager(stop, stage), exported_metrics(settings, stage):
         task = _task(settings, until)
-        with sealing(task.lake, settings.digest, "capture", say):
+        with sealing(task.lake, settings.digest, "capture", say, settings.seal_every_s):
             run_capture(task, stop, say)
     _report_stop(stop)
 

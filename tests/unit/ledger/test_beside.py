@@ -95,7 +95,6 @@ def test_a_witness_that_does_not_answer_holds_up_no_end(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given up at once, and soon after it was asked for the last digest; that is reported."""
-    monkeypatch.setattr(beside, "INTERVAL_S", 0.01)
     monkeypatch.setattr(beside, "_LAST_S", 0.1)
     monkeypatch.setattr("auditlake.ledger.witness._ANSWER_S", 10 * _TIMEOUT_S)
     key, reports, asked = new_key(tmp_path / "key", "tests"), list[str](), threading.Event()
@@ -103,7 +102,7 @@ def test_a_witness_that_does_not_answer_holds_up_no_end(
         url, public = f"http://127.0.0.1:{server.getsockname()[1]}", Witness(str(key.public)).public_key
         settings = DigestSettings(to=tmp_path / "digests", key=tmp_path / "key", witness=url, witness_key=public)
         given_up = pool.submit(_await_ends, server, asked)
-        with beside.sealing(lake, settings, "tests", reports.append):
+        with beside.sealing(lake, settings, "tests", reports.append, 0.01):
             assert asked.wait(_TIMEOUT_S)
         given_up.result()
     assert [f"no digest is kept: the witness {url} cannot be asked: no answer in time" in each for each in reports] == [
