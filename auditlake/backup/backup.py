@@ -108,12 +108,17 @@ def _described(folder: Folder, number: int, tables: dict[str, StoredTable], pinn
 
 
 def _log_of(folder: Folder, pin: Pin, last: Backup | None) -> int | None:
-    """Return the number of the backup that has this version already; None if none has."""
+    """Return the number of the backup that has this version already, also its checkpoint; None if none has.
+
+    An erasure writes one, and deletes the entries before it, which may have bounds of values.
+    """
     stored = last.tables.get(pin.name) if last else None
     if stored is None or stored.version != pin.version:
         return None
-    entry = folder.logs(stored.log).root / pin.name / "_delta_log" / entry_name(pin.version)
-    return stored.log if entry.read_bytes() == pin.id else None
+    log: Place = folder.logs(stored.log).root / pin.name / "_delta_log"
+    if pin.version in pin.listing.checkpoints and not checkpoint_file(log, pin.version).exists():
+        return None
+    return stored.log if (log / entry_name(pin.version)).read_bytes() == pin.id else None
 
 
 def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:

@@ -14,6 +14,7 @@ from auditlake.delta import append_table, erasing, log_writer
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.log_entry import entry_name
+from auditlake.erasure import forget as erasure
 from auditlake.errors import LakeConflict
 from auditlake.lake.erasure_gate import at_work, closed
 from auditlake.lake.layout import CHANGES_APP, Lake
@@ -74,6 +75,27 @@ def test_capture_appends_after_an_erasure(lake: Lake) -> None:
     assert _lsns(lake) == [*before, 0x700]
     assert log.position(CHANGES_APP) == 0x700
     require_sound(lake)
+
+
+def test_a_backup_between_the_steps_of_an_erasure_spoils_no_later_one(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of the history is forgotten after the last commit, so the next backup has the same version."""
+
+    def back_up() -> None:
+        assert run_here(["backup", tmp_path / "backups", "--lake", lake.root]).code == 0
+
+    def forget_late(table: Path) -> None:
+        back_up()
+        erasing.forget_log(table)
+
+    monkeypatch.setattr(erasure, "forget_log", forget_late)
+    _erase(lake)
+    back_up()
+    restored = tmp_path / "restored"
+    assert run_here(["restore", tmp_path / "backups", "--lake", restored]).code == 0
+    assert found_in(Lake(restored), ONE) == {}
+    require_sound(Lake(restored))
 
 
 def test_capture_reads_what_an_erasure_has_left(lake: Lake) -> None:
