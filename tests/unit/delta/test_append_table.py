@@ -18,7 +18,7 @@ from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.sql import read_newest
 from auditlake.delta.table import open_table
-from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.errors import ConfigError, LakeConflict, LakeUnusable
 from tests.damage import summed
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -218,3 +218,11 @@ def test_a_bound_that_is_no_number_excludes_no_row(tmp_path: Path) -> None:
     entry.write_bytes(summed(entry.name, map(json.loads, damaged.splitlines())))
     AppendLog(tmp_path, SCHEMA).discard_above("number", 1)
     assert numbers(tmp_path) == [1]
+
+
+def test_a_limit_of_addresses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In so few, deltalake would never return."""
+    AppendLog(tmp_path, SCHEMA)
+    monkeypatch.setattr("auditlake.delta.table.getrlimit", lambda _: (1 << 30, 1 << 30))
+    with pytest.raises(ConfigError, match=r"limited to 1,024 MiB \(ulimit -v\), need 3,072"):
+        open_table(tmp_path)
