@@ -1,14 +1,14 @@
 """Schema changes without rows after them: capture finds them in the catalog, or learns them from the DDL trigger."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import auditlake
 from auditlake.capture import shape_watch
@@ -68,7 +68,7 @@ THERE_AND_BACK = {
     "column added and dropped": ("w", ["alter table w add x int"], ["alter table w drop x"]),
     "column renamed": ("w", ["alter table w rename a to z"], ["alter table w rename z to a"]),
     "table renamed": ("w", ["alter table w rename to x"], ["alter table x rename to w"]),
-    "schema": ("w", ["create schema s", "alter table w set schema s"], ["alter table s.w set schema public"]),
+    "schema": ("w", ["create schema s", "alter table w set schema s"], ["alter table s.w set schema {}"]),
     "column renamed, a row in the same shape, another column": (
         "w",
         ["alter table w rename a to z"],
@@ -102,10 +102,11 @@ HARMLESS = (
 
 @dataclass(frozen=True)
 class Site:
-    """A database, and a lake that has captured a row of each table."""
+    """A database, and a lake that has captured a row of each table; the tables are in one of its schemas."""
 
     dsn: str
     lake: Lake
+    schema: str = "public"
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
@@ -119,7 +120,8 @@ class Site:
 
     def versions(self) -> list[RelationVersion]:
         """Return the versions of `t`, under whatever name."""
-        return [version for version in read_versions(self.lake) if version.relation.name.table != "u"]
+        versions = [(version.relation.name, version) for version in read_versions(self.lake)]
+        return [version for name, version in versions if name.schema == self.schema and name.table != "u"]
 
     def end(self) -> Lsn:
         """Return the end of the log: every commit so far starts before it."""
@@ -128,14 +130,16 @@ class Site:
 
     def parked(self, cause: Cause) -> Lsn | None:
         """Return the LSN up to which `t` is known for this cause."""
-        parked = find_parked(self.lake, _T, cause)
+        parked = find_parked(self.lake, TableName(self.schema, "t"), cause)
         return parked.lsn if parked else None
 
     def refusal(self, lsn: Lsn | None = None) -> str:
         """Return the error for `t` as of an LSN, or now; empty if it can be answered."""
         known = read_known(self.lake)
         try:
-            known.timeline(known.tables[_T]).require((lsn or known.now_lsn, AtLsn(lsn) if lsn else AtNow()))
+            known.timeline(known.tables[TableName(self.schema, "t")]).require(
+                (lsn or known.now_lsn, AtLsn(lsn) if lsn else AtNow())
+            )
         except NotAnswerable as refused:
             return refused.message
         return ""
@@ -153,27 +157,42 @@ def site(database: str, tmp_path: Path) -> Site:
     return site
 
 
+def _sites(dsn: str, root: Path, kinds: Iterable[str]) -> dict[str, Site]:
+    """Make the same tables in a schema for each kind of change, and one lake of all of them."""
+    schemas = {kind: f"k{number}" for number, kind in enumerate(kinds)}
+    within = {kind: make_conninfo(dsn, options=f"-c search_path={schema}") for kind, schema in schemas.items()}
+    for kind, schema in schemas.items():
+        execute(within[kind], f"create schema {schema}", *_SCHEMA)
+    lake = make_lake(dsn, root)
+    sites = {kind: Site(within[kind], lake, schema) for kind, schema in schemas.items()}
+    for site in sites.values():
+        site.execute("insert into t values (1, 'x', 5, 'sad')", "insert into u values (1)")
+    Site(dsn, lake).capture()
+    return sites
+
+
 def columns(version: RelationVersion) -> Sequence[tuple[int | None, str]]:
     """Return numbers and names of a version's columns."""
     return [(column.attnum, column.name) for column in version.relation.columns]
 
 
-@pytest.mark.parametrize(("statement", "after"), DEFINITIONS.values(), ids=DEFINITIONS)
-def test_a_changed_definition_is_recorded_with_its_uncertain_range(
-    site: Site, statement: str, after: list[tuple[int, str]]
-) -> None:
+def test_a_changed_definition_is_recorded_with_its_uncertain_range(database: str, tmp_path: Path) -> None:
     """Without the trigger and without a row: not before the last durable commit, and in force once it was seen."""
+    sites = _sites(database, tmp_path / "lake", DEFINITIONS)
+    (site, *_) = sites.values()
     before = site.end()
-    site.execute(statement)
+    for kind, changed in sites.items():
+        changed.execute(DEFINITIONS[kind][0])
     committed = site.end()
     site.capture()
-    version = site.versions()[-1]
-    assert (version.source, columns(version)) == (ShapeSource.CATALOG, after)
-    assert version.after_lsn is not None
-    assert version.after_lsn < before < committed <= version.lsn + 1
-    assert site.refusal() == ""
+    for kind, changed in sites.items():
+        version = changed.versions()[-1]
+        assert (version.source, columns(version)) == (ShapeSource.CATALOG, DEFINITIONS[kind][1])
+        assert version.after_lsn is not None
+        assert version.after_lsn < before < committed <= version.lsn + 1
+        assert changed.refusal() == ""
     site.capture()
-    assert len(site.versions()) == 2
+    assert [len(changed.versions()) for changed in sites.values()] == [2] * len(sites)
 
 
 @pytest.mark.parametrize("statement", ["alter table t rename a to z", "comment on table t is 'as before'"])
@@ -267,39 +286,51 @@ def test_each_of_two_changes_has_a_range_that_rows_limit(site: Site) -> None:
             lake.as_of(str(lsn)).table("w")
 
 
-@pytest.mark.parametrize("kind", THERE_AND_BACK)
-def test_a_change_that_the_next_comparison_cannot_tell_is_not_answered(site: Site, kind: str) -> None:
+def test_a_change_that_the_next_comparison_cannot_tell_is_not_answered(database: str, tmp_path: Path) -> None:
     """Rows in the former shape prove nothing of a moment before them; after the comparison questions are answered."""
-    table, first, then = THERE_AND_BACK[kind]
-    site.execute("insert into w values (1, 1, 1)")
+    sites = _sites(database, tmp_path / "lake", THERE_AND_BACK)
+    (site, *_) = sites.values()
+    for changed in sites.values():
+        changed.execute("insert into w values (1, 1, 1)")
     before = Lsn(site.end() - 1)
     site.capture()
-    site.execute(*first, "insert into u values (2)")
-    between = Lsn(site.end() - 1)
-    site.execute(*then)
+    between = {}
+    for kind, changed in sites.items():
+        _, first, then = THERE_AND_BACK[kind]
+        changed.execute(*first, "insert into u values (2)")
+        between[kind] = Lsn(changed.end() - 1)
+        changed.execute(*(statement.format(changed.schema) for statement in then))
     site.capture()
     lake = auditlake.Lake(site.lake.root)
-    assert len(list(lake.as_of(str(before)).table(table).texts())) == 1
-    with pytest.raises(NotAnswerable):
-        lake.as_of(str(between)).table(table)
-    if find_parked(site.lake, TableName("public", table), Cause.SHAPE) is None:
-        site.execute("insert into u values (3)")
-        site.capture()
-        assert "a" in next(iter(lake.as_of("now").table(table).texts()))
+    tables = {kind: TableName(changed.schema, THERE_AND_BACK[kind][0]) for kind, changed in sites.items()}
+    for kind, table in tables.items():
+        assert len(list(lake.as_of(str(before)).table(str(table)).texts())) == 1
+        with pytest.raises(NotAnswerable):
+            lake.as_of(str(between[kind])).table(str(table))
+    site.execute("insert into u values (3)")
+    site.capture()
+    answered = [table for table in tables.values() if find_parked(site.lake, table, Cause.SHAPE) is None]
+    assert answered
+    for table in answered:
+        assert "a" in next(iter(lake.as_of("now").table(str(table)).texts()))
 
 
-@pytest.mark.parametrize(("statement", "reason"), ROWS.values(), ids=ROWS)
-def test_rows_that_changed_without_messages_park_the_table(site: Site, statement: str, reason: str) -> None:
+def test_rows_that_changed_without_messages_park_the_table(database: str, tmp_path: Path) -> None:
     """It is known up to the last commit before the change, and not now, even if rows follow."""
+    sites = _sites(database, tmp_path / "lake", ROWS)
+    (site, *_) = sites.values()
     before = site.end()
-    site.execute(statement)
-    site.execute("insert into t (id, n) values (2, 2)")
-    assert reason in site.capture()
-    parked = site.parked(Cause.SHAPE)
-    assert parked is not None
-    assert parked < before
-    assert reason in site.refusal()
-    assert site.refusal(parked) == ""
+    for kind, changed in sites.items():
+        changed.execute(ROWS[kind][0], "insert into t (id, n) values (2, 2)")
+    said = site.capture().splitlines()
+    for kind, changed in sites.items():
+        reason = ROWS[kind][1]
+        assert any(f"{changed.schema}.t" in line and reason in line for line in said), kind
+        parked = changed.parked(Cause.SHAPE)
+        assert parked is not None
+        assert parked < before
+        assert reason in changed.refusal()
+        assert changed.refusal(parked) == ""
 
 
 @pytest.mark.parametrize("with_trigger", [True, False])
