@@ -12,6 +12,7 @@ test: setup
 	$(PYTHON_BIN)/python -m pytest -n 3 --dist loadgroup --ignore tests/release $(ARGS)
 
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
+	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[release]'
 	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
 	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || apt-get install -y -qq --no-install-recommends zsh fish mandoc >&2
 	@bash scripts/postgresql14.sh
