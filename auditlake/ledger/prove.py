@@ -168,12 +168,23 @@ class _Proofs:
         rows = read_entries(self._lake, f"kind in ({kinds}) and {lsns}").to_pylist() if entries else []
         by_hash = {row["hash"]: row for row in rows}
         by_lookup = {row["lookup"]: row for row in rows if row["lookup"] is not None}
-        by_place = {_place(row["kind"], row["lsn"], row["ordinal"], row["name"]): row for row in rows}
+        by_place = {_place(*_identity(row)): row for row in rows}
         for entry in entries:
             row = self._by_key(entry, rows, by_hash) or self._by_secret(entry, by_lookup, by_place)
             if row is None:
-                raise _not_sealed(entry)
+                raise _erased(entry) if self._is_erased(entry, rows) else _not_sealed(entry)
             yield entry, row
+
+    def _is_erased(self, entry: Entry, rows: Sequence[Row]) -> bool:
+        """Return whether the ledger has an entry in its place, or one of its copy, without a secret."""
+        kind, lsn, ordinal, name = entry.identity
+        at = (kind, lsn, name) if kind in OF_COPIES else _place(kind, lsn, ordinal, name)
+        return any(
+            self._blocks[row["block"]].key is None and row["secret"] is None
+            for row in rows
+            if row["block"] in self._blocks
+            and at == ((row["kind"], row["lsn"], row["name"]) if kind in OF_COPIES else _place(*_identity(row)))
+        )
 
     def _by_key(self, entry: Entry, rows: Sequence[Row], by_hash: Mapping[bytes, Row]) -> Row | None:
         """Find the row of an entry whose secret follows from the key of its block."""
@@ -212,11 +223,26 @@ def _block_numbers(entry: Entry, rows: Iterable[Mapping[str, object]], blocks: M
     return [number for number in blocks if number in same]
 
 
-def _not_sealed(entry: Entry) -> NotAnswerable:
+def _identity(row: Row) -> tuple[str, int | None, int | None, str]:
+    return row["kind"], row["lsn"], row["ordinal"], row["name"]
+
+
+def _named(entry: Entry) -> str:
     kind, lsn, ordinal, _ = entry.identity
-    which = f"{kind} at {Lsn(lsn or 0)}" + (f", {ordinal}" if kind is Kind.CHANGE else "")
+    return f"{kind} at {Lsn(lsn or 0)}" + (f", {ordinal}" if kind is Kind.CHANGE else "")
+
+
+def _erased(entry: Entry) -> NotAnswerable:
+    of_copy = ", or another row of its copy was, and it was changed" if entry.identity.kind in OF_COPIES else ""
     return NotAnswerable(
-        f"{which} is not in the tree, or not as it was sealed",
+        f"{_named(entry)} was erased, so nothing proves it any more{of_copy}",
+        "auditlake verify --digest shows whether anything was changed besides.",
+    )
+
+
+def _not_sealed(entry: Entry) -> NotAnswerable:
+    return NotAnswerable(
+        f"{_named(entry)} is not in the tree, or not as it was sealed",
         f"If it is newer than the tree, {_SEAL_FIRST} Else auditlake verify --digest shows what was changed.",
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.erasure.retention import expire
+from auditlake.errors import NotAnswerable
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import read_blocks, read_entries
@@ -18,6 +19,7 @@ from tests.command import run, run_here
 from tests.erasure_lake import NOTES, OF_ONE, OF_TWO, ONE, TWO, found_in, require_sound, write_lake
 from tests.expiry import AT_ONCE
 from tests.ledger_lake import compared, edit_rows, found, sealed, where
+from tests.proof_verifier import verify
 
 
 @pytest.fixture
@@ -97,9 +99,24 @@ def test_rows_are_proved_after_an_erasure(lake: Lake) -> None:
     _erase(lake, *OF_ONE)
     other = proofs_of(lake, ProofTarget("people", ("3",)), None)
     assert all(entry["secret"] and entry["values"] for entry in _entries(other) if entry["kind"] == "change")
-    erased = [entry for entry in _entries(proofs_of(lake, ProofTarget("0/200", ()), None)) if entry["kind"] == "change"]
+    of_erased = proofs_of(lake, ProofTarget("0/200", ()), None)
+    erased = [entry for entry in _entries(of_erased) if entry["kind"] == "change"]
     assert [entry["secret"] for entry in erased] == [None, None]
     assert all(str(entry["record"]).startswith(text_of(("auditlake entry 1", "change"))) for entry in erased)
+    assert [len(verify(proof, None)) for proof in (other, of_erased)] == [
+        len(_entries(other)),
+        len(_entries(of_erased)),
+    ]
+
+
+def test_an_erased_entry_without_a_record_is_called_so(lake: Lake) -> None:
+    """Not changed: of a row of a copy, and of a change of a row that is gone."""
+    sealed(lake)
+    _erase(lake, *OF_ONE)
+    _erase(lake, *OF_TWO)
+    for target in (ProofTarget("people", ("11",)), ProofTarget("0/500", ())):
+        with pytest.raises(NotAnswerable, match="was erased, so nothing proves it any more"):
+            proofs_of(lake, target, None)
 
 
 def _entries(proofs: dict[str, object]) -> list[dict[str, object]]:
