@@ -64,6 +64,8 @@ def _typed(op: str, left: Cell, right: Cell, node: exp.Expr) -> tuple[Cell, Cell
             if op == "-" and cell is right and other.type == DATE:
                 return left, literal(right, DATE, node)
             raise Refused(node, f"{other.type.shown} {op} a literal", "Write interval '1 day', or a cast.")
+        if cell.is_unknown and not other.type.is_number and other.type != INTERVAL:
+            raise Refused(node, f"{left.type.shown} {op} {right.type.shown}")
     if left.is_unknown:
         return literal(left, right.type if not right.type.is_decimal else NUMERIC, node), right
     if right.is_unknown:

@@ -247,7 +247,8 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     if names <= TEXTS and (names == {"bpchar"} or "bpchar" not in names or "text" in names):
         return TEXT if names != {"bpchar"} else BPCHAR
     shown = " and ".join(kind.shown for kind in kinds)
-    raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=not names <= TEXTS)
+    is_wrong = not names <= TEXTS and not all(kind.element for kind in kinds)
+    raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=is_wrong)
 
 
 def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:

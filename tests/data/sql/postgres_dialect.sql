@@ -646,3 +646,6 @@ select distinct on ('x') id from customers order by id
 select null as k, 'y' as l, max(id) from customers group by 1, l order by k
 select (tags || array['z'])[2], (coalesce(tags, array['x', 'y']))[2], (case when vip then tags else array['m', 'n'] end)[1], tags[1], ('{7,8}'::int[])[2], (array[4, 5])[1] from customers order by id
 select (tags)[0], (tags::text[])[3], ((select array['p', 'q']))[2] from customers order by id
+select c.id from customers c left join orders o on o.id = c.id or 2 in (select id from orders)
+select coalesce(array['a'::varchar], tags) from customers
+select settings - 'plan' from customers
