@@ -9,6 +9,7 @@ all answers are equal, row for row, and the undo has restored its rows.
 
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -43,6 +44,7 @@ from auditlake.query.engine_choice import AUTO, Engines
 from auditlake.query.formats import python_rows
 from auditlake.query.output import render
 from auditlake.query.statement import prepare_statement, read_state
+from auditlake.signals import handled
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import show_copied
 from auditlake.snapshot.worker_pool import start_workers
@@ -112,7 +114,8 @@ select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l
 
 def run_demo(keep: Path | None) -> int:
     """Run the demo; return 0 if all answers were right, else 1. With `keep`, the database stays too, in that folder."""
-    with _folder(keep) as folder:
+    # A closed terminal ends the demo as Ctrl-C does: the server would run on, and for ever.
+    with _folder(keep) as folder, handled((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         server = Server(folder=folder / "postgres")
         try:
             server.start()

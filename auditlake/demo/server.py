@@ -108,7 +108,8 @@ class Server:
 
     def close(self, mode: StopMode = "fast") -> None:
         """Stop the server if it runs, and remove a temporary folder."""
-        if (self.data / "postmaster.pid").exists():
+        pid = self.data / "postmaster.pid"
+        if pid.exists() and not pid.read_text().startswith("-"):  # so does that of a part of initdb, which was ended
             self.stop(mode)
         if self._temporary:
             shutil.rmtree(self.folder)

