@@ -143,7 +143,8 @@ def _documented(before: str) -> Iterator[str]:
     yield demo.REVENUE
     yield from re.findall(r"auditlake sql [^'\n]*'(select [^']+)'", text)
     for block in re.findall(r"```sql\n(select .*?)```", text, re.DOTALL):
-        if "pg_logical" not in block and "delta.`" not in block:  # for PostgreSQL, and for Spark without auditlake
+        # For PostgreSQL, for Spark without auditlake, and in PostgreSQL's dialect.
+        if not any(word in block for word in ("pg_logical", "delta.`", "::")):
             yield block.replace("0/16B3748", before).replace("'-5m'", "'now'")
     cells = json.loads((_ROOT / "docs" / "asking.ipynb").read_text())["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
