@@ -21,6 +21,7 @@ REFUSED = (
     "select c.id from customers c left join orders o on o.id = c.id or 2 in (select id from orders)",
     "select coalesce(array['a'::varchar], tags) from customers",
     "select settings - 'plan' from customers",
+    "select array_agg(distinct stage) from parcels",
     "select convert_from('\\x61'::bytea, 'LATIN1')",
     "select '\\x61'::bytea || 'a'",
     "select settings::text::jsonb = settings from customers",

@@ -60,7 +60,7 @@ Ordered = Callable[[exp.Expr, Cell], str]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An aggregate's argument, and what stands after it."""
+    """An aggregate's argument, and what stands after it; `order` of DISTINCT, which sorts by the value, is its way."""
 
     value: Cell
     distinct: bool
@@ -73,7 +73,17 @@ class _Call:
         """Return a call of a function of DuckDB."""
         word = "distinct " if self.distinct else ""
         value = self.value.sql if value is None else value
-        return f"{function}({word}{value}{self.order}){self.tail}"
+        order = "" if self.distinct else self.order
+        return f"{function}({word}{value}{order}){self.tail}"
+
+    @property
+    def listed(self) -> str:
+        """Return a list of the values in their order; DuckDB itself does not sort different ones that may fail."""
+        if not self.distinct:
+            return self.of("list")
+        if self.value.type.labels:
+            raise Refused(self.node, f"DISTINCT of {self.value.type.shown}")
+        return f"list_sort({self.of('list')}, {self.order or _way(exp.Ordered())})"
 
     @property
     def tail(self) -> str:
@@ -85,6 +95,12 @@ class _Call:
         """Return the group's numbers as one text, without NULL: a list costs DuckDB an object for each."""
         word = "distinct " if self.distinct else ""
         return f"string_agg({word}{numeric_text(self.value, self.node)}, ' '){self.tail}"
+
+
+def _way(term: exp.Expr) -> str:
+    """Return the arguments of list_sort for a term of ORDER BY."""
+    way = "desc" if term.args.get("desc") else "asc"
+    return f"'{way}', 'nulls {'first' if term.args.get('nulls_first') else 'last'}'"
 
 
 def _tail(where: str | None, frame: Frame | None) -> str:
@@ -129,7 +145,8 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
         keys = [cell(each.this) for each in inner.expressions]
         pairs = zip(inner.expressions, keys, strict=True)
         order = " order by " + ", ".join(ordered(each, key) for each, key in pairs)
-        inner = inner.this
+        first, inner = inner.expressions[0], inner.this
+        order = _way(first) if isinstance(inner, exp.Distinct) else order
     if isinstance(inner, exp.Distinct):
         only(inner, "expressions")
         if len(inner.expressions) != 1:
@@ -173,14 +190,7 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
                 raise Refused(call.node, f"{name} of {kind.shown}")
             if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
                 raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
-            return Cell(_sorted(call).of("list"), array(kind))
-
-
-def _sorted(call: _Call) -> _Call:
-    """Return a call whose values are in PostgreSQL's order, which it gives to DISTINCT by itself."""
-    if not call.distinct or call.order:
-        return call
-    return replace(call, order=f" order by {sort_key(call.value, call.node)} asc nulls last")
+            return Cell(call.listed, array(kind))
 
 
 def _deviation(name: str, call: _Call) -> Cell:
@@ -226,7 +236,11 @@ def _joined(call: _Call, cell: Translate) -> Cell:
         )
     if not isinstance(separator, exp.Literal):
         raise Refused(call.node, "string_agg with a separator that is not a literal")
-    return Cell(_sorted(call).of("string_agg", f"{call.value.sql}, {coerced(cell(separator), TEXT).sql}"), TEXT)
+    between = coerced(cell(separator), TEXT).sql
+    if call.distinct:
+        known_values = replace(call, where=_known(call.value, call.where)).listed
+        return Cell(f"array_to_string({known_values}, {between})", TEXT)
+    return Cell(call.of("string_agg", f"{call.value.sql}, {between}"), TEXT)
 
 
 def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:

@@ -649,3 +649,7 @@ select (tags)[0], (tags::text[])[3], ((select array['p', 'q']))[2] from customer
 select c.id from customers c left join orders o on o.id = c.id or 2 in (select id from orders)
 select coalesce(array['a'::varchar], tags) from customers
 select settings - 'plan' from customers
+select string_agg(distinct placed::date::text, ','), string_agg(distinct repeat(status, 2), '-' order by repeat(status, 2) desc) from orders
+select array_agg(distinct left(status, 2) order by left(status, 2) desc) filter (where qty > 0), string_agg(distinct status, '+') filter (where id < 0), array_agg(distinct qty order by qty nulls first) from orders
+select count(distinct qty order by qty), sum(distinct qty order by qty desc), max(distinct status order by status), string_agg(distinct status, ',' order by status desc, status) from orders
+select array_agg(distinct stage) from parcels
