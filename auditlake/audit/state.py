@@ -27,7 +27,7 @@ from auditlake.audit.filters import Filter, column_named, filter_on, may_not_fit
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
-from auditlake.delta.sql import VIRTUAL_COLUMNS, open_duckdb
+from auditlake.delta.sql import VIRTUAL_COLUMNS, shared_cursor
 from auditlake.errors import Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
 from auditlake.lake.history import STORED_PERIOD, HistoryTable
@@ -107,7 +107,7 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     order = [sort_column(name, had) for name in page.order]
     used = (*(each.column for each in filters), *(column for column, _ in order))
     needed, with_raw = tuple(dict.fromkeys((*chosen, *used))), raw or any(map(may_not_fit, used))
-    connection = open_duckdb()
+    connection = shared_cursor(reader.lake.root)
     inner = state_query(connection, reader, StateRequest(table, lsn, needed, with_raw))
     shown = [quoted(column) if printed else bare(column, f"h.{quoted(column)}") for column in chosen]
     shown += [raw_with_printed([(column, column.stored) for column in chosen])] if raw else []
