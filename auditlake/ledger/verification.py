@@ -29,12 +29,13 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import DataFile, check_files
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
-from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
+from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable, NotAnswerable
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, read_erasures
 from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, expired_of, expired_upto, read_runs
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.ledger.blocks import (
     Block,
     Bound,
@@ -145,7 +146,34 @@ class Proof:
 
 
 def verify_digests(lake: Lake, digests: Sequence[VerifiedDigest], limit: int) -> Proof:
-    """Compare a lake with digests, up to `limit` mismatches; raises NotAnswerable without a ledger, LakeUnusable."""
+    """Compare a lake with digests, up to `limit` mismatches.
+
+    Raises NotAnswerable without a ledger, LakeUnusable; LakeConflict if what differs may have been removed meanwhile.
+    """
+    before = _removals(lake)
+    try:
+        proof = _verified(lake, digests, limit)
+    except OSError as exc:
+        _require_undisturbed(lake, before, exc)
+        raise
+    if proof.mismatches:
+        _require_undisturbed(lake, before)
+    return proof
+
+
+def _removals(lake: Lake) -> tuple[object, ...]:
+    return *read_erasures(lake), *read_runs(lake)
+
+
+def _require_undisturbed(lake: Lake, before: tuple[object, ...], cause: OSError | None = None) -> None:
+    """Require that no erasure or retention ran since `before`, or runs: rows were read before and after it."""
+    if holder_lives(lake, Stage.ERASE) or _removals(lake) != before:
+        raise LakeConflict(
+            f"an erasure or retention was at work on {lake.root} during the comparison", "Run this again after it."
+        ) from cause
+
+
+def _verified(lake: Lake, digests: Sequence[VerifiedDigest], limit: int) -> Proof:
     blocks = read_blocks(lake)
     if not blocks:
         raise NotAnswerable("nothing in this lake is sealed, so no digest proves it", "auditlake digest seals it.")

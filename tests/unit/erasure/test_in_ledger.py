@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from auditlake.erasure.retention import expire
-from auditlake.errors import NotAnswerable
+from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
+from auditlake.ledger import verification
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.canonical import text_of
 from auditlake.ledger.entries import CHANGES, entry_of
@@ -107,6 +109,21 @@ def test_rows_are_proved_after_an_erasure(lake: Lake) -> None:
         len(_entries(other)),
         len(_entries(of_erased)),
     ]
+
+
+def test_an_erasure_during_a_comparison_is_no_damage(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before it does not fit what was read after it, and files are gone."""
+    digest, check = sealed(lake), verification._check_tree  # noqa: SLF001 - a step in the middle
+
+    def check_late(*given: Any) -> Any:
+        _erase(lake, *OF_ONE)
+        return check(*given)
+
+    monkeypatch.setattr(verification, "_check_tree", check_late)
+    with pytest.raises(LakeConflict, match=r"was at work on .* during the comparison"):
+        compared(lake, digest)
+    monkeypatch.undo()
+    assert found(compared(lake, digest)) == []
 
 
 def test_an_erased_entry_without_a_record_is_called_so(lake: Lake) -> None:
