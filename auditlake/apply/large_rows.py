@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from auditlake.apply.tails import Tail, find_commits, open_log
-from auditlake.delta.row_groups import GROUP_BYTES, largest_group, read_batches, row_bytes
+from auditlake.delta.row_groups import GROUP_BYTES, largest_group, read_batches, row_bytes, row_groups
 from auditlake.lake.history import OPEN_PART
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.spark import connect
+from auditlake.store.files import parquet
 from auditlake.store.place import Place, session_of
 from auditlake.store.session import Kept
 
@@ -101,7 +103,7 @@ def has_large_rows(tail: Tail) -> bool:
 
 def has_large_changes(tail: Tail) -> bool:
     """Whether one of the tail's own changes is very large; others are in row groups that DuckDB skips."""
-    return any(_is_of(tail, row) for file in tail.files for row in _large_changes(file.path, LARGE_BYTES))
+    return any(_is_of(tail, row) for file in tail.files for row in _in_large_groups(file.path))
 
 
 @contextmanager
@@ -148,6 +150,15 @@ def _find_large(path: Place, limit: int) -> tuple[_Change, ...]:
     if largest_group([path]) <= limit:
         return ()
     return tuple(row for batch in read_batches(path, _CHANGE) for row in _large_rows(batch, limit))
+
+
+def _in_large_groups(path: Place) -> Iterator[_Change]:
+    """Yield the changes in very large row groups, which have one row each; values are not read."""
+    for number, group in enumerate(row_groups(path)):
+        if group.size_bytes > LARGE_BYTES:
+            found = pq.ParquetFile(parquet(path)).read_row_group(number, columns=["lsn", "relation"])
+            for row in found.to_pylist():
+                yield _Change(Lsn(row["lsn"]), row["relation"], group.size_bytes)
 
 
 def _large_rows(batch: pa.RecordBatch, limit: int) -> Iterator[_Change]:

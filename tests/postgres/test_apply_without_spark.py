@@ -9,6 +9,7 @@ import pytest
 import auditlake
 from auditlake.apply import large_rows, parts
 from auditlake.apply.apply import apply_pending
+from auditlake.delta import row_groups
 from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
 from auditlake.temporal.moments import read_known
@@ -91,6 +92,7 @@ def test_what_else_a_transaction_holds_does_not_count(
     few = "insert into t values (1); truncate t; insert into t values (2)"
     forged = "select pg_logical_emit_message(true, 'auditlake:ddl', repeat('x', 10000))"
     execute(database, f"insert into large values (1, repeat('x', 10000)); {few}", f"{forged}; truncate t; {few}")
+    monkeypatch.setattr(row_groups, "GROUP_BYTES", 2000)
     capture(database, lake)
     monkeypatch.setattr(parts, "HELD_BYTES", 2000)
     monkeypatch.setattr(large_rows, "LARGE_BYTES", 2000)
