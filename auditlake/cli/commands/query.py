@@ -14,7 +14,6 @@ import click
 
 from auditlake.cli.options import FILE, existing_lake_of, with_dialect, with_gaps, with_settings, with_zone
 from auditlake.errors import BadUsage
-from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -219,6 +218,7 @@ def _start_spark(settings: Settings) -> SparkSession:
 
 
 def _prompted(lake: Lake, running: Shell, dialect: Language) -> Iterator[str]:
+    from auditlake.lake.column_names import shown_in_state
     from auditlake.query.shell import Prompt
     from auditlake.temporal.moments import read_known
 
