@@ -25,7 +25,7 @@ def each_done(
         done, _ = wait(running, EVERY_S, FIRST_COMPLETED)
         for future in done:
             yield running.pop(future)[1], future.result()
-        if running and time.monotonic() >= told_at + EVERY_S:
-            names = sorted({name for future, (name, _) in running.items() if future.running()})
+        names = sorted({name for future, (name, _) in running.items() if future.running()})
+        if names and time.monotonic() >= told_at + EVERY_S:
             say(f"{doing} {', '.join(names)}; {len(named) - len(running)} of {len(named)} done")
             told_at = time.monotonic()
