@@ -179,15 +179,20 @@ class AppendLog:
     def discard_uncommitted(self, erased: str) -> None:
         """If something was erased, which sets this position, delete files that a killed process left in no commit.
 
-        They may have what was erased after that process had read it. A commit that changes nothing comes first, so that
-        nobody names one of them later; raises as `append`.
+        They may have what was erased after that process had read it. A commit of the same position comes first, so that
+        nobody names one of them later: every erasure that was planned before is planned again. Raises as `append`.
         """
-        if (number := self.position(erased)) is None:
-            return
-        listed = written(self._path)
-        self._commit(None, {erased: number})
-        with self._translated_errors():
-            delete_uncommitted(self._path, listed)
+        listed: list[str] = []
+
+        def unmoved() -> Iterator[Action]:
+            number = self.table.transaction_version(erased)  # as of now: an erasure may have moved it since
+            if number is not None:
+                listed[:] = written(self._path)
+                yield from moved({erased: number})
+
+        if self._put("WRITE", unmoved):
+            with self._translated_errors():
+                delete_uncommitted(self._path, listed)
 
     def discard_above(self, column: str, limit: int) -> None:
         """Delete the rows whose value in an integer column is above a limit; raises as `append`."""
@@ -207,15 +212,15 @@ class AppendLog:
     def _commit(
         self, rows: pa.RecordBatch | None, positions: Mapping[str, int], requires: Mapping[str, int] | None = None
     ) -> None:
-        written = rows if rows is not None and rows.num_rows else None
+        batch = rows if rows is not None and rows.num_rows else None
 
         def appended() -> Iterator[Action]:
-            if written is not None:
-                yield write_file(self._path, written)
+            if batch is not None:
+                yield write_file(self._path, batch)
             yield from moved(positions)
 
         self._put("WRITE", appended, requires)
-        self._appends += written is not None
+        self._appends += batch is not None
         self._positions.update(positions)
 
     def _put(self, operation: str, plan: Plan, requires: Mapping[str, int] | None = None) -> bool:

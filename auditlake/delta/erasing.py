@@ -138,9 +138,10 @@ def put_erasure(table: Place, version: int, actions: Sequence[Action]) -> int | 
         return is_moved or changes_table(theirs) or ("remove" in theirs and identity(theirs["remove"]) in replaced)
 
     def conflicts_with(newest: Replay) -> bool:
-        """Return whether the state lacks a replaced file, or has a later position."""
+        """Return whether the state lacks a replaced file or has a later position, or a new file was deleted since."""
         is_moved = any(newest.transactions.get(app, at) > at for app, at in positions.items())
-        return is_moved or not newest.files.keys() >= replaced
+        are_there = all((table / str(each["add"]["path"])).exists() for each in ours if "add" in each)
+        return is_moved or not are_there or not newest.files.keys() >= replaced
 
     return put_next(table, version, ERASE, [*map(_unchanging, actions)], conflicts, conflicts_with)
 

@@ -75,16 +75,20 @@ def find_expired(table: TableFiles, column: str, upto: int) -> ExpiredRows:
     return ExpiredRows(table, column, upto, tuple(whole), tuple(partly))
 
 
-def remove_rows(place: Place, column: str, upto: int, app: str) -> None:
+def remove_rows(place: Place, column: str, upto: int, app: str, erased: str) -> None:
     """Remove the rows up to a value, and set the application transaction `app` to it, in one commit.
 
-    Files that no version has had for long are deleted then.
+    It sets the position `erased` to what it is, because the writer of the table does so before it deletes files that
+    are in no commit (`AppendLog.discard_uncommitted`): then this is planned again, with new files. Files that no
+    version has had for long are deleted at the end.
 
     Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(place), "Run this again."):
         version = list_newest(place).newest
-        actions = [*find_expired(read_log_at(place, version), column, upto).actions(), *moved({app: upto})]
+        log = read_log_at(place, version)
+        positions = {name: at for name, at in log.transactions.items() if name == erased} | {app: upto}
+        actions = [*find_expired(log, column, upto).actions(), *moved(positions)]
         reach(After.EXPIRY_WRITTEN)
         if put_erasure(place, version + 1, actions) is not None:
             reach(After.EXPIRED)

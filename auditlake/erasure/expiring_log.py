@@ -31,7 +31,7 @@ from auditlake.instants import month_of
 from auditlake.lake.erasures import unfinished
 from auditlake.lake.expiries import CHANGES_NAME, TRANSACTIONS_NAME, ExpiredTable, expired_upto
 from auditlake.lake.holds import HoldEvent
-from auditlake.lake.layout import EXPIRED_APP, Lake
+from auditlake.lake.layout import ERASED_APP, EXPIRED_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.ledger.blocks import read_last_block
@@ -105,7 +105,7 @@ class ExpiringRows:
 
     def remove(self) -> None:
         """Remove them, and move the horizon; the table may have got other files meanwhile."""
-        remove_rows(self.found.table.place, "lsn", self.upto, EXPIRED_APP)
+        remove_rows(self.found.table.place, "lsn", self.upto, EXPIRED_APP, ERASED_APP)
 
 
 def removal(what: str, before_us: int, months: tuple[list[str], list[str]], freed_bytes: int) -> str:

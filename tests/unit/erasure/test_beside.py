@@ -1,7 +1,7 @@
 """An erasure beside capture and apply: what they have begun before it commits is done again after it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from auditlake.delta.log_entry import entry_name
 from auditlake.erasure import forget as erasure
 from auditlake.errors import LakeConflict
 from auditlake.lake.erasure_gate import at_work, closed
-from auditlake.lake.layout import CHANGES_APP, Lake
+from auditlake.lake.erasures import require_erased_log
+from auditlake.lake.layout import CHANGES_APP, ERASED_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.command import run_here
-from tests.erasure_lake import OF_ONE, ONE, found_in, require_sound, write_lake
+from tests.erasure_lake import OF_ONE, OF_TWO, ONE, found_in, require_sound, write_lake
 from tests.small_lake import T0_US
 
 
@@ -31,8 +32,8 @@ def lake(tmp_path: Path) -> Lake:
     return write_lake(tmp_path / "lake")
 
 
-def _erase(lake: Lake) -> None:
-    assert run_here(["forget", *OF_ONE, "--lake", lake.root]).code == 0
+def _erase(lake: Lake, what: Sequence[str] = OF_ONE) -> None:
+    assert run_here(["forget", *what, "--lake", lake.root]).code == 0
 
 
 def _fail(error: type[BaseException], *_: object) -> None:
@@ -243,6 +244,40 @@ def test_an_erasure_may_take_longer_than_the_log_keeps_entries(lake: Lake, monke
     assert _lsns(lake) == [*before, *lsns]
     assert found_in(lake, ONE) == {}
     require_sound(lake)
+
+
+@pytest.mark.parametrize("expires", [False, True], ids=["the entry is there", "the entry has expired"])
+def test_a_capture_that_starts_deletes_no_file_of_an_erasure(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, *, expires: bool
+) -> None:
+    """It deletes what is in no commit, and the erasure writes its files again."""
+    _erase(lake, OF_TWO)
+    before, put, starts = _lsns(lake), erasing.put_erasure, [0x700, 0x800]
+
+    def put_late(table: Path, version: int, actions: Any) -> int | None:
+        if table == lake.changes and starts:
+            log = AppendLog(table, CHANGES_SCHEMA)
+            log.discard_uncommitted(ERASED_APP)
+            while starts:
+                log.append(_rows(starts[0]), {CHANGES_APP: starts.pop(0)})
+                if expires:
+                    checkpoint(table, -1.0)
+        return put(table, version, actions)
+
+    monkeypatch.setattr(erasing, "put_erasure", put_late)
+    _erase(lake)
+    assert _lsns(lake) == [*before, 0x700, 0x800]
+    assert found_in(lake, ONE) == {}
+    require_sound(lake)
+
+
+def test_a_capture_that_starts_leaves_the_number_of_an_erasure(lake: Lake) -> None:
+    """One that commits after capture has opened the log: else the log would count as put back."""
+    _erase(lake, OF_TWO)
+    log = CaptureLog(lake)
+    _erase(lake)
+    log.discard_uncommitted()
+    require_erased_log(lake)
 
 
 def test_another_writer_is_refused_as_before(

@@ -28,9 +28,10 @@ from auditlake.erasure import expiring_log, retention
 from auditlake.errors import NotAnswerable
 from auditlake.failpoints import After
 from auditlake.follow import Applier
+from auditlake.lake.erasures import last_in_log
 from auditlake.lake.expiries import CHANGES_NAME, expired_upto, read_runs
 from auditlake.lake.history import create_history
-from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
+from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, ERASED_APP, Lake
 from auditlake.lake.relations import RelationsLog
 from auditlake.lake.stage_lock import Stage, hold, lock_of
 from auditlake.lsn import Lsn
@@ -421,6 +422,19 @@ def test_files_joined_meanwhile_are_planned_again(lake: Lake, monkeypatch: pytes
     monkeypatch.setattr(expired_rows, "put_erasure", lambda *given: (joins.pop()() if joins else None, put(*given))[1])
     _expire(lake)
     assert (joins, _lsns(lake), _horizon(lake)) == ([], _ALL[1:], 0x180)
+
+
+def test_a_capture_that_starts_meanwhile_deletes_no_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an erasure it deletes what is in no commit, also the files of this run, which are written again."""
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {ERASED_APP: 0})
+    _pass(lake, 9)
+    put = erasing.put_erasure
+    starts = [lambda: CaptureLog(lake).discard_uncommitted()]
+    monkeypatch.setattr(
+        expired_rows, "put_erasure", lambda *given: (starts.pop()() if starts else None, put(*given))[1]
+    )
+    _expire(lake)
+    assert (starts, _lsns(lake), _horizon(lake), last_in_log(lake.changes)) == ([], _ALL[1:], 0x180, 0)
 
 
 def test_the_ledger_proves_what_is_left(lake: Lake) -> None:
