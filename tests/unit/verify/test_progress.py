@@ -1,7 +1,8 @@
 """A verification says what it works on."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,22 @@ def test_what_takes_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said[-1] == "comparing public.slow; 1 of 2 done"
 
 
-def test_a_failure_is_raised() -> None:
-    """That of any call."""
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
-        list(progress.each_done(pool, lambda number: 1 // number, [("one", 1), ("none", 0)], "dividing", print))
+class _Failing(Executor):
+    """The first call fails, no other begins."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        self.futures.append(Future())
+        if len(self.futures) == 1:
+            self.futures[0].set_exception(ZeroDivisionError())
+        return self.futures[-1]
+
+
+def test_a_failure_is_raised_before_the_next_begins() -> None:
+    """An unreachable source is not asked for all other tables first."""
+    pool = _Failing()
+    with pytest.raises(ZeroDivisionError):
+        list(progress.each_done(pool, str, [("one", 1), ("none", 0)], "reading", print))
+    assert [future.cancelled() for future in pool.futures] == [False, True]
