@@ -118,7 +118,7 @@ def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: S
         return
     running = Sealing(lake, settings, command, report, every_s)
     if settings is not None:
-        advance(Mark.DIGEST_INTERVAL_S, settings.every_s)
+        advance(Mark.DIGEST_INTERVAL_S, max(settings.every_s, every_s))
     with ThreadPoolExecutor(1, thread_name_prefix="sealing") as pool:
         passes = pool.submit(running.run)
         try:

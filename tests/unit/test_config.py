@@ -98,6 +98,7 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
         ('[mask]\n"public.t.note" = "hash"', "mask.public.t.note (from auditlake.toml) is not a setting"),
         (f"slot = {'[' * 5_000}", "settings file auditlake.toml is nested too deeply"),
         ('[retention]\nchange = "1 year"', "retention.change (from auditlake.toml) is not a setting"),
+        ("seal_every_s = inf", "seal_every_s (from auditlake.toml) is inf"),
         ("[digest]\nevery_s = 60", "digest.to (from auditlake.toml) is not set"),
         ('[spark]\nmaster = "local[2]"\ntz = "UTC"', "spark (from auditlake.toml) has tz, a setting of auditlake"),
     ],

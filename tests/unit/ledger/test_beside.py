@@ -52,6 +52,13 @@ def test_a_pass_marks_what_is_sealed_and_what_a_digest_names(lake: Lake, tmp_pat
     assert first[Mark.SEALED_TIME] < read_marks()[Mark.SEALED_TIME] == read_marks()[Mark.DIGEST_TIME]
 
 
+@pytest.mark.parametrize(("every_s", "marked_s"), [(30.0, 3600.0), (86_400.0, 86_400.0)])
+def test_a_digest_is_due_no_earlier_than_a_pass(lake: Lake, tmp_path: Path, every_s: float, marked_s: float) -> None:
+    """Else an alert would call each one late that waits for its pass."""
+    with beside.sealing(lake, _settings(tmp_path), "tests", lambda _: None, every_s):
+        assert read_marks()[Mark.DIGEST_INTERVAL_S] == marked_s
+
+
 def test_the_mark_of_the_digest_stands_still_while_none_can_be_kept(lake: Lake, tmp_path: Path) -> None:
     """That of the seal goes on, and the cause is reported once."""
     settings = _settings(tmp_path)
