@@ -161,13 +161,16 @@ def verify_digests(lake: Lake, digests: Sequence[VerifiedDigest], limit: int) ->
     return proof
 
 
-def _removals(lake: Lake) -> tuple[object, ...]:
-    return *read_erasures(lake), *read_runs(lake)
+def _removals(lake: Lake) -> tuple[object, ...] | None:
+    """Return the erasures and retentions so far; None if one runs."""
+    records = *read_erasures(lake), *read_runs(lake)
+    # Asked afterwards: a retention records its beginning alone.
+    return None if holder_lives(lake, Stage.ERASE) else records
 
 
-def _require_undisturbed(lake: Lake, before: tuple[object, ...], cause: OSError | None = None) -> None:
+def _require_undisturbed(lake: Lake, before: tuple[object, ...] | None, cause: OSError | None = None) -> None:
     """Require that no erasure or retention ran since `before`, or runs: rows were read before and after it."""
-    if holder_lives(lake, Stage.ERASE) or _removals(lake) != before:
+    if before is None or _removals(lake) != before:
         raise LakeConflict(
             f"an erasure or retention was at work on {lake.root} during the comparison", "Run this again after it."
         ) from cause

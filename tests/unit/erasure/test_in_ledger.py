@@ -1,6 +1,7 @@
 """Erasure in a sealed lake: no secret of an erased value stays, digests fit, all other rows are compared and proved."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from auditlake.erasure.retention import expire
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
 from auditlake.ledger import verification
 from auditlake.ledger.blocks import read_blocks, read_entries
 from auditlake.ledger.canonical import text_of
@@ -124,6 +126,23 @@ def test_an_erasure_during_a_comparison_is_no_damage(lake: Lake, monkeypatch: py
         compared(lake, digest)
     monkeypatch.undo()
     assert found(compared(lake, digest)) == []
+
+
+def test_a_retention_that_ends_during_a_comparison_is_no_damage(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had written its record before, so that only its lock shows it."""
+    digest, check = sealed(lake), verification._check_tree  # noqa: SLF001 - a step in the middle
+    edit_rows(lake.changes, where("lsn", 0x600, lambda _: "delete", "op"))
+    with ExitStack() as retention:
+        retention.enter_context(hold(lake, "maintain", Stage.ERASE))
+
+        def check_late(*given: Any) -> Any:
+            retention.close()
+            return check(*given)
+
+        monkeypatch.setattr(verification, "_check_tree", check_late)
+        with pytest.raises(LakeConflict, match="was at work on"):
+            compared(lake, digest)
+        assert found(compared(lake, digest)) != []
 
 
 def test_an_erased_entry_without_a_record_is_called_so(lake: Lake) -> None:
