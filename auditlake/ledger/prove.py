@@ -177,14 +177,10 @@ class _Proofs:
 
     def _is_erased(self, entry: Entry, rows: Sequence[Row]) -> bool:
         """Return whether the ledger has an entry in its place, or one of its copy, without a secret."""
-        kind, lsn, ordinal, name = entry.identity
-        at = (kind, lsn, name) if kind in OF_COPIES else _place(kind, lsn, ordinal, name)
-        return any(
-            self._blocks[row["block"]].key is None and row["secret"] is None
-            for row in rows
-            if row["block"] in self._blocks
-            and at == ((row["kind"], row["lsn"], row["name"]) if kind in OF_COPIES else _place(*_identity(row)))
-        )
+        at = _place(*entry.identity)
+        without_secret = (row for row in rows if row["secret"] is None and at == _place(*_identity(row)))
+        blocks = (self._blocks.get(row["block"]) for row in without_secret)
+        return any(block is not None and block.key is None for block in blocks)
 
     def _by_key(self, entry: Entry, rows: Sequence[Row], by_hash: Mapping[bytes, Row]) -> Row | None:
         """Find the row of an entry whose secret follows from the key of its block."""
@@ -248,7 +244,7 @@ def _not_sealed(entry: Entry) -> NotAnswerable:
 
 
 def _place(kind: str, lsn: int | None, ordinal: int | None, name: str) -> Place:
-    """Return what distinguishes an entry with a number; the name of a change is for messages only."""
+    """Return what distinguishes an entry with a number, or a copy; the name of a change is for messages only."""
     return kind, lsn, ordinal, "" if kind in {Kind.CHANGE, Kind.TRANSACTION} else name
 
 
