@@ -49,14 +49,14 @@ def _watch(site: Site, stop: threading.Event, seen: list[tuple[float, int]]) -> 
             seen.append((time.monotonic(), int(row[0]) if row else 0))
 
 
-def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]], cpu_s: float) -> None:
+def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]], used_s: float) -> None:
     times, flushed = np.array([at for at, _ in seen]), np.array([lsn for _, lsn in seen])
     place = np.searchsorted(flushed, np.array(ends))
     confirmed = place < flushed.size
     delays = times[place[confirmed]] - np.array(done)[confirmed]
     p50, p99, worst = np.percentile(delays, [50, 99, 100]) * 1000
     print(f"{confirmed.sum():,} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms, worst {worst:.0f} ms; ", end="")
-    print(f"capture {cpu_s:.2f} CPU-s", flush=True)
+    print(f"capture {used_s:.2f} CPU-s", flush=True)
 
 
 def _leftovers(lake: Path) -> None:

@@ -191,7 +191,7 @@ class Attempts:
         self._record_state("running")
 
     def failed(self, failure: SourceUnreachable) -> float:
-        """Report a loss that is new; return the pause before the next attempt. Raises the failure if it is final."""
+        """Report a loss that is new; return the pause in seconds. Raises the failure if it is final."""
         now = time.monotonic()
         if self._connected_at is not None and now - self._connected_at > _LONGEST_PAUSE_S:
             self._doublings = 0

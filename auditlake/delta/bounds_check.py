@@ -100,7 +100,8 @@ class _Column:
             yield f"a Bloom filter of {self.field.name} may exclude a value"
         if pa.types.is_null(self.field.type):
             return
-        pages = [self.indexes.pages(number, self.place) for number in groups]  # a dictionary excludes without bounds
+        # Also without bounds: Spark skips row groups by their dictionaries.
+        pages = [self.indexes.pages(number, self.place) for number in groups]
         if not self._is_compared(recorded):
             return
         found = [self._values(number, each.pages) for number, each in enumerate(pages)]

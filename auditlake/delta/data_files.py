@@ -177,7 +177,7 @@ def write_file(table: Place, rows: pa.RecordBatch) -> Action:
 
 
 def write_part(table: Place, rows: pa.Table, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
-    """Write rows into a file of a `partition`, whose columns they lack, with statistics of these columns."""
+    """Write rows into a file of a `partition`, whose columns they lack, with statistics of these integer columns."""
     make_folder(table / partition_folder(partition))
     return _write_file(table, rows, columns, partition)
 

@@ -44,7 +44,10 @@ def at_work(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
-    """Close the gate in the block once nobody is at work; raises LakeConflict if that takes long, LakeUnusable."""
+    """Close the gate in the block once nobody is at work.
+
+    Raises LakeConflict if that takes longer than `wait_s`, or in a store at once; LakeUnusable.
+    """
     root = local_path(lake.root)
     if root is None:
         with hold(lake, "forget", Stage.APPLY):

@@ -54,7 +54,7 @@ def data_files(table: HistoryTable) -> list[DataFile]:
 
 
 def open_rows(table: HistoryTable) -> int:
-    """Estimate the rows in the open partition, by which a plan is chosen; uncounted files are empty."""
+    """Estimate the rows in the open partition, by which a plan is chosen; files without statistics count as empty."""
     return sum(file.rows for file in data_files(table) if is_open(file) and file.is_counted)
 
 

@@ -156,7 +156,7 @@ def created_publication(lake: Lake) -> bool:
 
 
 def read_created_for(lake: Lake) -> tuple[str, ...] | None:
-    """Return the patterns for which bootstrap created the publication, none for all tables; None if it did not."""
+    """Return the patterns for which bootstrap created the publication, () for all tables; None if it did not."""
     return read_record(lake.manifest, _created_for, _RESTORE)
 
 

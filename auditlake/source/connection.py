@@ -221,7 +221,7 @@ def translated_errors() -> Iterator[None]:
 
 @contextmanager
 def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
-    """Shut the connection down if the block takes longer, which libpq cannot; raises SourceAway then."""
+    """Shut the connection down if the block takes longer, because libpq waits for ever; raises SourceAway then."""
     fired = threading.Event()
     timer = threading.Timer(timeout_s, _hang_up, (fileno, fired))
     timer.daemon = True

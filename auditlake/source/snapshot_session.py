@@ -91,7 +91,7 @@ class SnapshotHolder:
         return GaveWay(f"{failure.message}: {self._giving_way.reason}", _AGAIN)
 
     def lock(self, trees: Mapping[TableName, Sequence[TableName]], timeout_s: float) -> dict[TableName, SourceUnready]:
-        """Lock tables with partitions, within `timeout_s` in all; return the reason for each that was not locked."""
+        """Lock tables, each with all partitions or not at all; return why one was not. `timeout_s` is for all."""
         deadline = time.monotonic() + timeout_s
         self._giving_way.start()
         self._conn.execute("begin isolation level repeatable read read only")
@@ -151,7 +151,7 @@ class SnapshotHolder:
         return exported
 
     def verify(self, name: TableName, oids: Collection[int] = ()) -> None:
-        """Check that snapshot and locks on `oids` were held throughout; raises SourceUnreachable for a table."""
+        """Check that snapshot and locks on `oids` were held throughout; raises SourceUnreachable, naming the table."""
         try:
             problem = self._interruption(oids)
         except SourceUnreachable as exc:

@@ -295,7 +295,10 @@ def put_if_absent(bucket: str, key: str, content: bytes, checksum: str | None = 
 
 
 def put_if_match(bucket: str, key: str, content: bytes, etag: str) -> str:
-    """Replace the object with this ETag; return the new one. Raises FileExistsError, FileNotFoundError."""
+    """Replace the object that has this ETag; return the new one.
+
+    Raises FileExistsError if the object has changed, FileNotFoundError if it was deleted.
+    """
     try:
         return _put(bucket, key, content, {"e_tag": etag})
     except FileExistsError:

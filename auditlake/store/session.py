@@ -45,7 +45,7 @@ class Session:
 
 
 class Kept:
-    """The values used last, up to a total weight, each up to `most_each`; threads may share it."""
+    """The values used last, up to a total weight; one above `most_each` is not kept. Threads may share it."""
 
     def __init__(self, most: int, most_each: int | None = None) -> None:
         self._most, self._most_each = most, most if most_each is None else most_each

@@ -294,7 +294,7 @@ class SourceComparison:
 
 def _tables_in(bundle: _Bundle) -> str:
     names = sorted({str(name) for name, _ in bundle})
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _key_places(table: FollowedTable, names: Sequence[str]) -> list[int]:
