@@ -293,8 +293,8 @@ def rows_without_deleted(  # noqa: PLR0913 - which rows, and how they are shown
 ) -> str:
     """Return a query of the rows of data files, one or more, without those that deletion vectors mark.
 
-    `shown` and `condition` are SQL over the columns. A file may lack any column if the table was given columns: `added`
-    are all of its columns then, with their types in DuckDB. A scan does not filter by those in `unscanned`.
+    `shown` and `condition` are SQL over the columns. If the table was given more columns, `added` has all of them with
+    their types in DuckDB, and a file may lack any. A scan does not filter by those in `unscanned`.
     """
     sources = []
     if plain := [file for file in files if not file.is_marked]:

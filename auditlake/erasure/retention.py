@@ -35,12 +35,12 @@ from pyroaring import BitMap64
 from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.log_reader import file_path
-from auditlake.delta.log_writer import moved, put_commit, removed
+from auditlake.delta.log_writer import moved, removed
 from auditlake.erasure.expiring_log import ExpiringRows, copied_upto, find_expiring, removal
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import HistoryTable, commit_as_read, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
 from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import EXPIRED_APP, Lake
@@ -255,7 +255,7 @@ def _commit(expiry: Expiry) -> None:
     table = expiry.table
     actions = [*(removed(file.add) for file in expiry.whole), *marked(expiry.files, expiry.places)]
     reach(After.EXPIRY_WRITTEN)
-    put_commit(table.path, table.delta_version + 1, "DELETE", [*moved({EXPIRED_APP: expiry.upto}), *actions])
+    commit_as_read(table, "DELETE", [*moved({EXPIRED_APP: expiry.upto}), *actions])
     reach(After.EXPIRED)
 
 

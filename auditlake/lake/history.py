@@ -371,7 +371,7 @@ def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[
 
 
 def commit_as_read(table: HistoryTable, operation: str, actions: Iterable[Action]) -> None:
-    """Commit to a history as it was read, by the version after it; raises FileExistsError if there is one."""
+    """Commit to a history as it was read, as the version after that; raises FileExistsError if there is one."""
     version = table.delta_version + 1
     put_commit(table.path, version, operation, actions)
     if version % _CHECKPOINT_EVERY == 0:

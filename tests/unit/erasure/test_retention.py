@@ -24,6 +24,7 @@ from auditlake.erasure import retention
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.follow import Applier
+from auditlake.lake import history
 from auditlake.lake.compaction import fence
 from auditlake.lake.expiries import ExpiredTable, read_runs
 from auditlake.lake.history import HistoryTable
@@ -272,7 +273,7 @@ def test_another_commit_first_is_no_loss(lake: Lake, monkeypatch: pytest.MonkeyP
         put(path, version, operation, actions)
 
     put: Callable[..., None] = log_writer.put_commit
-    monkeypatch.setattr(retention, "put_commit", overtaken)
+    monkeypatch.setattr(history, "put_commit", overtaken)
     assert len(_expire(lake)) == 1
     assert _ends(lake) == [0x200]
     others = 1_000
@@ -378,7 +379,7 @@ def test_a_follow_reports_that_others_always_commit_first(lake: Lake, monkeypatc
 
     _pass(lake, 8)
     said = list[str]()
-    monkeypatch.setattr(retention, "put_commit", overtaken)
+    monkeypatch.setattr(history, "put_commit", overtaken)
     _following(lake, said).maintain()
     assert ["20 attempts to write the history of" in line for line in said] == [True]
 
