@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
@@ -32,7 +31,7 @@ def test_a_commit_during_the_read_of_the_source_is_a_conflict(
     apply_pending(lambda: spark, theirs, Lsn(115))
 
     if plan is Plan.MARK:
-        monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, source.lake))
+        monkeypatch.setattr("auditlake.lake.history.put_commit", between.committed_before_entry(theirs, source.lake))
     else:
         monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, source.lake))
     with pytest.raises(LakeConflict):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import auditlake.apply.deletion_vector_writer as marking
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.delta import log_writer
@@ -58,7 +57,7 @@ def test_a_fold_whose_files_a_vacuum_deleted_is_written_again(
     """Its first commit is refused although nobody else changed the table; otherwise versions would be lost."""
     source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
-    monkeypatch.setattr(marking, "put_commit", _vacuumed_once_before(spark, source.lake))
+    monkeypatch.setattr("auditlake.lake.history.put_commit", _vacuumed_once_before(spark, source.lake))
     apply_pending(lambda: spark, source.lake)
     assert (the_history(source.lake).position, _missing(source.lake)) == (110, [])
     assert history(spark, source.lake) == {

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import auditlake.apply.apply as applying
-import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
 from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, _checked
@@ -66,7 +65,7 @@ def planned_versions(monkeypatch: pytest.MonkeyPatch, plan: Plan, theirs: Lake, 
 
     monkeypatch.setattr(applying, "merge_embedded", mock.Mock(side_effect=NotFolded))
     monkeypatch.setattr(applying, "choose_plan", planned_on)
-    monkeypatch.setattr(marking, "put_commit", committed_before_entry(theirs, ours))
+    monkeypatch.setattr("auditlake.lake.history.put_commit", committed_before_entry(theirs, ours))
     monkeypatch.setattr(merging, "_checked", committed_while_read(theirs, ours))
     return planned
 
