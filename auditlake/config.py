@@ -386,7 +386,7 @@ class Settings(BaseModel):
 
 
 def _read_secret(path: Path | None) -> bytes:
-    """Read the secret of `hash`; a ConfigError shows neither it nor the path, which may be it by mistake."""
+    """Read the secret of `hash`; raises ConfigError without showing it or the path, which may be the secret itself."""
     advice = f"Put at least {LEAST_SECRET_BYTES} random bytes there, for example from openssl rand -hex 32."
     if given := os.environ.get(_SECRET_VARIABLE):
         found, where = given.encode(errors="surrogateescape"), _SECRET_VARIABLE

@@ -144,7 +144,10 @@ class Exchange:
             self._tail.set_exception(exc)
 
     def head(self, most_s: float, is_over: IsOver) -> http.client.HTTPResponse:
-        """Return the answer once its head was read, within `most_s` and before `is_over`; raises OutOfTime."""
+        """Return the answer once its head was read, within `most_s` and before `is_over`.
+
+        Raises OutOfTime, and what http.client raises.
+        """
         if not _await(self._head, most_s, is_over):
             self._connection.give_up()
             raise OutOfTime

@@ -34,7 +34,7 @@ PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid"
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """A commit that began or ended a version, or added a column, by operation `op`; `time_us` None is not known."""
+    """A commit that began or ended a version, or added a column, and its operation; `time_us` is None if not known."""
 
     lsn: Lsn
     time_us: int | None

@@ -153,7 +153,7 @@ class Feed(Iterator[ChangedTransaction]):
         return found
 
     def _advance(self) -> bool:
-        """Read the next transactions; False if there are none yet. Those before a refused one come first."""
+        """Read the next transactions; False if there are none yet. A refusal is raised after those before it."""
         if self._refusal is not None:
             raise self._refusal
         try:

@@ -133,7 +133,7 @@ class Fold:
         return self._connection.sql(query).to_arrow_table()
 
     def _net(self, changes: pa.Table, truncates: pa.Table) -> pa.Table:
-        """Return the net changes; `f<place>` is the last change that sent a value which some change omits."""
+        """Return the net changes; `f<place>` is the number of the last change that sent a value which some omit."""
         captured, form = self._captured, FoldColumns(Executor.DUCKDB, self._names, ("number",))
         number = pa.array(np.arange(changes.num_rows))
         given = {name: changes[name] for name in PLACE} | {"op": captured.op, "had_old": captured.had_old}

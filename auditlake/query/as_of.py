@@ -43,7 +43,7 @@ _IS_OPEN = f"_part = '{OPEN_PART}'"
 
 
 def read_selection(spark: SparkSession, table: HistoryTable, selection: Selection, tails: Tails) -> DataFrame:
-    """Plan a selection: source's columns, of versions the period too; raises NotAnswerable for too large a row."""
+    """Plan a selection: the source's columns, of versions the period, too; raises NotAnswerable for a row too large."""
     tail = tails.of(table, selection)
     columns, names = tails.columns_shown(table, selection)
     if tail is not None and (found := find_too_large(tails.known.lake, tail, heap_bytes(spark))):

@@ -31,7 +31,7 @@ Tables = Mapping[TableName, Sequence[str]]
 
 
 def complete(text: str, tables: Tables, rest: str = "") -> Iterator[tuple[str, int]]:
-    """Yield completions of `text`, and how many characters each replaces; `rest` of it may name tables."""
+    """Yield completions of the end of `text`, and how many characters each replaces; `rest`, after it, names tables."""
     match = _WORD.search(text)
     word = match["word"] if match else ""
     owner = match["owner"].strip("`") if match and match["owner"] else None

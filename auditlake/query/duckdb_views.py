@@ -46,9 +46,9 @@ _ROW_BYTES = 32 << 10
 
 
 class StatementDatabase:
-    """The database in which statements of both dialects run: the caller's, of which it opens cursors, else its own.
+    """The database in which statements of both dialects run; threads may share it.
 
-    Threads may share it. `connect_for_statements` has opened the caller's.
+    `open_cursor` opens a cursor of the caller's, which `connect_for_statements` opened; without one, it has its own.
     """
 
     def __init__(self, open_cursor: "Callable[[], DuckDBPyConnection] | None" = None) -> None:
@@ -59,9 +59,9 @@ class StatementDatabase:
     def cursor(
         self, state: LakeState, register: "Callable[[DuckDBPyConnection], None] | None" = None
     ) -> "DuckDBPyConnection":
-        """Open a cursor for one statement; `register`, the same for all that give it, adds functions the first time."""
+        """Open a cursor for one statement; the first `register` that is given adds functions, later ones do nothing."""
         with self._opening:
-            with uncancelled():  # what is missing then could not be registered later
+            with uncancelled():  # functions that are missing then could not be registered later
                 if self._open_cursor is None:
                     self._open_cursor = connect_for_statements(state.known.lake).cursor
                 if register and self._registered is None:

@@ -43,7 +43,7 @@ _NO_END = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """An engine's SQL for functions, microseconds and errors; `typed`: parameters are declared with a type."""
+    """An engine's SQL for functions, microseconds since 1970, and errors; `typed`: parameters have types."""
 
     rows: str
     value: str

@@ -102,7 +102,7 @@ Convert = Callable[[Any], Any]
 def python_rows(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], reader: tzinfo | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, with LSNs and instants formatted for the zone of a `reader`, None for a program."""
+    """Yield the rows; `reader` is the time zone of a person, for whom LSNs are formatted too, None for a program."""
     for batch in batches:
         yield from zip(*(_values(field, batch.column(at), reader) for at, field in enumerate(schema)), strict=True)
 

@@ -234,7 +234,10 @@ class Asker:
 
 
 def read_when_visible(read: Callable[[], _Found], is_visible: Callable[[_Found], bool]) -> _Found:
-    """Read the catalog, again for 2 s while a commit in the stream waits for a synchronous standby."""
+    """Read the catalog, and again for 2 s while something is not visible in it.
+
+    A commit that waits for a synchronous standby is in the stream before it is visible.
+    """
     until = time.monotonic() + _VISIBLE_WITHIN_S
     while not is_visible(found := read()) and time.monotonic() < until:
         threading.Event().wait(_POLL_S)

@@ -154,7 +154,7 @@ def networks(addresses: Sequence[str]) -> tuple[Network, ...]:
 
 
 def require_safe(address: str, access: Access) -> None:
-    """Require authentication for other machines, and users that differ; raises ConfigError."""
+    """Require authentication of other machines, and users who can be told apart; raises ConfigError."""
     for token, user in access.tokens.items():
         if len(token) < _SHORTEST_TOKEN:
             raise ConfigError(

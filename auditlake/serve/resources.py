@@ -257,7 +257,10 @@ class Resources:
             return self._latest.database.cursor()
 
     def reader(self, at: str | None = None) -> Reader:
-        """Return a state of the lake, as far as granted, that knows `at`; raises BadUsage, LakeUnusable, Hidden."""
+        """Return a state of the lake that knows `at`, a WHEN; None is now. It has the tables that the grant shows.
+
+        Raises BadUsage, LakeUnusable, Hidden.
+        """
         when = None if at is None else parse_when(at, datetime.now(self.zone))
         found = self._shown(self._whole()).reader
         if when is None or isinstance(when, AtLsn):

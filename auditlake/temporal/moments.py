@@ -158,7 +158,10 @@ class Known:
         )
 
     def tables_at(self, lsn: Lsn) -> dict[TableName, HistoryTable]:
-        """Return the tables by their names at `lsn`, without those dropped before it or created later."""
+        """Return the tables by the names that they have at `lsn`, without those that are known not to exist then.
+
+        These were dropped before, or were created later under a name that another table has at `lsn`.
+        """
         left = [table for table in self.tables.values() if lsn < self.ends.get(table.name, lsn + 1)]
         names = {table.name_at(lsn) for table in left if table.first_snapshot_lsn <= lsn}
         found = {name: self.named(name, lsn) for name in sorted(names)}

@@ -60,7 +60,7 @@ Ordered = Callable[[exp.Expr, Cell], str]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An aggregate's argument, and what stands after it; `order` of DISTINCT, which sorts by the value, is its way."""
+    """An aggregate's argument, and what stands after it; DISTINCT sorts by the value, so its `order` is a direction."""
 
     value: Cell
     distinct: bool
@@ -78,7 +78,7 @@ class _Call:
 
     @property
     def listed(self) -> str:
-        """Return a list of the values in their order; DuckDB itself does not sort different ones that may fail."""
+        """Return a list of the values in their order; DuckDB sorts no DISTINCT values whose expression may fail."""
         if not self.distinct:
             return self.of("list")
         if self.value.type.labels:
@@ -98,7 +98,7 @@ class _Call:
 
 
 def _way(term: exp.Expr) -> str:
-    """Return the arguments of list_sort for a term of ORDER BY."""
+    """Return the direction of a term of ORDER BY as arguments of list_sort."""
     way = "desc" if term.args.get("desc") else "asc"
     return f"'{way}', 'nulls {'first' if term.args.get('nulls_first') else 'last'}'"
 

@@ -29,7 +29,7 @@ def inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
 
 
 def place_in_result(node: exp.Expr, columns: Sequence[Cell]) -> int | None:
-    """Return the index of a column given by its place, None for another key; raises Refused."""
+    """Return the index of a column given by its place, None for an expression; raises Refused for other constants."""
     if isinstance(node, exp.Boolean | exp.Null) or (isinstance(node, exp.Literal) and node.is_string):
         raise Refused(node, "a constant in GROUP BY or ORDER BY", wrong=True)
     key, sign = node, ""

@@ -21,7 +21,7 @@ from auditlake.query.lexical import LONGEST_NUMBER
 
 
 class _Dialect(Postgres):
-    """PostgreSQL's, with subscripts as they are written: sqlglot counts from 0 only what it takes for an array."""
+    """PostgreSQL's dialect with subscripts as they are written: sqlglot would count those of some arrays from 0."""
 
     INDEX_OFFSET = 0
 
@@ -66,7 +66,7 @@ def tokenize(sql: str) -> list[Token]:
 
 
 def split(script: str) -> list[str]:
-    """Split a script into statements in their places, without empty ones; raises BadUsage as `tokenize`."""
+    """Split a script into its statements, without empty ones; each keeps its place. Raises BadUsage as `tokenize`."""
     return split_at_semicolons(script, tokenize(script))
 
 
