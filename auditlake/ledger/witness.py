@@ -27,7 +27,7 @@ _ASKED = 3
 _SIZE_TYPE = "text/x.tlog.size"
 _SIZE_DIGITS = 19
 _REGISTER = "Give its operator the origin, and the key that auditlake digest --show-key prints."
-_AGAIN = "Run auditlake digest again (follow and capture ask every 30 seconds), or fix `witness` in [digest]."
+_AGAIN = "Run auditlake digest again (follow and capture ask whenever they seal), or fix `witness` in [digest]."
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @with_settings
 def seal(settings: Settings) -> None:
-    """Seal everything durable into the ledger, without a digest; follow and capture do it every 30 seconds.
+    """Seal everything durable into the ledger, without a digest; follow and capture do it all the time.
 
     \b
     Example:
