@@ -15,7 +15,7 @@ _LAST_OF_FOUR_DIGITS = 0xFFFF
 
 
 def escaped(found: re.Match[str] | str) -> str:
-    """Write a character, or a byte, as an escape; PostgreSQL and Python read that of a character."""
+    """Write a character, or a byte, as an escape; PostgreSQL and Python read that of a character, JSON up to U+FFFF."""
     text = found if isinstance(found, str) else found[0]
     if len(text) > 1:
         return "\\" + text[1:]

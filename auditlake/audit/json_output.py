@@ -13,7 +13,7 @@ from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, 
 from auditlake.audit.diff import Compared
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
-from auditlake.invisible import CONTROLS
+from auditlake.invisible import CONTROLS, escaped
 from auditlake.lake.gaps import Gap
 from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
@@ -24,7 +24,7 @@ _UNESCAPED = re.compile(f"[{CONTROLS}]")
 
 def line(fields: Mapping[str, Any]) -> str:
     """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
-    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
+    return _UNESCAPED.sub(escaped, json.dumps(fields, ensure_ascii=False))
 
 
 def transaction_fields(committed: Transaction) -> Fields:
