@@ -296,7 +296,7 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     text, kind = str(exc), type(exc).__name__
     if kind == "InvalidInputException" and (found := _marked(text)) is not None:
         return found
-    if kind in {"BinderException", "NotImplementedException"} and (found := _of_form(text)) is not None:
+    if kind in {"BinderException", "NotImplementedException"} and (found := _of_form(text.split("\n")[0])) is not None:
         return found
     if kind == "OutOfMemoryException":
         hint = "Ask for less: filter the rows. On a server, other statements may have the rest."
@@ -324,7 +324,7 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
 
 
 def _of_form(text: str) -> BadUsage | NotAnswerable | None:
-    """Return the error of a message about the form of a statement."""
+    """Return the error of a message about the form of a statement, its first line: the others quote the statement."""
     if "join on subquery" in text:
         hint = "Compute it in a subquery of FROM."
         return NotAnswerable("a subquery in the condition of an outer join is not translated", hint)

@@ -202,6 +202,12 @@ def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: s
     assert what.lower() in caught.value.message.lower()
 
 
+def test_a_text_of_the_statement_is_no_part_of_a_message(state: LakeState) -> None:
+    """DuckDB quotes the statement in its own."""
+    with pytest.raises(NotAnswerable, match="a column is neither grouped nor in an aggregate"):
+        _rows(state, "select 'GROUPING ' as a, note, count(*) from orders")
+
+
 @pytest.mark.parametrize(
     "value",
     [
