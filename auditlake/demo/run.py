@@ -114,7 +114,7 @@ select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l
 
 def run_demo(keep: Path | None) -> int:
     """Run the demo; return 0 if all answers were right, else 1. With `keep`, the database stays too, in that folder."""
-    # A closed terminal ends the demo as Ctrl-C does: the server would run on, and for ever.
+    # A closed terminal ends the demo as Ctrl-C does: otherwise the server would run for ever.
     with _folder(keep) as folder, handled((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         server = Server(folder=folder / "postgres")
         try:

@@ -109,7 +109,7 @@ class Server:
     def close(self, mode: StopMode = "fast") -> None:
         """Stop the server if it runs, and remove a temporary folder."""
         pid = self.data / "postmaster.pid"
-        if pid.exists() and not pid.read_text().startswith("-"):  # so does that of a part of initdb, which was ended
+        if pid.exists() and not pid.read_text().startswith("-"):  # initdb's own server, which ends with it
             self.stop(mode)
         if self._temporary:
             shutil.rmtree(self.folder)
