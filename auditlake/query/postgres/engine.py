@@ -296,7 +296,10 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
     text, kind = str(exc), type(exc).__name__
     if kind == "InvalidInputException" and (found := _marked(text)) is not None:
         return found
-    if kind in {"BinderException", "NotImplementedException"} and (found := _of_form(text.split("\n")[0])) is not None:
+    if (
+        kind in {"BinderException", "NotImplementedException"}
+        and (found := _of_form(text.partition("\n")[0])) is not None
+    ):
         return found
     if kind == "OutOfMemoryException":
         hint = "Ask for less: filter the rows. On a server, other statements may have the rest."
