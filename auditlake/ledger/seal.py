@@ -90,15 +90,20 @@ class Sealer:
     _copies: dict[str, Lsn] = field(default_factory=dict)
 
     def seal(self, command: str) -> list[Block]:
-        """Seal all that is durable now; return the new blocks. Raises LakeConflict, LakeUnusable."""
+        """Seal all that is durable now, not what becomes so meanwhile; return the new blocks.
+
+        Raises LakeConflict, LakeUnusable.
+        """
         manifest = require_manifest(self.lake)
         with hold(self.lake, command, Stage.SEAL):
             make_folder(self.lake.ledger)
             writer = _Writer(self.lake)
             self._read_sealed()
+            durable = read_positions(self.lake)
+            watermark = durable.watermark if durable else Lsn(0)
             identity = f"auditlake/{manifest.system_identifier}/{path_segment(manifest.database)}"
             found = []
-            while (block := self._seal_next(writer, identity)) is not None:
+            while (block := self._seal_next(writer, identity, watermark)) is not None:
                 found.append(block)
                 if self.stop():
                     break
@@ -117,13 +122,13 @@ class Sealer:
             if each.kind is Kind.COPY:
                 self._copies[each.name] = max(self._copies.get(each.name, Lsn(0)), Lsn(each.lsn or 0))
 
-    def _seal_next(self, writer: "_Writer", identity: str) -> Block | None:
+    def _seal_next(self, writer: "_Writer", identity: str, watermark: Lsn) -> Block | None:
         number = self.last.number + 1 if self.last else 0
         after = self.last.upto if self.last else BEGINNING
         place = whereabouts(self.lake, self.lake.ledger_blocks)
         is_same = self.last is not None and self.last.place == place
         prepared = _read_prepared(self.lake, number)
-        upto = prepared.upto if prepared else _cut(self.lake, after)
+        upto = prepared.upto if prepared else _cut(self.lake, after, watermark)
         small = [entry for entry in small_entries(self.lake) if entry.identity not in self._sealed]
         copies = self._new_copies()
         if is_same and upto == after and not small and not copies:
@@ -290,16 +295,15 @@ def commits_in(after: Bound, upto: Bound) -> str:
     return f"lsn > {after.commit:d} and lsn <= {upto.commit:d}"
 
 
-def _cut(lake: Lake, after: Bound) -> Bound:
+def _cut(lake: Lake, after: Bound, watermark: Lsn) -> Bound:
     """Return where the block after `after` ends: at the watermark, or when it is large enough."""
-    positions = read_positions(lake)
-    if positions is None or positions.watermark <= after.commit:
+    if watermark <= after.commit:
         return after
-    rows = _transactions_after(lake, after, positions.watermark)
+    rows = _transactions_after(lake, after, watermark)
     counts = np.cumsum(rows["changes"].to_numpy())
     fit = min(int(np.searchsorted(counts, MOST_CHANGES, side="right")), MOST_TRANSACTIONS)
     if fit >= len(counts):
-        return Bound(positions.watermark, LAST_ORDINAL)
+        return Bound(watermark, LAST_ORDINAL)
     if fit:
         return Bound(rows["lsn"][fit - 1].as_py(), LAST_ORDINAL)
     return _within(lake, rows["lsn"][0].as_py(), after)

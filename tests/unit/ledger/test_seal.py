@@ -70,6 +70,14 @@ def test_a_lake_without_news_gets_no_block(lake: Lake) -> None:
     assert Sealer(lake).seal("tests") == []
 
 
+def test_what_is_captured_meanwhile_waits_for_the_next_pass(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a pass beside a busy source would never end, with a block for every few commits."""
+    monkeypatch.setattr(seal, "reach", lambda effect: _complete(lake) if effect is After.BLOCK_SEALED else None)
+    sealer = Sealer(lake)
+    assert [block.upto.commit for block in sealer.seal("tests")] == [0x300]
+    assert [block.upto.commit for block in sealer.seal("tests")] == [0x400]
+
+
 def test_a_block_seals_what_came_since_the_one_before(lake: Lake) -> None:
     """A transaction, and a gap that was recorded later, although its LSNs are earlier."""
     sealer = Sealer(lake)
