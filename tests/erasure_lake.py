@@ -242,6 +242,10 @@ def kill_and_finish(lake: Lake, step: str) -> None:
     assert "no erasure is unfinished" in run_here(["forget", "--resume", "--lake", lake.root]).stderr
 
 
+_BEGUN = b"PAR1"
+"""A file whose writer was killed before its first page."""
+
+
 def found_in(lake: Lake, texts: tuple[str, ...]) -> dict[str, set[str]]:
     """Return which texts are somewhere in the bytes of the lake's files, or in the cells of Parquet files, by file."""
     found: dict[str, set[str]] = {}
@@ -249,7 +253,7 @@ def found_in(lake: Lake, texts: tuple[str, ...]) -> dict[str, set[str]]:
         if file.is_file():
             content = file.read_bytes()
             here = {text for text in texts if text.encode() in content}
-            if file.suffix == ".parquet":
+            if file.suffix == ".parquet" and content != _BEGUN:
                 here |= _in_cells(file, texts)
             if here:
                 found[str(file.relative_to(lake.root))] = here
