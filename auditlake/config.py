@@ -42,6 +42,7 @@ from auditlake.errors import ConfigError, Unsupported
 from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
 from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules, parse_period
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
+from auditlake.store.given_files import read_given, read_given_text
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import SCHEMES, parse_url
 
@@ -54,7 +55,6 @@ _FLAGS = {"tables": "--table"}
 """Flags that are not called as their setting."""
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
-_MOST_BYTES = 1 << 20
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _WEB = ("https://", "http://")
@@ -396,10 +396,7 @@ def _read_secret(path: Path | None) -> bytes:
         )
     else:
         where = "the file that mask.secret names"
-        try:
-            found = path.read_bytes()
-        except OSError as exc:
-            raise ConfigError(f"{where} cannot be read: {exc.strerror}", advice) from None
+        found = read_given(path, lambda why: ConfigError(f"{where} cannot be read: {why}", advice))
     secret = found.strip()
     if len(secret) < LEAST_SECRET_BYTES:
         raise ConfigError(f"{where} has {len(secret)} bytes, need at least {LEAST_SECRET_BYTES}", advice)
@@ -442,20 +439,16 @@ def _read_file(config_file: Path | None) -> dict[str, Any]:
     path = config_file or DEFAULT_FILE
     if config_file is None and not path.exists():
         return {}
+    if config_file is None and is_foreign(path.stat(), path.absolute().parent.stat(), os.geteuid()):
+        raise ConfigError(
+            f"{path.absolute()} belongs to another user, and everyone may write its folder",
+            "Settings start programs. Name the file by --config if you trust it.",
+        )
+    hint = "Name another by --config."
+    text = read_given_text(path, lambda why: ConfigError(f"settings file {path} cannot be read: {why}", hint))
     try:
-        if config_file is None and is_foreign(path.stat(), path.absolute().parent.stat(), os.geteuid()):
-            raise ConfigError(
-                f"{path.absolute()} belongs to another user, and everyone may write its folder",
-                "Settings start programs. Name the file by --config if you trust it.",
-            )
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)  # of a device there is no end
-        if len(content) > _MOST_BYTES:
-            raise ConfigError(f"settings file {path} has more than {_MOST_BYTES:,} bytes", "Name another by --config.")
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except OSError as exc:
-        raise ConfigError(f"settings file {path} cannot be read: {exc.strerror}") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"settings file {path} is not TOML: {exc}") from exc
     except RecursionError as exc:
         raise ConfigError(f"settings file {path} is nested too deeply") from exc

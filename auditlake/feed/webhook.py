@@ -46,6 +46,7 @@ from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_json
 from auditlake.messages import Event, Notice, say
+from auditlake.store.given_files import read_given_text
 
 SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable
 _PREFIX = "whsec_"
@@ -233,12 +234,16 @@ def _retry_after_s(value: str | None) -> float | None:
 
 def read_cursor(path: Path) -> str | None:
     """Read the cursor of a state file; None if there is none yet. Raises ConfigError if it cannot be read."""
-    try:
-        return str(json.loads(path.read_text())["cursor"])
-    except FileNotFoundError:
+
+    def unreadable(why: object) -> ConfigError:
+        return ConfigError(f"{path} is not the state of a webhook: {why}", "Name another file with --state.")
+
+    if not path.exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise ConfigError(f"{path} is not the state of a webhook: {exc}", "Name another file with --state.") from exc
+    try:
+        return str(json.loads(read_given_text(path, unreadable))["cursor"])
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise unreadable(exc) from exc
 
 
 @contextmanager

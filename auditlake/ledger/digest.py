@@ -26,7 +26,8 @@ from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import Block, leaves_of, read_blocks, read_last_block
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
 from auditlake.ledger.witness import Witness
-from auditlake.store.files import make_folder, put_if_absent, read_given
+from auditlake.store.files import make_folder, put_if_absent
+from auditlake.store.given_files import read_given_text
 from auditlake.store.place import Place
 
 KEY_VARIABLE = "AUDITLAKE_DIGEST_KEY"
@@ -59,21 +60,21 @@ def read_key(path: Path | None) -> SigningKey:
         if encoded := os.environ.get(KEY_VARIABLE):
             return SigningKey.parse(encoded, KEY_VARIABLE)
         raise ConfigError("no key to sign with", f"Set `key` in [digest], or {KEY_VARIABLE}. {_NEW_KEY}")
-    text = read_given(path, lambda why: ConfigError(f"the key {path} cannot be read: {why}", _NEW_KEY))
+    text = read_given_text(path, lambda why: ConfigError(f"the key {path} cannot be read: {why}", _NEW_KEY))
     return SigningKey.parse(text, str(path))
 
 
 def read_digest(path: Path) -> str:
     """Read the file of a digest; raises BadUsage."""
     hint = "Give a file that auditlake digest wrote."
-    return read_given(path, lambda why: BadUsage(f"the digest {path} cannot be read: {why}", hint))
+    return read_given_text(path, lambda why: BadUsage(f"the digest {path} cannot be read: {why}", hint))
 
 
 def read_public_key(text: str) -> PublicKey:
     """Read a public key, given as its text or as the file that has it; raises BadUsage."""
     if "+" not in text:
         hint = "auditlake digest --show-key prints it."
-        text = read_given(Path(text), lambda why: BadUsage(f"the public key {text} cannot be read: {why}", hint))
+        text = read_given_text(Path(text), lambda why: BadUsage(f"the public key {text} cannot be read: {why}", hint))
     return PublicKey.parse(text)
 
 

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, ParamSpec, Self, TypeVar
 
-from auditlake.errors import AuditlakeError
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
@@ -198,14 +197,6 @@ class AtOnce:
         done: Future[_Content] = Future()
         done.set_result(read(*args, **kwargs))
         return done
-
-
-def read_given(path: Path, unreadable: Callable[[str | None], AuditlakeError]) -> str:
-    """Read a text file that a user has named; if it cannot be read, raises the error that the reason makes."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise unreadable(exc.strerror if isinstance(exc, OSError) else "it is not text") from exc
 
 
 def parquet(place: Place) -> Path | IO[bytes]:

@@ -96,10 +96,10 @@ def _token(file: Path | None) -> str | None:
     """Return the token, None if there is none; raises ConfigError if the file cannot be read, or is empty."""
     if file is None:
         return os.environ.get(_TOKEN) or None
-    from auditlake.store.files import read_given
+    from auditlake.store.given_files import read_given_text
 
     hint = "Write the token into it, on one line."
-    token = read_given(file, lambda why: ConfigError(f"token file {file} cannot be read: {why}", hint)).strip()
+    token = read_given_text(file, lambda why: ConfigError(f"token file {file} cannot be read: {why}", hint)).strip()
     if not token:
         raise ConfigError(f"token file {file} is empty", hint)
     return token
@@ -108,12 +108,14 @@ def _token(file: Path | None) -> str | None:
 def _users(file: Path) -> dict[str, PageUser]:
     """Read the users of a file; raises ConfigError, which shows none of its content: it may have tokens."""
     from auditlake.serve.grants import parse_users
+    from auditlake.store.given_files import read_given_text
 
+    hint = "docs/serve.md has an example."
+    text = read_given_text(file, lambda why: ConfigError(f"users file {file} cannot be read: {why}", hint))
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as exc:
-        raise ConfigError(f"{file} cannot be read, or is not TOML", "docs/serve.md has an example.") from exc
-    return parse_users(content, file)
+        return parse_users(tomllib.loads(text), file)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise ConfigError(f"users file {file} is not TOML", hint) from None  # which may quote a token
 
 
 @click.command()
