@@ -22,7 +22,7 @@ The import is cheap: it starts nothing and imports no Spark.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -79,20 +79,10 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     Raises BadUsage, LakeUnusable, WrongSource (the cursor belongs to another source), NotAnswerable (the lake does not
     have every change from there on; `allow_gaps` continues without the missing ones).
     """
-    from auditlake.feed.request import FeedRequest  # noqa: PLC0415 - the import of this package is cheap
-    from auditlake.relation import given_names  # noqa: PLC0415 - the same
+    from auditlake.api.lake import Lake  # noqa: PLC0415 - the import of this package is cheap
 
-    asked = FeedRequest(
-        since=_written(since),
-        after=after,
-        tables=given_names(tables),
-        key_value=key,
-        column=column,
-        ops=given_names(ops),
-        follow=follow,
-        allow_gaps=allow_gaps,
-    )
-    return asked.open(_lake(lake))
+    given: dict[str, Any] = {"tables": tables, "ops": ops, "key": key, "column": column}
+    return Lake(lake).changes(since, after=after, follow=follow, allow_gaps=allow_gaps, **given)
 
 
 def read(

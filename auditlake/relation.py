@@ -5,7 +5,7 @@ The catalog (for the snapshot) and the stream produce equal values, so that they
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Relation"
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -22,11 +22,6 @@ class TableName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{display_identifier(self.schema)}.{display_identifier(self.table)}"
-
-
-def given_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return names that Python gives: a text is one name, not one for each of its characters."""
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from auditlake.api import results
+from auditlake.api.arguments import (
+    Condition,
+    given_conditions,
+    given_names,
+    require_count,
+    require_texts,
+    require_texts_or_none,
+)
 from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableInfo
 from auditlake.audit.answers import BlamedColumn, DeletedRow, RowDifference, differences
 from auditlake.audit.lake_reader import Reader
@@ -35,7 +43,6 @@ from auditlake.lake.histories import ALL
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
-from auditlake.relation import given_names
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
@@ -55,11 +62,6 @@ _RAW = "_raw"
 def opened(lake: "Lake") -> layout.Lake:
     """Return the lake as this object opened it, for entry points whose questions it does not offer."""
     return lake._lake  # noqa: SLF001 - it is no part of the public class
-
-
-def _require_count(name: str, count: int | None) -> None:
-    if count is not None and not 0 <= count < 2**63:
-        raise BadUsage(f"{name} is {count}, need a number from 0 to 2^63 - 1", "A limit of None is all.")
 
 
 class Lake:
@@ -101,7 +103,8 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
-        _require_count("limit", limit)
+        require_texts_or_none(table=table, column=column, actor=actor, reason=reason)
+        require_count("limit", limit)
         if table is None and key is not None:
             raise BadUsage("a key needs a table", "Give table, too.")
         reader = self._reader()
@@ -117,6 +120,7 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
+        require_texts(table=table)
         reader = self._reader(table)
         keys = key_arguments(reader.table(table), key)
         life = life_of(reader, RowQuestion(table, keys, written(since), written(until)))
@@ -129,12 +133,14 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
+        require_texts(table=table)
         reader = self._reader(table)
         blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, written(as_of)))
         return Found(tuple(blamed.columns), results.BLAMED)
 
     def deleted(self, table: str, *, since: When | None = None, as_of: When | None = None) -> Found[DeletedRow]:
         """Return deleted rows with their last state, newest deletion first; raises BadUsage, NotAnswerable."""
+        require_texts(table=table)
         reader = self._reader(table)
         _, rows = deleted_of(reader, table, written(since), written(as_of))
         return Found(tuple(rows), results.DELETED)
@@ -148,7 +154,7 @@ class Lake:
         """
         reader = self._reader()
         moments = written(before), written(after) or "now"
-        compared = DiffQuestion(*moments, given_names(tables), reverse=False).diffs(reader)
+        compared = DiffQuestion(*moments, given_names("tables", tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in differences(table)), results.DIFFERENCES)
 
     def tables(self) -> Found[TableInfo]:
@@ -169,6 +175,7 @@ class Lake:
 
         Raises LakeUnusable.
         """
+        require_texts_or_none(source=source)
         return read_status(self._lake, source)
 
     def as_of(self, when: When | None = None) -> "Moment":
@@ -190,6 +197,7 @@ class Lake:
         from auditlake.query.languages import require_dialect  # noqa: PLC0415
         from auditlake.query.statement import read_state  # noqa: PLC0415
 
+        require_texts(statement=statement, dialect=dialect)
         engine = self._lake.session.part(InDuckDb, partial(InDuckDb, {}))
         named = require_dialect(dialect)
         state = read_state(self._lake, written(as_of), UTC, script=statement)
@@ -217,8 +225,16 @@ class Lake:
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
+        require_texts_or_none(after=after, column=column)
         asked = FeedRequest(
-            written(since), after, given_names(tables), (), given_names(ops), key, follow, allow_gaps, column
+            since=written(since),
+            after=after,
+            tables=given_names("tables", tables),
+            key_value=key,
+            column=column,
+            ops=given_names("ops", ops),
+            follow=follow,
+            allow_gaps=allow_gaps,
         )
         return asked.open(self._lake)
 
@@ -264,13 +280,14 @@ class Moment:
 
         Raises BadUsage, NotAnswerable.
         """
+        require_texts(name=name)
+        require_count("limit", limit)
+        require_count("offset", offset)
+        chosen = None if columns is None else given_names("columns", columns)
         table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
-        _require_count("limit", limit)
-        _require_count("offset", offset)
-        chosen = None if columns is None else given_names(columns)
-        page = Page(given_names(order_by), limit, offset)
-        return Rows(self._reader, table, self.lsn, chosen, tuple(where), page, raw)
+        page = Page(given_names("order_by", order_by), limit, offset)
+        return Rows(self._reader, table, self.lsn, chosen, given_conditions(where), page, raw)
 
     def to_duckdb(self) -> "DuckDBPyConnection":
         """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.
@@ -307,7 +324,7 @@ class Rows(Exportable):
     _table: HistoryTable
     _lsn: Lsn
     _columns: tuple[str, ...] | None
-    _where: tuple[tuple[str, str, Any], ...]
+    _where: tuple[Condition, ...]
     _page: Page
     _raw: bool
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditlake.audit.row_key import read_value
+from auditlake.audit.row_key import read_value, text_of
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry, unpushed
 from auditlake.lake.history import type_of
@@ -80,7 +80,7 @@ def may_sort(column: Column) -> bool:
 class Filter:
     """One filter; `given` is the value as it was given, `value` the typed one, None if the type cannot represent it.
 
-    `text` is the value as PostgreSQL prints it; "" if the operation takes none, or the value was given as a Python one.
+    `text` is the value as PostgreSQL prints it; "" if the operation takes none, or the value is a list.
     """
 
     column: Column
@@ -165,9 +165,9 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
     if operation in _PARTS:
         part = read_value(replace(column, type_oid=BUILT_IN["text"][0], typmod=-1), str(given))
         return Filter(column, operation, given, part.text, None)
-    if not isinstance(given, str):
+    if isinstance(given, list) and not may_sort(column):
         return Filter(column, operation, given, "", given)
-    text = read_value(column, given).text
+    text = read_value(column, text_of(given)).text
     value = typed_values(pa.array([text]), type_of(column))[0].as_py()
     if value is None and operation in _ORDERED:
         raise BadUsage(

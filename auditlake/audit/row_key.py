@@ -68,6 +68,15 @@ def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
+def text_of(value: object) -> str:
+    """Return a Python value as a person writes it, for `read_value`; raises BadUsage for None."""
+    if value is None:
+        raise BadUsage("a value of the key is NULL, which no key has", "Give the values of the row's key.")
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
 def read_value(column: Column, value: str) -> Spelling:
     """Return PostgreSQL's text of a value of the column's type; raises BadUsage if it is none without rounding."""
     try:
