@@ -53,6 +53,22 @@ def test_a_period_of_one_moment_is_not_reversed(tmp_path: Path) -> None:
     assert (done.code, "0/300" in done.stdout) == (0, True)
 
 
+WITHOUT_A_LAKE = (
+    *("follow", "capture --until-current", "apply --until-current", "resync", "resync --all", "maintain", "drop --yes"),
+    *("status", "log", "row t 1", "diff 0/1", "blame t 1", "deleted t", "sql 'select 1'", "verify --no-source", "seal"),
+    *("forget t 1 --reason x", "hold list", "backup copy", "show 0/1", "views --engine duckdb"),
+)
+
+
+@pytest.mark.parametrize("line", WITHOUT_A_LAKE)
+def test_a_folder_that_is_no_lake_is_named(line: str, tmp_path: Path) -> None:
+    """Nothing is done there, which would look like work well done."""
+    done = run_here([*shlex.split(line), "--source", "host=127.0.0.1 port=1", "--lake", tmp_path / "lke"])
+    assert done.code == 6
+    assert f"there is no lake in {tmp_path / 'lke'}" in done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_settings_are_named_before_or_after_the_command(tmp_path: Path) -> None:
     """--config is an option of auditlake and of each command."""
     lake = write_lake_with_manifest(tmp_path / "lake")

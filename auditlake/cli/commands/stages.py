@@ -233,12 +233,14 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
       auditlake resync --table orders
     """
     from auditlake.lake.histories import list_histories
+    from auditlake.lake.manifest import require_manifest
     from auditlake.resync.resync import Starters, choose_tables
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress import shown_progress
     from auditlake.snapshot.worker_pool import start_workers
 
     lake = lake_of(with_recorded_names(settings))
+    require_manifest(lake)
     spark = spark_of(settings)
     target = _resync_target(settings, lake, spark, settings.masking)
     renewal = _confirmed_renewal(target.conninfo, lake, yes=yes) if every else None
