@@ -20,6 +20,9 @@ also if the feed was ahead of it when it was opened. Tables parked by apply do n
 are those of a table whose shape was uncertain for a time; while capture finds out, a feed that follows waits. The
 records are on the disk before the watermark passes their LSN, so a reader that reads the watermark first misses none.
 They are read again only when their files change.
+
+**Erasure.** What was read before an erasure may have its values, also who and why. The feed reads again what it has not
+delivered; a subscriber that holds what it took asks `is_outdated`, and goes back (`go_back`).
 """
 
 import threading
@@ -78,6 +81,7 @@ class Feed(Iterator[ChangedTransaction]):
         """Open the feed; setting `closed` ends it, as `close` does."""
         self._selection = selection or FeedSelection()
         self._start = start
+        self._lake = lake
         self._poll_s = _poll_s(lake.root)
         self._system = require_manifest(lake).system_identifier
         self._changes = LogTail(lake.changes, CHANGES_APP)
@@ -92,6 +96,7 @@ class Feed(Iterator[ChangedTransaction]):
         self._ready: deque[ChangedTransaction] = deque()
         self._delivered = start.lsn
         self._refusal: AuditlakeError | None = None
+        self._erasures = fingerprint(lake.erasures)
         self._closed = closed or threading.Event()
         if start.lsn > self._last:
             raise NotAnswerable(
@@ -107,6 +112,22 @@ class Feed(Iterator[ChangedTransaction]):
 
     def _cursor(self, lsn: Lsn) -> str:
         return str(Cursor(self._system, Lsn(lsn)))
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether rows were erased, or are being erased, since the last transactions were read from the lake."""
+        return fingerprint(self._lake.erasures) != self._erasures
+
+    def go_back(self, cursor: str) -> None:
+        """Read again what follows an earlier cursor of this feed; raises BadUsage, WrongSource."""
+        self._ready.clear()
+        self._refusal = None
+        self._begin_after(parse_cursor(cursor, self._lake))
+        self._delivered = self._read_to
+
+    def _begin_after(self, lsn: Lsn) -> None:
+        self._pending.clear()
+        self._read_to = self._planned_to = lsn
 
     def close(self) -> None:
         """End the feed: a waiting `take` or `next` returns at once."""
@@ -165,6 +186,8 @@ class Feed(Iterator[ChangedTransaction]):
             return True
 
     def _read_on(self) -> bool:
+        if self._pending and self.is_outdated:
+            self._begin_after(self._read_to)
         if not self._pending and not self._plan():
             return False
         if not self._pending:
@@ -200,6 +223,7 @@ class Feed(Iterator[ChangedTransaction]):
         self._require_changes()
         if self._last <= self._planned_to:
             return False
+        self._erasures = fingerprint(self._lake.erasures)
         self._selected.refresh()
         limit = (
             self._last

@@ -13,6 +13,8 @@ The signature is that of the Standard Webhooks specification: `webhook-signature
 `webhook-id.webhook-timestamp.body` with the secret. The secret comes from the environment; neither it nor the path of
 the URL, which may hold another one, appears in a message.
 
+A request that was not received is made again from the lake once rows were erased: it may have their values.
+
 Back-off doubles from a second to a minute; Retry-After may ask for any time between these. Nothing waits for the
 webhook: the feed only reads files. A receiver that answers 410 Gone ends it. The head of an answer decides. It must
 come within `_TIMEOUT_S`, and the time that the request takes at `_SLOWEST_BYTES_PER_S`; the rest of an answer is not
@@ -41,7 +43,7 @@ from typing import Any
 from auditlake.audit.json_output import transaction_fields
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
-from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime
+from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime, never_over
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_json
@@ -84,34 +86,35 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """One request: its body, and the cursor to store when it was received, if it ends a transaction."""
+    """One request: its body, and the cursor to store when it was received, if it ends a transaction; `ended` do."""
 
     body: bytes
     cursor: str | None
+    ended: int = 0
 
 
 def messages(transactions: Iterable[ChangedTransaction]) -> Iterator[WebhookMessage]:
     """Cut transactions into requests: several small ones each, or a part of a large one."""
     held: list[str] = []
-    cursor, size = None, 0
+    cursor, size, ended = None, 0, 0
     for committed in transactions:
         for text, last in _parts(committed):
             if held and (size + len(text) > _PART_CHARACTERS or len(held) >= _PER_REQUEST):
-                yield _message(held, cursor)
-                held, size, cursor = [], 0, None
+                yield _message(held, cursor, ended)
+                held, size, cursor, ended = [], 0, None, 0
             held.append(text)
             size += len(text)
             if last:
-                cursor = committed.cursor
+                cursor, ended = committed.cursor, ended + 1
             else:
-                yield _message(held, cursor)
-                held, size, cursor = [], 0, None
+                yield _message(held, cursor, ended)
+                held, size, cursor, ended = [], 0, None, 0
     if held:
-        yield _message(held, cursor)
+        yield _message(held, cursor, ended)
 
 
-def _message(texts: list[str], cursor: str | None) -> WebhookMessage:
-    return WebhookMessage(f'{{"transactions": [{", ".join(texts)}]}}'.encode(), cursor)
+def _message(texts: list[str], cursor: str | None, ended: int) -> WebhookMessage:
+    return WebhookMessage(f'{{"transactions": [{", ".join(texts)}]}}'.encode(), cursor, ended)
 
 
 def _parts(committed: ChangedTransaction) -> Iterator[tuple[str, bool]]:
@@ -148,8 +151,8 @@ class Sender:
         self._connection: ClosableConnection | None = None
         self._delay_s = _FIRST_DELAY_S
 
-    def deliver(self, message: WebhookMessage) -> bool:
-        """Send a message until it is received; False if `stop` was set before. Raises ConfigError on 410."""
+    def deliver(self, message: WebhookMessage, is_outdated: IsOver = never_over) -> bool:
+        """Send a message until it is received; False if `stop` is set or it `is_outdated`. Raises ConfigError."""
         identifier = f"msg_{hashlib.sha256(message.body).hexdigest()[:32]}"
         while not self._stop.is_set():
             beat(Beat.WEBHOOK)
@@ -162,6 +165,8 @@ class Sender:
             say(Notice(Event.DELIVERY_FAILED, f"{self._target.address.host} {problem}; trying again in {wait_s:.0f} s"))
             self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
             self._stop.wait(wait_s)
+            if is_outdated():
+                break
         return False
 
     def _post(self, body: bytes, identifier: str) -> tuple[str | None, float | None]:
@@ -266,22 +271,24 @@ def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follo
 
     The place where it begins is saved first: if nothing is received, the next run begins there, not at its own now.
     """
-    received = 0
-    _save(state, feed.cursor)
+    received, received_to = 0, feed.cursor
+    _save(state, received_to)
     while not stop.is_set():
         beat(Beat.WEBHOOK)
         asked_at = time.time()
         taken = feed.take(_WAIT_S)
         for message in messages(taken):
-            if not sender.deliver(message):
-                return received
+            if not sender.deliver(message, lambda: feed.is_outdated):
+                feed.go_back(received_to)
+                break
             if message.cursor is not None:
-                _save(state, message.cursor)
-        received += len(taken)
-        count(Counter.DELIVERED_TRANSACTIONS, by=len(taken))
-        advance(Mark.DELIVERED_TIME, taken[-1].time_us / 1_000_000 if taken else asked_at)
+                _save(state, received_to := message.cursor)
+            received += message.ended
+            count(Counter.DELIVERED_TRANSACTIONS, by=message.ended)
+        else:
+            advance(Mark.DELIVERED_TIME, taken[-1].time_us / 1_000_000 if taken else asked_at)
         if not taken:
-            _save(state, feed.cursor)
+            _save(state, received_to := feed.cursor)
             if not follow:
                 return received
     return received
