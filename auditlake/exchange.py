@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,8 +74,23 @@ def _standard_port(*, tls: bool) -> int:
     return http.client.HTTPS_PORT if tls else http.client.HTTP_PORT
 
 
+class _FinalAnswer(http.client.HTTPResponse):
+    """The answer after any interim ones (1xx); http.client takes each but 100 for the answer, and the next for another.
+
+    Authority: RFC 9110, section 15.2
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        while self.status < HTTPStatus.OK:
+            self.headers = self.msg = None  # type: ignore[assignment] # else it begins no more
+            super().begin()
+
+
 class ClosableConnection(http.client.HTTPConnection):
     """A connection whose socket can be shut down by another thread at any time, also during its TLS handshake."""
+
+    response_class = _FinalAnswer
 
     def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
         self.default_port = _standard_port(tls=tls)  # left out of the Host header

@@ -24,7 +24,6 @@ Authority: github.com/standard-webhooks/standard-webhooks, spec/standard-webhook
 """
 
 import base64
-import binascii
 import fcntl
 import hashlib
 import hmac
@@ -79,8 +78,9 @@ class Receiver:
             raise ConfigError(f"{SECRET} is not set", "Set it to a secret that the receiver knows; it signs requests.")
         try:
             encoded = secret.removeprefix(_PREFIX)
-            return cls(address, base64.b64decode(encoded, validate=True) if encoded != secret else secret.encode())
-        except binascii.Error:
+            text = secret.encode(errors="surrogateescape")  # any bytes of the environment
+            return cls(address, base64.b64decode(encoded, validate=True) if encoded != secret else text)
+        except ValueError:
             raise ConfigError(f"{SECRET} begins with {_PREFIX} but is not base64", "Correct it.") from None
 
 

@@ -298,6 +298,24 @@ def test_a_receiver_cannot_ask_for_requests_without_a_pause(monkeypatch: pytest.
     assert stop.asked == [1, 7, 60]
 
 
+def test_interim_answers_are_no_answer(lake: Lake) -> None:
+    """The final one counts, of the first request as of the next over the same connection: none is answered early."""
+
+    def answers() -> Iterator[bytes]:
+        hints = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
+        yield b"HTTP/1.1 102 Processing\r\n\r\n" + hints * 2
+        yield b"HTTP/1.1 100 Continue\r\n\r\n" + hints + b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+
+    with _answering(answers(), iter([_OK])) as (url, _):
+        done = _send(lake, url, "--since", "0/300")
+    assert (done.code, done.stderr.count("answered 500"), "answered 10" in done.stderr) == (0, 1, False), done.stderr
+
+
+def test_any_bytes_are_a_secret() -> None:
+    """The environment need not be UTF-8; a key of a receiver need not be text."""
+    assert webhook.Receiver.parse("https://host/", "\udcff\u00e9").key == b"\xff\xc3\xa9"
+
+
 def test_a_redirect_is_not_followed(lake: Lake) -> None:
     """Not to another host, which would get the transactions; what it asks to wait must be a number."""
     with _receiving() as other:
@@ -320,6 +338,8 @@ def test_a_redirect_is_not_followed(lake: Lake) -> None:
         ("https://host/é", _SECRET, "characters that a URL cannot have"),
         ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),
         ("https://host/", "whsec_?", "is not base64"),
+        ("https://host/", "whsec_\u00e9", "is not base64"),
+        ("https://host/", "whsec_\udcff", "is not base64"),
         ("https://host/", "whsec_", "AUDITLAKE_WEBHOOK_SECRET is not set"),
     ],
 )
