@@ -351,7 +351,7 @@ class Settings(BaseModel):
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     dialect: Literal["spark", "postgres"] = "postgres"
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
-    seal_every_s: Annotated[float, Field(ge=1, le=TIMEOUT_MAX)] = 30.0
+    seal_every_s: Annotated[float, Field(ge=0, le=TIMEOUT_MAX)] = 30.0
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     retention: Annotated[RetentionSettings, BeforeValidator(_table)] = RetentionSettings()
     engine: Engine = Engine.AUTO

@@ -1,75 +1,91 @@
-"""Cost of the ledger: CPU of sealing as a share of capture's, its size, and the time of a comparison with a digest.
+"""Cost of the ledger: a catch-up without and with sealing beside it, sealing afterwards, comparing with a digest.
 
     python bench/ledger.py [--runs 3] [tpcb] [insert] [commits]
 
-The slot is captured, then all that was captured is sealed in this process. Each round is measured with cold caches of
-this process but warm ones of the system; start-up of Python is in capture's share only.
+In turns, `capture` reads the slot into a copy of a sealed lake without sealing, and with a pass every second. Until all
+is durable and acknowledged it catches up; from then until it ends, only sealing is left. Compare the ratios of the
+medians. The comparison with a digest is measured in this process.
 """
 
 import argparse
 import os
-import shutil
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import psycopg
 from capture import commits, insert, tpcb
-from harness.site import Site, bench_server
+from harness.site import AUDITLAKE, Site, bench_server
+from harness.usage import OURS, cpu_s
 
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import Block
-from auditlake.ledger.digest import checkpoint_of
-from auditlake.ledger.seal import Sealer
+from auditlake.ledger.digest import checkpoint_of, last_block
 from auditlake.ledger.verification import VerifiedDigest, verify_digests
 
-_MIB = 1 << 20
+_MIB, _POLL_S = 1 << 20, 0.02
+_CONFIRMED = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = 'captured'"
 
 
-def _cpu_s() -> float:
-    used = os.times()
-    return used.user + used.system
+@dataclass(frozen=True)
+class _CatchUp:
+    """Seconds and CPU-seconds until everything is acknowledged, and CPU-seconds from then on."""
+
+    seconds: float
+    cpu_s: float
+    afterwards_s: float
+
+
+def _catch_up(site: Site, until: str, *, sealing: bool) -> _CatchUp:
+    with site.copied() as environment, psycopg.connect(site.dsn, autocommit=True) as conn:
+        began = time.monotonic()
+        command = [*AUDITLAKE, "capture", "--until-current"]
+        process = subprocess.Popen(command, env={**environment, "AUDITLAKE_SEAL_EVERY_S": str(int(sealing))})
+        while conn.execute(_CONFIRMED, [until]).fetchall() != [(True,)]:
+            time.sleep(_POLL_S)
+        seconds, used_s = time.monotonic() - began, cpu_s(Path(f"/proc/{process.pid}"))
+        *_, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return _CatchUp(seconds, used_s, usage.ru_utime + usage.ru_stime - used_s)
+
+
+def _middle(runs: list[_CatchUp]) -> _CatchUp:
+    return _CatchUp(*(median(getattr(run, name) for run in runs) for name in ("seconds", "cpu_s", "afterwards_s")))
 
 
 def _size(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / _MIB
 
 
-@dataclass(frozen=True)
-class _Sealed:
-    cpu_s: float
-    seconds: float
-    block: Block
-    ledger_mib: float
-    logged_mib: float
-
-
 def _compare(name: str, runs: int) -> None:
     with bench_server() as (server, folder):
         site = Site(server, folder, name)
         {"tpcb": tpcb, "insert": insert, "commits": commits}[name](site)
-        captured = [site.capture() for _ in range(runs)]
-        lake = Lake(folder / "captured")
-        sealed = [_seal(lake) for _ in range(runs)]
-        began, used = time.monotonic(), _cpu_s()
-        proof = verify_digests(lake, [VerifiedDigest("bench", checkpoint_of(sealed[-1].block))], 20)
-        took = f"{time.monotonic() - began:.2f} s, {_cpu_s() - used:.2f} CPU-s"
-        if proof.mismatches:
-            raise SystemExit(f"not proved: {proof.mismatches[0]}")
-    capture_s = median(run.cpu_s for run in captured)
-    seal_s, seconds = median(each.cpu_s for each in sealed), median(each.seconds for each in sealed)
-    last = sealed[-1]
-    print(f"{name}: capture {capture_s:.2f} CPU-s; sealing {proof.entries:,} entries {seal_s:.2f} CPU-s", end="")
-    print(f" ({seal_s / capture_s:.0%}), {seconds:.2f} s; comparison {took}; ", end="")
-    print(f"ledger {last.ledger_mib:.1f} MiB, changes and transactions {last.logged_mib:.1f} MiB", flush=True)
+        site.auditlake("seal")
+        until = site.sql("select pg_current_wal_insert_lsn()")
+        pairs = [(_catch_up(site, until, sealing=False), _catch_up(site, until, sealing=True)) for _ in range(runs)]
+        without, beside = (_middle([pair[side] for pair in pairs]) for side in (0, 1))
+        print(f"{name}, without sealing: {without.seconds:.2f} s, {without.cpu_s:.2f} CPU-s, ", end="")
+        print(f"afterwards {without.afterwards_s:.2f} CPU-s")
+        print(f"{name}, with sealing: {beside.seconds:.2f} s ({beside.seconds / without.seconds:.2f} x), ", end="")
+        print(f"{beside.cpu_s:.2f} CPU-s ({beside.cpu_s / without.cpu_s:.2f} x), afterwards ", end="")
+        seal_s = beside.afterwards_s - without.afterwards_s
+        print(f"{seal_s:.2f} CPU-s more ({seal_s / (without.cpu_s + without.afterwards_s):.0%})", flush=True)
+        _prove(Lake(folder / "captured"))
 
 
-def _seal(lake: Lake) -> _Sealed:
-    shutil.rmtree(lake.ledger, ignore_errors=True)
-    began, used = time.monotonic(), _cpu_s()
-    blocks = Sealer(lake).seal("bench")
-    cpu_s, seconds = _cpu_s() - used, time.monotonic() - began
-    return _Sealed(cpu_s, seconds, blocks[-1], _size(lake.ledger), _size(lake.changes) + _size(lake.transactions))
+def _prove(lake: Lake) -> None:
+    began, used = time.monotonic(), cpu_s(OURS)
+    proof = verify_digests(lake, [VerifiedDigest("bench", checkpoint_of(last_block(lake)))], 20)
+    took = f"{time.monotonic() - began:.2f} s, {cpu_s(OURS) - used:.2f} CPU-s"
+    if proof.mismatches:
+        raise SystemExit(f"not proved: {proof.mismatches[0]}")
+    logged = _size(lake.changes) + _size(lake.transactions)
+    print(f"comparison of {proof.entries:,} entries {took}; ledger {_size(lake.ledger):.1f} MiB, ", end="")
+    print(f"changes and transactions {logged:.1f} MiB", flush=True)
 
 
 def main() -> None:

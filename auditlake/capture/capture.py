@@ -78,8 +78,7 @@ _BATCH = BufferLimits(frames=32_768, size_bytes=16 << 20)
 # Most that is received before the writer is free; a longer transaction is written in parts.
 _FULL = BufferLimits(frames=1 << 17, size_bytes=16 << 20)
 _COMMIT_DELAY_S = 0.04
-# This many frames within the commit delay mean that capture lags; as long as the stream continues, larger batches
-# then catch up sooner.
+# This many frames at once mean that capture lags; as long as the stream continues, larger batches then catch up sooner.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
 _INVISIBLE_S = 0.01
@@ -216,20 +215,26 @@ class Capture:
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""
         self._idle_mark: WalEnd | None = None
         self._marked_at = -math.inf
-        self._awaited = threading.Event()
+        self._awaited, self._lagging = threading.Event(), threading.Event()
 
     @property
     def done_lsn(self) -> Lsn:
         """Everything that starts before this LSN is durable."""
         return self._writer.done_lsn
 
-    def run(self, until: WalEnd | None, awaited: threading.Event | None = None) -> None:
+    def run(
+        self, until: WalEnd | None, awaited: threading.Event | None = None, lagging: threading.Event | None = None
+    ) -> None:
         """Capture until everything before `until` is durable; without `until` until `stop` is set.
 
-        While `awaited` is set, what an idle source has passed is recorded at once.
+        While `awaited` is set, what an idle source has passed is recorded at once. `lagging` is set while batches are
+        large, because the source commits faster than they are written, or a transaction is too large for one.
         """
-        self._awaited = awaited or self._awaited
-        with closing(self._control), closing(self._stream), closing(self._writer):
+        self._awaited, self._lagging = awaited or self._awaited, lagging or self._lagging
+        with ExitStack() as held:
+            held.callback(self._lagging.clear)
+            for each in (self._control, self._stream, self._writer):
+                held.enter_context(closing(each))
             while not self._stop.is_set() and (until is None or self._is_before(until)):
                 self._step(until)
             self._collect_last()
@@ -307,15 +312,24 @@ class Capture:
                 return
             self._frames, self._in_parts = rest, _NO_XIDS
             self._check_catalog()
+            self._show_lag(lags=len(whole) >= _BUSY_FRAMES)
             self._writer.write(whole, self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
             part, self._frames = frames.split_part()
             self._in_parts = np.concatenate([self._in_parts, part.xids()])[-1:]
+            self._show_lag(lags=True)
             self._writer.write_part(part)
         elif self._writer.needs_compaction:
             self._writer.compact()
         elif not len(frames) and not self._in_parts.size:
+            self._show_lag(lags=False)
             self._idle(until)
+
+    def _show_lag(self, *, lags: bool) -> None:
+        if lags:
+            self._lagging.set()
+        else:
+            self._lagging.clear()
 
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""

@@ -58,7 +58,7 @@ class Task:
     """A capture to run: everything that starts before `until`; without end if it is None.
 
     A capture without end reports that it has started, unless it is only a part of another stage. While `awaited` is
-    set, it records at once what it has passed.
+    set, it records at once what it has passed. It sets `lagging` while it cannot keep up, so that others give way.
     """
 
     source: CaptureSource
@@ -66,6 +66,7 @@ class Task:
     until: WalEnd | None
     reports_start: bool = True
     awaited: threading.Event = field(default_factory=threading.Event)
+    lagging: threading.Event = field(default_factory=threading.Event)
 
 
 def make_task(  # noqa: PLR0913, PLR0917 - the options of a user
@@ -130,7 +131,7 @@ def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attem
             tried.set()
             attempts.succeeded()
             begin(Beat.CAPTURE)
-            capture.run(task.until, task.awaited)
+            capture.run(task.until, task.awaited, task.lagging)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
             count(Counter.RETRIES, "source")

@@ -85,6 +85,8 @@ class Sealer:
     lake: Lake
     stop: Callable[[], bool] = lambda: False
     last: Block | None = None
+    was_stopped: bool = False
+    """Whether the last pass ended after a block because of `stop`."""
     _histories: Histories | None = None
     _sealed: set[Identity] = field(default_factory=set)
     _copies: dict[str, Lsn] = field(default_factory=dict)
@@ -99,13 +101,13 @@ class Sealer:
             make_folder(self.lake.ledger)
             writer = _Writer(self.lake)
             self._read_sealed()
-            durable = read_positions(self.lake)
-            watermark = durable.watermark if durable else Lsn(0)
+            watermark = sealable_upto(self.lake)
             identity = f"auditlake/{manifest.system_identifier}/{path_segment(manifest.database)}"
-            found = []
+            found, self.was_stopped = [], False
             while (block := self._seal_next(writer, identity, watermark)) is not None:
                 found.append(block)
                 if self.stop():
+                    self.was_stopped = True
                     break
             return found
 
@@ -154,6 +156,12 @@ class Sealer:
             if table.snapshot_lsn > sealed:
                 found += [(table, lsn) for lsn in copies_of(table, sealed)]
         return found
+
+
+def sealable_upto(lake: Lake) -> Lsn:
+    """Return the commit LSN up to which everything is durable; 0 if capture has never started."""
+    positions = read_positions(lake)
+    return Lsn(0) if positions is None else positions.watermark
 
 
 def _incarnation(key: bytes) -> str:

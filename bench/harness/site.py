@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from tests.capture_lake import make_lake
 
 _POLL_S = 0.01
+AUDITLAKE = [sys.executable, "-m", "auditlake"]
 _OPTIONS = ("-o", "proto_version=1", "-o", "publication_names=auditlake", "-o", "messages=true")
 
 
@@ -69,7 +70,7 @@ class Site:
 
     def auditlake(self, *arguments: str, lake: Path | None = None) -> Run:
         """Run an auditlake command."""
-        command = [sys.executable, "-m", "auditlake", *arguments]
+        command = [*AUDITLAKE, *arguments]
         return measure(command, {**self.environment, "AUDITLAKE_LAKE": str(lake or self.lake)})
 
     def tool(self, name: str, *arguments: str) -> Run:
@@ -101,20 +102,24 @@ class Site:
 
     def capture(self, *arguments: str, dsn: str | None = None) -> Run:
         """Capture from a copy of the slot into a copy of the lake, so that it can be repeated."""
+        with self.copied(dsn) as environment:
+            return measure([*AUDITLAKE, "capture", "--until-current", *arguments], environment)
+
+    @contextmanager
+    def copied(self, dsn: str | None = None) -> Iterator[Mapping[str, str]]:
+        """Copy the slot and the lake as `captured`; yield the environment of commands on them."""
         lake = self.folder / "captured"
         shutil.rmtree(lake, ignore_errors=True)
         shutil.copytree(self.lake, lake, ignore=shutil.ignore_patterns("history"))
         manifest = json.loads((lake / "lake.json").read_text())
         (lake / "lake.json").write_text(json.dumps({**manifest, "slot": "captured"}))
         with self._slot_copy("captured"):
-            command = [sys.executable, "-m", "auditlake", "capture", "--until-current", *arguments]
-            settings = {"AUDITLAKE_LAKE": str(lake), "AUDITLAKE_SOURCE": dsn or self.dsn}
-            return measure(command, {**self.environment, **settings})
+            yield {**self.environment, "AUDITLAKE_LAKE": str(lake), "AUDITLAKE_SOURCE": dsn or self.dsn}
 
     @contextmanager
     def capturing(self, *arguments: str, command: str = "capture") -> Iterator[int]:
         """Run a capture, or `follow`, for the block, which starts once it reads the slot; yield its process id."""
-        line = [sys.executable, "-m", "auditlake", command, *arguments]
+        line = [*AUDITLAKE, command, *arguments]
         process = subprocess.Popen(line, env={**self.environment, "AUDITLAKE_LAKE": str(self.lake)})
         try:
             while self.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":

@@ -7,10 +7,12 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 
+from auditlake.capture import capture as stage
 from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.delta.table import open_table
@@ -19,6 +21,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
+from auditlake.replication.stream import BufferLimits
 from auditlake.source.connection import connect
 from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
@@ -52,11 +55,11 @@ def commit(dsn: str, *statements: str) -> int:
     return int(row[0]) & 0xFFFF_FFFF
 
 
-def capture(dsn: str, lake: Lake) -> WalEnd:
+def capture(dsn: str, lake: Lake, lagging: threading.Event | None = None) -> WalEnd:
     """Capture up to the end of the log; return that end."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    open_capture(CaptureSource(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(CaptureSource(dsn, require_manifest(lake)), lake, threading.Event()).run(end, lagging=lagging)
     return end
 
 
@@ -226,3 +229,17 @@ def test_only_durable_changes_are_acknowledged(database: str, tmp_path: Path) ->
     with psycopg.connect(database) as conn:
         counted = {(tab, op): n for tab, op, n in conn.execute("select tab, op, count(*) from ledger group by 1, 2")}
     assert counted == found
+
+
+@pytest.mark.parametrize("limits", [{"_BUSY_FRAMES": 50}, {"_FULL": BufferLimits(500, 50_000)}])
+def test_lag_shows_while_batches_or_a_transaction_are_large(database: str, lake: Lake, limits: dict[str, Any]) -> None:
+    """Not for a small batch, and not any more at the end."""
+    lagging = mock.Mock(spec=threading.Event)
+    with mock.patch.multiple(stage, **limits):
+        commit(database, "insert into t values (0)")
+        capture(database, lake, lagging)
+        lagging.set.assert_not_called()
+        commit(database, "insert into t select n from generate_series(1, 2000) n")
+        capture(database, lake, lagging)
+    lagging.set.assert_called()
+    assert lagging.method_calls[-1] == mock.call.clear()

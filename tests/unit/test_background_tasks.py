@@ -123,7 +123,7 @@ def test_a_failed_seal_is_reported_once_and_tried_again(
     """Each pass is another try; what failed for a moment is sealed by a later one."""
     calls, said = list[object](), list[str]()
     monkeypatch.setattr(Sealer, "seal", _raising(failure[0], calls, succeed_at=3))
-    sealing = Sealing(Lake(tmp_path), None, "tests", said.append)
+    sealing = Sealing(Lake(tmp_path), None, "tests", said.append, 30.0, lambda: False)
     for _ in range(4):
         sealing.once()
     assert len(calls) == 3

@@ -32,6 +32,8 @@ from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Event, Notice, say
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from auditlake.capture.supervisor import Task, Until
     from auditlake.config import Settings
     from auditlake.lake.layout import Lake
@@ -59,7 +61,6 @@ def follow(settings: Settings, until: Until) -> None:
     """
     from auditlake import follow as stage
     from auditlake.erasure.retention import Retaining
-    from auditlake.ledger.beside import sealing
 
     stages = Beat.CAPTURE, Beat.APPLY
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
@@ -67,7 +68,7 @@ def follow(settings: Settings, until: Until) -> None:
         retaining = Retaining(task.lake, settings.retention.kept, "follow", say)
         new_tables = _new_tables(settings) if task.until is None else None
         beside = stage.Beside(new_tables, _automatic(settings, spark), retaining)
-        with sealing(task.lake, settings.digest, "follow", say, settings.seal_every_s):
+        with _sealing(settings, task, "follow"):
             stage.follow(task, spark, stop, say, beside)
     _report_stop(stop)
 
@@ -115,14 +116,19 @@ def capture(settings: Settings, until: Until) -> None:
       auditlake capture
     """
     from auditlake.capture.supervisor import run_capture
-    from auditlake.ledger.beside import sealing
 
     stage = Beat.CAPTURE
     with stopped_by_signals() as stop, notified_manager(stop, stage), exported_metrics(settings, stage):
         task = _task(settings, until)
-        with sealing(task.lake, settings.digest, "capture", say, settings.seal_every_s):
+        with _sealing(settings, task, "capture"):
             run_capture(task, stop, say)
     _report_stop(stop)
+
+
+def _sealing(settings: Settings, task: Task, command: str) -> AbstractContextManager[None]:
+    from auditlake.ledger.beside import Sealing, sealing
+
+    return sealing(Sealing(task.lake, settings.digest, command, say, settings.seal_every_s, task.lagging.is_set))
 
 
 def _new_tables(settings: Settings) -> Job:

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from auditlake.counters import Mark, read_marks
 from auditlake.lake.layout import Lake
 from auditlake.ledger import beside, seal
 from auditlake.ledger.beside import Sealing
+from auditlake.ledger.blocks import has_ledger, read_blocks
 from auditlake.ledger.digest import last_block, new_key
 from auditlake.ledger.signed_note import PublicKey, open_note
+from auditlake.messages import Say
 from auditlake.status import as_json, read_status
 from tests.small_lake import write_lake_with_manifest
 from tests.witness import Witness, serving
@@ -40,9 +43,24 @@ def _settings(folder: Path) -> DigestSettings:
     return DigestSettings(to=folder / "digests", key=folder / "key", every_s=3600)
 
 
+def _level() -> bool:
+    """Answer that capture does not lag."""
+    return False
+
+
+def _sealing(
+    lake: Lake,
+    settings: DigestSettings | None,
+    report: Say,
+    capture_lags: Callable[[], bool] = _level,
+    every_s: float = 30.0,
+) -> Sealing:
+    return Sealing(lake, settings, "tests", report, every_s, capture_lags)
+
+
 def test_a_pass_marks_what_is_sealed_and_what_a_digest_names(lake: Lake, tmp_path: Path) -> None:
     """Both move on while the lake is idle, because nothing is left to seal."""
-    sealing = Sealing(lake, _settings(tmp_path), "tests", lambda _: None)
+    sealing = _sealing(lake, _settings(tmp_path), lambda _: None)
     begun_s = time.time()
     sealing.once()
     first = read_marks()
@@ -55,7 +73,7 @@ def test_a_pass_marks_what_is_sealed_and_what_a_digest_names(lake: Lake, tmp_pat
 @pytest.mark.parametrize(("every_s", "marked_s"), [(30.0, 3600.0), (86_400.0, 86_400.0)])
 def test_a_digest_is_due_no_earlier_than_a_pass(lake: Lake, tmp_path: Path, every_s: float, marked_s: float) -> None:
     """Else an alert would call each one late that waits for its pass."""
-    with beside.sealing(lake, _settings(tmp_path), "tests", lambda _: None, every_s):
+    with beside.sealing(_sealing(lake, _settings(tmp_path), lambda _: None, every_s=every_s)):
         assert read_marks()[Mark.DIGEST_INTERVAL_S] == marked_s
 
 
@@ -64,7 +82,7 @@ def test_the_mark_of_the_digest_stands_still_while_none_can_be_kept(lake: Lake, 
     settings = _settings(tmp_path)
     Path(str(settings.to)).write_text("a file where the folder should be")
     reports: list[str] = []
-    sealing = Sealing(lake, settings, "tests", reports.append)
+    sealing = _sealing(lake, settings, reports.append)
     sealing.once()
     sealing.once()
     assert Mark.SEALED_TIME in read_marks()
@@ -79,7 +97,7 @@ def test_a_digest_is_kept_once_the_witness_signs_it(lake: Lake, tmp_path: Path) 
         settings = DigestSettings(
             to=tmp_path / "digests", key=tmp_path / "key", witness=witness.url, witness_key=witness.public_key
         )
-        sealing = Sealing(lake, settings, "tests", reports.append)
+        sealing = _sealing(lake, settings, reports.append)
         witness.answer = 503, "text/plain", b""
         sealing.once()
         sealing.once()
@@ -109,7 +127,7 @@ def test_a_witness_that_does_not_answer_holds_up_no_end(
         url, public = f"http://127.0.0.1:{server.getsockname()[1]}", Witness(str(key.public)).public_key
         settings = DigestSettings(to=tmp_path / "digests", key=tmp_path / "key", witness=url, witness_key=public)
         given_up = pool.submit(_await_ends, server, asked)
-        with beside.sealing(lake, settings, "tests", reports.append, 0.01):
+        with beside.sealing(_sealing(lake, settings, reports.append, every_s=0.01)):
             assert asked.wait(_TIMEOUT_S)
         given_up.result()
     assert [f"no digest is kept: the witness {url} cannot be asked: no answer in time" in each for each in reports] == [
@@ -120,12 +138,42 @@ def test_a_witness_that_does_not_answer_holds_up_no_end(
 def test_what_a_stopped_pass_left_is_sealed_at_the_end(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although nothing was captured since: a pass ends after the block that it is at."""
     monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
-    sealing = Sealing(lake, None, "tests", lambda _: None)
+    sealing = _sealing(lake, None, lambda _: None)
     sealing.stop.set()
     sealing.once()
     assert last_block(lake).upto.commit < 0x300
     sealing.finish()
     assert last_block(lake).upto.commit == 0x300
+
+
+def test_a_pass_gives_way_to_a_capture_that_lags(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins no block meanwhile, ends after the one that it is at, and marks nothing before it has sealed all."""
+    monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
+    monkeypatch.setattr(beside, "_GIVING_WAY_S", 0.001)
+    answers, seen = [True, True, False, True, True, False], list[tuple[int, bool]]()
+
+    def capture_lags() -> bool:
+        seen.append((len(read_blocks(lake)), Mark.SEALED_TIME in read_marks()))
+        return len(seen) <= len(answers) and answers[len(seen) - 1]
+
+    _sealing(lake, None, lambda _: None, capture_lags).once()
+    assert seen[: len(answers)] == [(0, False)] * 3 + [(1, False)] * 3
+    assert last_block(lake).upto.commit == read_marks()[Mark.SEALED_LSN] == 0x300
+
+
+def test_a_source_that_capture_never_catches_up_with_is_sealed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that is late is made as a whole."""
+    monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
+    monkeypatch.setattr(beside, "_LATE_S", -30.0)
+    _sealing(lake, None, lambda _: None, lambda: True).once()
+    assert last_block(lake).upto.commit == read_marks()[Mark.SEALED_LSN] == 0x300
+
+
+def test_an_interval_of_0_seals_nothing_beside_capture(lake: Lake, tmp_path: Path) -> None:
+    """Also at the end; a digest is left to the command, and none is missed."""
+    with beside.sealing(_sealing(lake, _settings(tmp_path), lambda _: None, every_s=0.0)):
+        assert read_marks() == {}
+    assert not has_ledger(lake)
 
 
 def _await_ends(server: socket.socket, asked: threading.Event) -> None:
@@ -143,5 +191,5 @@ def _await_ends(server: socket.socket, asked: threading.Event) -> None:
 def test_status_shows_up_to_where_the_ledger_is_sealed(lake: Lake) -> None:
     """Unknown without a ledger."""
     assert as_json(read_status(lake, None))["sealed"] is None
-    Sealing(lake, None, "tests", lambda _: None).once()
+    _sealing(lake, None, lambda _: None).once()
     assert as_json(read_status(lake, None))["sealed"] == "0/300"
