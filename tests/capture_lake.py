@@ -1,6 +1,7 @@
 """A lake made without a JVM: as `bootstrap` makes it of tables that are empty, so that there is nothing to copy."""
 
 from collections.abc import Container
+from contextlib import closing
 from pathlib import Path
 
 from auditlake.capture.change_log import CaptureLog
@@ -40,11 +41,8 @@ def make_lake(  # noqa: PLR0913 - each has a default
         oids = {table.name: table.relation.oid for table in tables}
         save_first_snapshots(control, lake, oids)
         record_shapes(control, lake, oids)
-        replication = connect_replication(dsn)
-        try:
+        with closing(connect_replication(dsn)) as replication:
             created = create_slot(replication, control, name, temporary=False, waiting=Waiting(60))
-        finally:
-            replication.finish()
         mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)
         CaptureLog(lake).start_at(created.consistent_point)
         sizes = read_sizes(control, [table.relation.oid for table in tables])

@@ -47,12 +47,12 @@ def take_moment(dsn: str, tables: Sequence[str]) -> Moment:
                 reader.execute("set transaction isolation level repeatable read")
                 # TRUNCATE is not MVCC-safe: an older snapshot would find the table empty after it.
                 reader.execute(sql.SQL("lock table {} in access share mode").format(locked))
-                name = f"moment_{replication.backend_pid}"
+                name = f"moment_{replication.info.backend_pid}"
                 created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
                 reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(created.snapshot_id)))
                 states = {table: _texts(reader, table) for table in tables}
         finally:
-            replication.finish()
+            replication.close()
     return Moment(created.snapshot_lsn, states)
 
 

@@ -25,12 +25,10 @@ TIMELINE_HISTORY
 
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 import psycopg
-from psycopg import pq
-from psycopg.pq.abc import PGconn
 
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, SourceAway, SourceUnready, WrongSource
@@ -49,11 +47,9 @@ from auditlake.source.connection import (
     connect,
     connect_replication,
     connect_replication_beside,
-    finishing,
     hung_up_after,
     lsn_at_source,
     lsn_offset,
-    unreachable,
 )
 from auditlake.source.server import identify
 from auditlake.source.slot import (
@@ -133,7 +129,7 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
             f"this lake follows timeline {recorded.timeline}, the source is on {current.timeline}: an old primary",
             "Point source at the server that was promoted.",
         )
-    with finishing(connect_replication(conninfo)) as replication:
+    with closing(connect_replication(conninfo)) as replication:
         lsn = _read_fork(replication, current.timeline, recorded.timeline)
     if lsn is None:
         raise WrongSource(
@@ -144,12 +140,11 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
     return Fork(current.timeline, recorded.timeline, Lsn(lsn + recorded.lsn_offset))
 
 
-def _read_fork(replication: PGconn, timeline: int, recorded: int) -> Lsn | None:
+def _read_fork(replication: psycopg.Connection[Row], timeline: int, recorded: int) -> Lsn | None:
     """Read where `timeline` left `recorded`, None if it is not part of it; raises SourceUnreachable."""
-    result = replication.exec_(f"TIMELINE_HISTORY {timeline:d}".encode())
-    if result.status != pq.ExecStatus.TUPLES_OK:
-        raise unreachable(replication.get_error_message())
-    return find_fork((result.get_value(0, 1) or b"").decode(), recorded)
+    result = replication.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).pgresult
+    content = result and result.get_value(0, 1)  # 14 declares the text as bytea, and sends it as it is
+    return find_fork((content or b"").decode(), recorded)
 
 
 def find_fork(history: str, recorded: int) -> Lsn | None:
@@ -260,7 +255,7 @@ class Claim:
     """An acquired slot: a replication connection that streams from `start`; `fork` is set after a promotion."""
 
     control: psycopg.Connection[Row]
-    replication: PGconn
+    replication: psycopg.Connection[Row]
     start: Lsn
     fork: Fork | None
     publication: PublicationWatch
@@ -268,7 +263,7 @@ class Claim:
 
     def close(self) -> None:
         """Release the slot."""
-        self.replication.finish()
+        self.replication.close()
         self.control.close()
 
 
@@ -325,24 +320,26 @@ class Claimer:
             check_database(self._slot, slot, control.info.dbname)
         return start
 
-    def _start_when_free(self, control: psycopg.Connection[Row], start: Lsn, timeouts: Timeouts) -> PGconn:
+    def _start(self, control: psycopg.Connection[Row], start: Lsn, timeouts: Timeouts) -> psycopg.Connection[Row]:
+        """Start the stream; raises LakeConflict if the slot is in use."""
+        publication, streaming = self.source.manifest.publication, self.source.streaming
+        with ExitStack() as opened:
+            replication = opened.enter_context(closing(connect_replication_beside(control, self.source.conninfo)))
+            check_resent(control, self.lake, self.source.manifest, start)
+            with hung_up_after(replication.fileno(), timeouts.silence_s):
+                start_stream(replication, self._slot, publication, lsn_at_source(control, start), streaming)
+            opened.pop_all()
+            return replication
+
+    def _start_when_free(
+        self, control: psycopg.Connection[Row], start: Lsn, timeouts: Timeouts
+    ) -> psycopg.Connection[Row]:
         """Start the stream, and wait for a dead client's walsender to release the slot if necessary."""
         deadline = time.monotonic() + timeouts.slot_free_s
         first = None
         while True:
-            pgconn = connect_replication_beside(control, self.source.conninfo)
-            try:
-                check_resent(control, self.lake, self.source.manifest, start)
-                with hung_up_after(pgconn.socket, timeouts.silence_s):
-                    publication, streaming = self.source.manifest.publication, self.source.streaming
-                    start_stream(pgconn, self._slot, publication, lsn_at_source(control, start), streaming)
-            except LakeConflict:
-                pgconn.finish()
-            except Exception:
-                pgconn.finish()
-                raise
-            else:
-                return pgconn
+            with suppress(LakeConflict):
+                return self._start(control, start, timeouts)
             reader = read_reader(control, self._slot)
             if reader is not None and reader.is_same(self.left):
                 terminate_reader(control, reader)

@@ -16,7 +16,7 @@ from typing import cast
 
 import psycopg
 from psycopg import pq, sql
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGresult
 
 from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
@@ -29,12 +29,15 @@ _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
 
-def start_stream(pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn, streaming: Streaming) -> None:
+def start_stream(
+    replication: psycopg.Connection[Row], slot: str, publication: str, start_lsn: Lsn, streaming: Streaming
+) -> None:
     """Start the stream of transactions that end after `start_lsn`; the connection is then in COPY BOTH, non-blocking.
 
     Raises LakeConflict if another process reads the slot, WrongSource if the slot can no longer serve this lake,
     ConfigError if the server does not support `streaming`.
     """
+    pgconn = replication.pgconn
     options = streaming.options(pgconn.server_version) + sql.SQL(", publication_names {}, messages 'true'").format(
         sql.Literal(sql.Identifier(publication).as_string())
     )
@@ -44,7 +47,6 @@ def start_stream(pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn, st
     result = pgconn.exec_(command.as_bytes())
     if result.status != pq.ExecStatus.COPY_BOTH:
         raise _not_started(slot, result)
-    pgconn.nonblocking = 1
 
 
 def _not_started(slot: str, result: PGresult) -> Exception:

@@ -46,7 +46,6 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn
 
 from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
 from auditlake.lsn import Lsn
@@ -55,7 +54,7 @@ from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication.spool import PayloadSegment, Spool
 from auditlake.replication.start import ENDED, stream_failure
 from auditlake.settings.streaming_mode import Streaming
-from auditlake.source.connection import translated_errors, unreachable
+from auditlake.source.connection import Row, translated_errors, unreachable
 
 _COMMIT, _MESSAGE, _NOT_TRANSACTIONAL = b"C", b"M", b"\0"
 _NONE: "array[int]" = array("q")
@@ -321,10 +320,10 @@ class _Socket(IntEnum):
 class CopyBoth:
     """A connection in COPY BOTH, non-blocking. `lsn_offset` is added to the LSNs of frames, and not of keepalives."""
 
-    def __init__(self, pgconn: PGconn, lsn_offset: int = 0) -> None:
-        self._pgconn = pgconn
+    def __init__(self, replication: psycopg.Connection[Row], lsn_offset: int = 0) -> None:
+        self._replication, self._pgconn = replication, replication.pgconn
         self._lsn_offset = lsn_offset
-        self._descriptor = pgconn.socket  # libpq does not return it after the connection is lost
+        self._descriptor = self._pgconn.socket  # libpq does not return it after the connection is lost
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._lost: SourceUnreachable | None = None
@@ -405,7 +404,7 @@ class CopyBoth:
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
-        self._pgconn.finish()
+        self._replication.close()
 
 
 def _add(intake: Intake, messages: list[memoryview], lsn_offset: int) -> None:
@@ -487,10 +486,12 @@ class ReplicationStream:
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
-    def over(cls, pgconn: PGconn, start_lsn: Lsn, streaming: Streaming, lsn_offset: int = 0) -> Self:
+    def over(
+        cls, replication: psycopg.Connection[Row], start_lsn: Lsn, streaming: Streaming, lsn_offset: int = 0
+    ) -> Self:
         """Read a stream started at `start_lsn` in this mode; raises LakeUnusable without a folder for the spool."""
         intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
-        return cls(CopyBoth(pgconn, lsn_offset), start_lsn, intake, lsn_offset)
+        return cls(CopyBoth(replication, lsn_offset), start_lsn, intake, lsn_offset)
 
     def receive(self, frames: FrameBuffer, limits: BufferLimits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`; if the buffer is full, wait for the waker only.

@@ -21,7 +21,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import psycopg
-from psycopg.pq.abc import PGconn
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.preconditions import check_resent, check_slot, check_timeline, current_manifest
@@ -166,7 +165,9 @@ def renew_source(
     reach(After.SOURCE_RENEWED)
 
 
-def renew_slot(control: psycopg.Connection[Row], replication: PGconn, lake: Lake, waiting: Waiting) -> CreatedSlot:
+def renew_slot(
+    control: psycopg.Connection[Row], replication: psycopg.Connection[Row], lake: Lake, waiting: Waiting
+) -> CreatedSlot:
     """Replace the lake's slot by a new one, and record its start; raises LakeConflict if the old one is being read."""
     name = require_manifest(lake).slot
     try:

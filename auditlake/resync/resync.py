@@ -25,12 +25,11 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg.pq.abc import PGconn
 
 from auditlake.capture.masking import bind_copies, prepare_masks
 from auditlake.capture.partition_watch import find_unlogged, read_parts, record_partitions
@@ -71,7 +70,7 @@ from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
-from auditlake.source.connection import Row, connect, connect_replication_beside, finishing
+from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.server import wal_end
@@ -284,7 +283,7 @@ def _copy(
         _record_again(run, todo, holds)
         masks = _masks(run, todo)  # before the snapshot: what capture parks a table for until then ends with it
         todo = {name: table for name, table in todo.items() if table.name in masks}
-        with finishing(connect_replication_beside(run.control, target.conninfo)) as replication:
+        with closing(connect_replication_beside(run.control, target.conninfo)) as replication:
             created = _slot(run, replication)
             snapshot_id = holder.import_snapshot(created.snapshot_id)
             run.progress.record_snapshot()
@@ -374,13 +373,13 @@ def _record_again(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[T
     save_first_snapshots(run.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
 
 
-def _slot(run: _Run, replication: PGconn) -> CreatedSlot:
+def _slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot:
     """Create a temporary slot for its snapshot; if the lake's own slot is lost, a new one in its place."""
     waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
     if run.target.renewal is not None:
         return renew_slot(run.control, replication, run.target.lake, waiting)
     slot = require_manifest(run.target.lake).slot
-    name = f"{slot[:40]}_resync_{replication.backend_pid}"
+    name = f"{slot[:40]}_resync_{replication.info.backend_pid}"
     return create_slot(replication, run.control, name, temporary=True, waiting=waiting)
 
 

@@ -19,10 +19,10 @@ confirmed_flush_lsn is still the point at which it was created, so 5 is done the
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import psycopg
-from psycopg.pq.abc import PGconn
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import record_first_trigger
@@ -53,7 +53,7 @@ from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, expor
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import FollowedTable, read_sizes
-from auditlake.source.connection import Row, connect, connect_replication_beside, finishing
+from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
@@ -220,7 +220,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         record_partitions(run.control, target.lake, oids)
         record_shapes(run.control, target.lake, oids)
         record_first_trigger(run.control, target.lake)
-        with finishing(connect_replication_beside(run.control, target.conninfo)) as replication:
+        with closing(connect_replication_beside(run.control, target.conninfo)) as replication:
             created = _create_slot(run, replication)
             snapshot_id = holder.import_snapshot(created.snapshot_id)
             run.progress.record_snapshot()
@@ -252,11 +252,11 @@ def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) ->
     return [table for table in todo if table.name not in failed]
 
 
-def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
+def _create_slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot:
     """Create the main slot or, if it exists, a temporary slot for its snapshot."""
     target = run.target
     main = _ensure_started(run.control, target)
-    name = f"{target.slot[:40]}_snapshot_{replication.backend_pid}" if main else target.slot
+    name = f"{target.slot[:40]}_snapshot_{replication.info.backend_pid}" if main else target.slot
     waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
     created = create_slot(replication, run.control, name, temporary=main, waiting=waiting)
     reach(After.SLOT)
@@ -268,7 +268,7 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
 def _ensure_slot(run: _Run) -> None:
     """Create the main slot if it does not exist: a database without tables has nothing else to copy."""
     if not _ensure_started(run.control, run.target):
-        with finishing(connect_replication_beside(run.control, run.target.conninfo)) as replication:
+        with closing(connect_replication_beside(run.control, run.target.conninfo)) as replication:
             _create_slot(run, replication)
 
 

@@ -20,21 +20,17 @@ Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, 
 libpq-status.html, PQerrorMessage
 """
 
-import math
 import os
 import re
-import select
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Any, LiteralString, TypeAlias
+from typing import Any, LiteralString, TypeAlias, cast
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq.abc import PGconn
 
 from auditlake.errors import AuditlakeError, ConfigError, SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
@@ -102,9 +98,6 @@ _COMPARED = {name: value for name, value in PINNED.items() if name not in _NOT_C
 _SHOW_PINNED = ("select " + ", ".join(f"pg_catalog.current_setting('{name}')" for name in _COMPARED)).encode()
 
 _SESSION: LiteralString = "select pid::text, backend_start::text from pg_catalog.pg_stat_activity where pid ="
-
-_SYNTAX_ERROR = "42601"
-_LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
 _PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
@@ -272,8 +265,8 @@ class SourceConnection(psycopg.Connection[Row]):
 
 
 @contextmanager
-def answering_within(conn: psycopg.Connection[Row], silence_s: float) -> Iterator[None]:
-    """Require an answer to each statement of the block in this time; raises SourceAway."""
+def answering_within(conn: psycopg.Connection[Row], silence_s: float | None) -> Iterator[None]:
+    """Require an answer to each statement of the block in this time, if it is limited; raises SourceAway."""
     watched = conn if isinstance(conn, SourceConnection) else None
     if watched is None:
         yield
@@ -285,19 +278,22 @@ def answering_within(conn: psycopg.Connection[Row], silence_s: float) -> Iterato
         watched.silence_s = before
 
 
+@contextmanager
+def _opened(conninfo: str) -> Iterator[SourceConnection]:
+    """Open a connection, and close it if the block fails; raises SourceUnreachable."""
+    with translated_errors(), ExitStack() as opened:
+        yield opened.enter_context(closing(SourceConnection.connect(conninfo, autocommit=True)))
+        opened.pop_all()
+
+
 def connect(source: str, lsn_offset: int = 0) -> psycopg.Connection[Row]:
     """Open an ordinary connection in autocommit mode; `lsn_offset` is that of the lake with which LSNs are compared.
 
     Raises SourceUnreachable, SourceUnready if the session does not have the pinned settings.
     """
-    with translated_errors(), ExitStack() as opened:
-        conn = opened.enter_context(closing(SourceConnection.connect(pinned_conninfo(source), autocommit=True)))
+    with _opened(pinned_conninfo(source)) as conn:
         conn.lsn_offset = lsn_offset
-        for name, value in unlimited(conn.info.server_version).items():
-            conn.execute(f"set {name} = {value}".encode())
-        row = conn.execute(_SHOW_PINNED).fetchone()
-        _require_pinned([str(value) for value in row or ()])
-        opened.pop_all()
+        _require_pinned(conn)
         return conn
 
 
@@ -316,40 +312,22 @@ def lsn_at_source(conn: psycopg.Connection[Row], lsn: int) -> Lsn:
     return Lsn(max(0, lsn - lsn_offset(conn)))
 
 
-def _require_walsender(pgconn: PGconn, timeout_s: float) -> None:
-    """Check that a connection speaks the replication protocol and has the pinned settings; close it if not.
-
-    Raises SourceUnready, SourceUnreachable.
-    """
-    with ExitStack() as opened:
-        opened.callback(pgconn.finish)
-        with hung_up_after(pgconn.socket, timeout_s):
-            _check_walsender(pgconn)
-        opened.pop_all()
+def _require_walsender(conn: SourceConnection) -> None:
+    """Check that a connection speaks the replication protocol and has the pinned settings; raises SourceUnready."""
+    try:
+        conn.execute("IDENTIFY_SYSTEM")
+    except psycopg.errors.SyntaxError:
+        dropped = "the connection does not speak the replication protocol: its setting was dropped"
+        raise SourceUnready(dropped, DIRECT) from None
+    _require_pinned(conn)
 
 
-def _check_walsender(pgconn: PGconn) -> None:
-    if _answer(pgconn, b"IDENTIFY_SYSTEM") is None:
-        raise SourceUnready("the connection does not speak the replication protocol: its setting was dropped", DIRECT)
-    for name, value in unlimited(pgconn.server_version).items():
-        pgconn.exec_(f"set {name} = {value}".encode())
-    _require_pinned(_answer(pgconn, _SHOW_PINNED) or [])
-
-
-def _answer(pgconn: PGconn, command: bytes) -> list[str] | None:
-    """Return the first row of an answer; None if the server does not know the command."""
-    result = pgconn.exec_(command)
-    if result.status == pq.ExecStatus.TUPLES_OK:
-        return [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
-    sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-    if sqlstate == _SYNTAX_ERROR:
-        return None
-    raise unreachable(result.get_error_message(), sqlstate or None)
-
-
-def _require_pinned(values: Sequence[str]) -> None:
-    """Check the values that a session shows for the pinned settings; raises SourceUnready."""
-    for (name, wanted), value in zip(_COMPARED.items(), values, strict=True):
+def _require_pinned(conn: SourceConnection) -> None:
+    """Switch off the timeouts that startup could not, and check the pinned settings; raises SourceUnready."""
+    for name, value in unlimited(conn.info.server_version).items():
+        conn.execute(f"set {name} = {value}".encode())
+    values = conn.execute(_SHOW_PINNED).fetchone() or ()
+    for (name, wanted), value in zip(_COMPARED.items(), map(str, values), strict=True):
         if value.replace(" ", "") != wanted:
             raise SourceUnready(f"the session's setting {name} is {value!r}, need {wanted!r}", DIRECT)
 
@@ -359,83 +337,39 @@ def unlimited(server_version: int) -> dict[str, str]:
     return {"transaction_timeout": "0"} if server_version >= _TRANSACTION_TIMEOUT_SINCE else {}
 
 
-def connect_replication(source: str) -> PGconn:
-    """Open a replication connection for one database; raises SourceUnreachable, SourceUnready."""
-    messages = []
-    for parts in one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
-        pgconn = pq.PGconn.connect_start(make_conninfo("", **parts).encode())
-        timeout_s = float(parts["connect_timeout"])
-        if not _finish_connecting(pgconn, timeout_s if timeout_s > 0 else math.inf):
-            messages.append("timeout expired")
-        elif pgconn.status == pq.ConnStatus.OK:
-            _require_walsender(pgconn, timeout_s if timeout_s > 0 else _LONGEST_SELECT_S)
-            return pgconn
-        else:
-            messages.append(pgconn.get_error_message())
-        pgconn.finish()
-    raise unreachable("; ".join(messages))
+def connect_replication(source: str) -> SourceConnection:
+    """Open a replication connection for one database; raises as `connect`."""
+    with _opened(pinned_conninfo(source, replication="database")) as conn:
+        timeout_s = float(conn.info.get_parameters()["connect_timeout"])
+        with answering_within(conn, timeout_s if timeout_s > 0 else None):
+            _require_walsender(conn)
+        return conn
 
 
-def connect_replication_beside(conn: psycopg.Connection[Row], source: str) -> PGconn:
+def connect_replication_beside(conn: psycopg.Connection[Row], source: str) -> SourceConnection:
     """Open a replication connection to the server of `conn`.
 
     Of several hosts, or behind an address that moves, another server may answer: a former primary that runs again.
 
     Raises SourceAway if it does, and what `connect_replication` raises.
     """
-    pgconn = connect_replication(source)
     with ExitStack() as opened:
-        opened.callback(pgconn.finish)
-        session = _answer(pgconn, f"{_SESSION} pg_catalog.pg_backend_pid()".encode())
-        if session != [str(value) for row in fetch(conn, f"{_SESSION} %s", pgconn.backend_pid) for value in row]:
+        beside = opened.enter_context(closing(connect_replication(source)))
+        session = beside.execute(f"{_SESSION} pg_catalog.pg_backend_pid()").fetchall()
+        if session != fetch(conn, f"{_SESSION} %s", beside.info.backend_pid):
             raise SourceAway(
                 "two connections have reached different servers",
                 "Stop the former primary, or name only the primary in the setting source.",
             )
         opened.pop_all()
-    return pgconn
-
-
-@contextmanager
-def finishing(pgconn: PGconn) -> Iterator[PGconn]:
-    """Close the connection at the end of the block."""
-    try:
-        yield pgconn
-    finally:
-        pgconn.finish()
+        return beside
 
 
 def identify_system(source: str) -> tuple[str, int]:
     """Return system identifier and timeline by IDENTIFY_SYSTEM; raises SourceUnreachable, SourceUnready."""
-    with finishing(connect_replication(source)) as pgconn:
-        answer = _answer(pgconn, b"IDENTIFY_SYSTEM")
-    assert answer is not None  # noqa: S101 - `connect_replication` has asked the same
-    return answer[0], int(answer[1])
-
-
-def one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Split a connection string at its hosts, so that each has the full timeout."""
-    lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
-    for at in range(max((len(values) for values in lists.values()), default=1)):
-        yield {**parts, **{name: values[at % len(values)] for name, values in lists.items()}}
-
-
-def _finish_connecting(pgconn: PGconn, timeout_s: float) -> bool:
-    """Wait until the connection is established or has failed; return False on timeout.
-
-    libpq's blocking connect would block every other thread of this process.
-    """
-    deadline = time.monotonic() + timeout_s
-    waits_for = pq.PollingStatus.WRITING
-    while pgconn.status != pq.ConnStatus.BAD and waits_for in {pq.PollingStatus.READING, pq.PollingStatus.WRITING}:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            return False
-        watched = [pgconn.socket]
-        reading = waits_for == pq.PollingStatus.READING
-        select.select(watched if reading else [], [] if reading else watched, [], min(left_s, _LONGEST_SELECT_S))
-        waits_for = pq.PollingStatus(pgconn.connect_poll())
-    return True
+    with closing(connect_replication(source)) as conn:
+        system, timeline, *_ = fetch_one(conn, "IDENTIFY_SYSTEM")
+    return str(system), cast("int", timeline)
 
 
 def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:

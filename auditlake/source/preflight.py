@@ -141,7 +141,7 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
 def check_replication(conninfo: str) -> list[Finding]:
     """Open and check a replication connection, as capture will; raises SourceUnreachable if a retry may succeed."""
     try:
-        connect_replication(conninfo).finish()
+        connect_replication(conninfo).close()
     except (SourceUnreachable, SourceUnready) as exc:
         if isinstance(exc, SourceAway) and not isinstance(exc, SourceRefuses):
             raise

@@ -16,6 +16,7 @@ runtime-config-replication.html, synchronized_standby_slots
 
 import select
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
@@ -33,7 +34,6 @@ from auditlake.source.connection import (
     connect_replication,
     fetch,
     fetch_one,
-    finishing,
     lsn_at_source,
     lsn_in_lake,
     unreachable,
@@ -201,16 +201,17 @@ def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:
     return True
 
 
-def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
+def alter_failover(replication: psycopg.Connection[Row], name: str, *, failover: bool) -> None:
     """Set whether standbys keep a copy of a slot (17 and later); raises SourceUnready."""
-    options = b" (FAILOVER true)" if failover else b" (FAILOVER false)"
-    result = replication.exec_(b"ALTER_REPLICATION_SLOT " + sql.Identifier(name).as_bytes() + options)
-    if result.status != pq.ExecStatus.COMMAND_OK:
-        line = " ".join(replication.get_error_message().split())
+    options = sql.SQL("(FAILOVER true)" if failover else "(FAILOVER false)")
+    try:
+        replication.execute(sql.SQL("ALTER_REPLICATION_SLOT {} {}").format(sql.Identifier(name), options))
+    except psycopg.Error as exc:
+        line = " ".join(str(exc).split())
         raise SourceUnready(
             f"slot {name} cannot be made {'a' if failover else 'no'} failover slot: {line}",
             "Stop the capture that reads it and run bootstrap again, or set failover = false.",
-        )
+        ) from exc
 
 
 def ensure_failover(control: psycopg.Connection[Row], conninfo: str, name: str, *, wanted: bool, report: Say) -> None:
@@ -221,7 +222,7 @@ def ensure_failover(control: psycopg.Connection[Row], conninfo: str, name: str, 
     if slot.active_pid is not None:
         report(f"slot {name} is in use: stop its reader and run auditlake bootstrap again to set failover")
         return
-    with finishing(connect_replication(conninfo)) as replication:
+    with closing(connect_replication(conninfo)) as replication:
         alter_failover(replication, name, failover=wanted)
 
 
@@ -248,37 +249,43 @@ class Waiting:
 
 
 def create_slot(
-    replication: PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, waiting: Waiting
+    replication: psycopg.Connection[Row],
+    control: psycopg.Connection[Row],
+    name: str,
+    *,
+    temporary: bool,
+    waiting: Waiting,
 ) -> CreatedSlot:
     """Create a logical slot; its snapshot lives until the next command on `replication`. Raises SourceUnready."""
     # The options in parentheses exist since 15; 14 to 18 accept this form.
     kind = b"TEMPORARY LOGICAL" if temporary else b"LOGICAL"
     quoted = sql.Identifier(name).as_bytes()
-    replication.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
-    _await_result(replication, control, name, waiting)
-    result = replication.get_result()
+    pgconn = replication.pgconn
+    pgconn.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
+    _await_result(pgconn, control, name, waiting)
+    result = pgconn.get_result()
     if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-        raise _not_created(name, replication.get_error_message())
+        raise _not_created(name, pgconn.get_error_message())
     point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-    while replication.get_result() is not None:
+    while pgconn.get_result() is not None:
         pass
     consistent_point = lsn_in_lake(control, Lsn.parse((point or b"").decode()))
     return CreatedSlot(name, consistent_point, (snapshot or b"").decode())
 
 
-def _await_result(replication: PGconn, control: psycopg.Connection[Row], name: str, waiting: Waiting) -> None:
+def _await_result(pgconn: PGconn, control: psycopg.Connection[Row], name: str, waiting: Waiting) -> None:
     deadline, reported = time.monotonic() + waiting.timeout_s, ""
-    replication.flush()
-    while replication.is_busy():
+    pgconn.flush()
+    while pgconn.is_busy():
         left_s = deadline - time.monotonic()
-        select.select([replication.socket], [], [], max(0.0, min(left_s, _REPORT_AFTER_S)))
-        replication.consume_input()
-        if not replication.is_busy():
+        select.select([pgconn.socket], [], [], max(0.0, min(left_s, _REPORT_AFTER_S)))
+        pgconn.consume_input()
+        if not pgconn.is_busy():
             return
-        writers = fetch(control, _WRITERS, replication.backend_pid)
+        writers = fetch(control, _WRITERS, pgconn.backend_pid)
         if left_s <= 0:
-            replication.get_cancel().cancel()
-            replication.finish()
+            pgconn.get_cancel().cancel()
+            pgconn.finish()
             raise _held_up(name, _named(writers), waiting.timeout_s)
         who = ", ".join(str(writer) for writer, _ in writers)
         if who and who != reported:

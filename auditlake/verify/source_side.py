@@ -23,7 +23,7 @@ Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchroni
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -47,7 +47,6 @@ from auditlake.source.connection import (
     connect,
     connect_replication_beside,
     fetch,
-    finishing,
     for_other_machines,
     pinned_conninfo,
     unlimited,
@@ -180,8 +179,8 @@ def snapshot(conninfo: str, manifest: Manifest, load: SourceLoad, waiting: Waiti
         control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         files = _as_files(fetch(control, _FILES))
         holder.lock({}, 0)
-        with finishing(connect_replication_beside(control, conninfo)) as replication:
-            name = f"{manifest.slot[:40]}_verify_{replication.backend_pid}"
+        with closing(connect_replication_beside(control, conninfo)) as replication:
+            name = f"{manifest.slot[:40]}_verify_{replication.info.backend_pid}"
             created = create_slot(replication, control, name, temporary=True, waiting=waiting)
             snapshot_id = holder.import_snapshot(created.snapshot_id)
         with holder.catalog() as conn:

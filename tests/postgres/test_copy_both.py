@@ -41,9 +41,9 @@ def slot(database: str) -> str:
 @pytest.fixture
 def copy(slot: str) -> Iterator[CopyBoth]:
     """A stream of that slot, started as capture does."""
-    pgconn = connect_replication(slot)
-    start_stream(pgconn, "two", "two", Lsn(0), Streaming("off"))
-    with closing(CopyBoth(pgconn)) as copy:
+    replication = connect_replication(slot)
+    start_stream(replication, "two", "two", Lsn(0), Streaming("off"))
+    with closing(CopyBoth(replication)) as copy:
         yield copy
 
 

@@ -4,6 +4,7 @@ Always version 18: standbys keep copies of slots since 17.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from unittest import mock
 
@@ -151,11 +152,8 @@ def test_a_lake_with_changes_after_the_fork_is_refused(lakes: Lakes) -> None:
 
 def make_failover_slot(dsn: str) -> None:
     """Create the slot as bootstrap does."""
-    replication = connect_replication(dsn)
-    try:
+    with closing(connect_replication(dsn)) as replication:
         alter_failover(replication, "auditlake", failover=True)
-    finally:
-        replication.finish()
     with connect(dsn) as conn:
         slot = read_slot(conn, "auditlake")
     assert slot is not None

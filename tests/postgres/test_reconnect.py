@@ -139,9 +139,9 @@ def test_what_a_dead_reader_sent_is_no_sign_of_life(database: str, lake: Lake, m
         return looks[-1]
 
     monkeypatch.setattr(preconditions, "read_reader", look)
-    pgconn = connect_replication(database)
-    start.start_stream(pgconn, "auditlake", "auditlake", Lsn(0), Streaming("off"))
-    with ThreadPoolExecutor(1) as pool, closing(CopyBoth(pgconn)) as dead:
+    replication = connect_replication(database)
+    start.start_stream(replication, "auditlake", "auditlake", Lsn(0), Streaming("off"))
+    with ThreadPoolExecutor(1) as pool, closing(CopyBoth(replication)) as dead:
         running = pool.submit(capture, database, lake)
         await_true(lambda: looks)
         sent_us = int(time.time() * 1_000_000) - 60_000_000

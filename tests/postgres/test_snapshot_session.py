@@ -115,7 +115,7 @@ def test_tables_that_cannot_be_locked_are_named(database: str) -> None:
         with connect(database) as control:
             created = create_slot(replication, control, "s", temporary=True, waiting=Waiting(60))
         holder.import_snapshot(created.snapshot_id)
-        replication.finish()
+        replication.close()
 
 
 def test_slot_creation_names_the_transactions_it_waits_for(database: str) -> None:
@@ -172,8 +172,8 @@ def test_timeouts_of_role_and_database_have_no_effect(server: Server, database: 
         assert holder.connection.execute("show tcp_keepalives_idle").fetchone() == ("30",)
     replication = connect_replication(hurried)
     for setting in settings:
-        assert replication.exec_(f"show {setting}".encode()).get_value(0, 0) == b"0"
-    replication.finish()
+        assert replication.execute(f"show {setting}".encode()).fetchone() == ("0",)
+    replication.close()
 
 
 @pytest.fixture

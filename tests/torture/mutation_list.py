@@ -88,7 +88,7 @@ MUTATIONS = (
         (f"{_WRITER}._missing", "changes['lsn'][0].as_py() <= self._log.watermark", "False"),
         # The server skips them as well, unless it is asked for everything.
         (
-            "capture.preconditions:Claimer._start_when_free",
+            "capture.preconditions:Claimer._start",
             "start_stream(_1, _2, _3, _4, _5)",
             "start_stream(_1, _2, _3, Lsn(0), _5)",
         ),

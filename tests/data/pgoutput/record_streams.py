@@ -10,7 +10,7 @@ received. The files have the format of `record`, one per entry of `SCRIPTS` and 
 import select
 import struct
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -118,9 +118,9 @@ def record(name: str, version: int) -> Path:
         control.execute(SETUP)
         control.execute("select pg_create_logical_replication_slot('s', 'pgoutput', false, %s)", [two_phase])
         sessions = {each: opened.enter_context(psycopg.connect(dsn)) for each in ("one", "two", "three")}
-        pgconn = connect_replication(dsn)
-        opened.callback(pgconn.finish)  # a server that stops waits for its walsender
-        recorder = Recorder(pgconn, options)
+        # A server that stops waits for its walsender.
+        replication = opened.enter_context(closing(connect_replication(dsn)))
+        recorder = Recorder(replication.pgconn, options)
         for session, statement in steps:
             _step(control, sessions, session, statement)
             control.execute("select pg_logical_emit_message(false, 'end', '')")

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -70,7 +71,7 @@ def connection() -> Iterator[TlsConnection]:
 
 def reader(connection: TlsConnection) -> CopyBoth:
     """Return a reader of this connection."""
-    return CopyBoth(connection)  # type: ignore[arg-type]  # the part of libpq that is used
+    return CopyBoth(SimpleNamespace(pgconn=connection))  # type: ignore[arg-type]  # the part that is used
 
 
 def read(copy: CopyBoth, limits: BufferLimits = PLENTY) -> list[bytes]:
