@@ -19,13 +19,15 @@ No JVM.
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from auditlake.delta.log_reader import entries_since, read_actions
-from auditlake.lake.history import HistoryTable, SavedColumns, open_history
+from auditlake.lake.history import HistoryTable, as_lsn, former_of, open_history
 from auditlake.lake.layout import (
     ERASED_APP,
     EXPIRED_APP,
@@ -244,51 +246,66 @@ def _entries_since(table: HistoryTable) -> dict[int, str | None]:
     return dict(entries_since(table.path, table.delta_version))
 
 
-_LINE = (
-    "delta_version",
-    "position",
-    "horizon",
-    "as_made",
-    "oid",
-    "names",
-    "resynced",
-    "former_oids",
-    "snapshot_us",
-    "copied",
-    "erased",
-)
-_FORM = json.dumps([*(each.name for each in fields(HistoryTable)), *_LINE, *(each.name for each in fields(Column))])
+_NAME, _LAKE, _COLUMNS, *_LINE, _ETAG = (each.name for each in fields(HistoryTable))
+_FORM = json.dumps([*_LINE, *(each.name for each in fields(Column))])
 """The first line of the file: without the same fields, it is not read."""
 
 
 def _line(table: HistoryTable, mark: _Mark) -> str:
     """Return a line: the mark, the name, what every question reads; and after a tab the columns."""
     head = json.dumps([mark, *table.name, *(getattr(table, name) for name in _LINE)])
-    columns = table.saved.columns if table.saved else json.dumps(list(map(astuple, table.columns)))
+    given = table.columns
+    columns = given.text if isinstance(given, _SavedColumns) else json.dumps(list(map(astuple, given)))
     return f"{head}\t{columns}"
+
+
+class _SavedColumns(Sequence[Column]):
+    """The columns of a table in the file, parsed when they are first read: a question needs those of few tables."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        return tuple(map(_column, json.loads(self.text)))
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - of a number or a slice, as of a tuple
+        return self._columns[place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._columns == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._columns)
+
+
+def _column(values: Sequence[Any]) -> Column:
+    name, type_oid, typmod, key, stored_as, since, attnum, until, former = values
+    return Column(name, type_oid, typmod, key, stored_as, as_lsn(since), attnum, as_lsn(until), former_of(former))
 
 
 def _parsed(lake: Lake, line: str) -> _Read:
     head, _, columns = line.partition("\t")
     mark, schema, name, *others = json.loads(head)
     version, position, horizon, as_made, oid, names, resynced, former, taken_us, copied, erased = others
-    table = object.__new__(HistoryTable)
-    values = (
-        ("name", TableName(schema, name)),
-        ("delta_version", version),
-        ("position", Lsn(position)),
-        ("horizon", Lsn(horizon)),
-        ("as_made", as_made),
-        ("oid", oid),
-        ("names", tuple((Lsn(since), TableName(*each)) for since, each in names)),
-        ("resynced", Lsn(resynced)),
-        ("former_oids", tuple((Lsn(upto), oid) for upto, oid in former)),
-        ("snapshot_us", taken_us),
-        ("copied", Lsn(copied)),
-        ("erased", erased),
-        ("etag", mark if isinstance(mark, str) else None),
-        ("saved", SavedColumns(lake, columns)),
+    table = HistoryTable(
+        TableName(schema, name),
+        lake,
+        _SavedColumns(columns),
+        version,
+        Lsn(position),
+        Lsn(horizon),
+        as_made,
+        oid,
+        tuple((Lsn(since), TableName(*each)) for since, each in names),
+        Lsn(resynced),
+        tuple((Lsn(upto), oid) for upto, oid in former),
+        taken_us,
+        Lsn(copied),
+        erased,
+        mark if isinstance(mark, str) else None,
     )
-    for attribute, value in values:
-        object.__setattr__(table, attribute, value)
     return _Read(table, tuple(mark) if isinstance(mark, list) else mark)

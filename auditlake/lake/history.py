@@ -106,14 +106,6 @@ _CHECKPOINT_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class SavedColumns:
-    """The columns of a table in `histories.json` (`lake.histories`), not parsed yet."""
-
-    lake: Lake
-    columns: str
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryTable:
     """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive.
 
@@ -130,8 +122,8 @@ class HistoryTable:
     """
 
     name: TableName
-    path: Path
-    columns: tuple[Column, ...]
+    lake: Lake
+    columns: Sequence[Column]
     delta_version: int
     position: Lsn
     horizon: Lsn
@@ -144,23 +136,14 @@ class HistoryTable:
     copied: Lsn = _NEVER
     erased: int | None = None
     etag: str | None = field(default=None, compare=False)
-    saved: SavedColumns | None = field(default=None, init=False, repr=False, compare=False)
-
-    if not TYPE_CHECKING:  # else mypy would take any attribute for one of these
-
-        def __getattr__(self, name: str) -> object:
-            """Return columns or path of a saved table when they are first asked for: a question needs those of few."""
-            if name == "columns":
-                value: object = tuple(_saved_column(each) for each in _frozen(json.loads(self.saved.columns)))
-            elif name == "path":
-                value = self.saved.lake.history(self.name)
-            else:
-                raise AttributeError(name)
-            object.__setattr__(self, name, value)
-            return value
 
     def __hash__(self) -> int:
         return hash((self.name, self.delta_version, self.position))
+
+    @property
+    def path(self) -> Path:
+        """Return the table's folder."""
+        return self.lake.history(self.name)
 
     def oid_at(self, lsn: Lsn) -> int:
         """Return the OID that the table had at `lsn`, in the source that the lake had then."""
@@ -396,7 +379,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     since, copied = (expired, first) if expired > first else (first, _NEVER)
     taken_us, erased = moved.get(SNAPSHOT_TIME_APP), moved.get(ERASED_APP)
     read = (columns, version, at, since, made, oid, names, resynced, former, taken_us, copied, erased, found.etag)
-    return HistoryTable(name, path, *read)
+    return HistoryTable(name, lake, *read)
 
 
 def _identity(
@@ -460,10 +443,10 @@ def _column(field: Mapping[str, Any]) -> Column:
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
         stored_as=name if "auditlake.name" in metadata else None,
-        since=_lsn(numbers.get("since")),
+        since=as_lsn(numbers.get("since")),
         attnum=numbers.get("attnum"),
-        until=_lsn(numbers.get("until")),
-        former=_former(json.loads(str(metadata.get("auditlake.former", "[]")))),
+        until=as_lsn(numbers.get("until")),
+        former=former_of(json.loads(str(metadata.get("auditlake.former", "[]")))),
     )
 
 
@@ -476,11 +459,13 @@ def _known_column(path: Path, field: Mapping[str, Any]) -> Column:
         raise LakeUnusable(message, "Restore the folder.") from exc
 
 
-def _former(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:
+def former_of(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:
+    """Return the earlier names and key flags of a column from a list in JSON."""
     return tuple(Former(Lsn(until), name, key) for until, name, key in listed)
 
 
-def _lsn(number: int | None) -> Lsn | None:
+def as_lsn(number: int | None) -> Lsn | None:
+    """Return a number from JSON, or NULL, as an LSN."""
     return None if number is None else Lsn(number)
 
 
@@ -512,15 +497,6 @@ PERIOD_FIELDS = tuple(pa.field(name, _ARROW[kind]) for name, kind in PERIOD_COLU
 """The period's columns without `_part`, the partition column, which data files do not contain."""
 
 
-def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
+def history_schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the schema of a history's data files: the source's columns and `PERIOD_FIELDS`."""
     return pa.schema([*(pa.field(column.stored, arrow_type(type_of(column))) for column in columns), *PERIOD_FIELDS])
-
-
-def _saved_column(values: Sequence[Any]) -> Column:
-    name, type_oid, typmod, key, stored_as, since, attnum, until, former = values
-    return Column(name, type_oid, typmod, key, stored_as, _lsn(since), attnum, _lsn(until), _former(former))
-
-
-def _frozen(value: Any) -> Any:  # noqa: ANN401 - what JSON has
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from auditlake.lake.history import RESERVED, HistoryTable
+from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion, RelationVersions, ShapeSource, version_rows
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -127,7 +128,7 @@ class Catalog:
 def _began(catalog: Catalog, table: int) -> HistoryTable:
     shape = catalog.at(table, _BEGIN)
     begin = Lsn(_BEGIN)
-    return HistoryTable(shape.name, Path("t"), shape.columns, 1, begin, begin, as_made=True, oid=table)
+    return HistoryTable(shape.name, Lake(Path("t")), shape.columns, 1, begin, begin, as_made=True, oid=table)
 
 
 def _followed(catalog: Catalog, chance: random.Random, table: HistoryTable) -> HistoryTable:

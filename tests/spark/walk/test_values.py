@@ -6,7 +6,7 @@ PostgreSQL spells a value; both roads must not care, and every reader of the his
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -61,7 +61,7 @@ class Versions:
     """Every literal as copied and as streamed, and PostgreSQL's own text of each, ordered by `id`."""
 
     lake: Lake
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     snapshot: pa.Table
     stream: pa.Table
     printed: pa.Table

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -15,7 +16,7 @@ from auditlake.schema.missing_values import Added, Existing
 _NAME = TableName("public", "t")
 _ID, _V = Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)
 _C, _D = Column("c", 23, -1, key=False), Column("D", 25, -1, key=False)
-_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, Lsn(100), Lsn(50), as_made=True, oid=7)
+_TABLE = HistoryTable(_NAME, Lake(Path("t")), (_ID, _V), 3, Lsn(100), Lsn(50), as_made=True, oid=7)
 _ANSWERS = {
     Added(7, "c", Lsn(110)): Existing("5"),
     Added(7, "D", Lsn(120)): Existing(),

@@ -157,7 +157,7 @@ def test_an_added_column_is_null_before_it_existed() -> None:
     """Views of a moment have its columns; a function has every applied column."""
     added, ahead = Column("c", 23, -1, key=False, since=Lsn(60)), Column("d", 23, -1, key=False, since=Lsn(200))
     columns = (Column("id", 23, -1, key=True), added, ahead)
-    table = HistoryTable(TableName("public", "t"), Path("/t"), columns, 3, Lsn(100), Lsn(50), as_made=True, oid=1)
+    table = HistoryTable(TableName("public", "t"), Lake(Path("/t")), columns, 3, Lsn(100), Lsn(50), as_made=True, oid=1)
     duck = ENGINES["duckdb"]
     (before,) = [each for each in views_at(duck, {table.name: table}, Lsn(59)) if "view" in each]
     (then,) = [each for each in views_at(duck, {table.name: table}, Lsn(60)) if "view" in each]
@@ -171,7 +171,7 @@ def test_an_added_column_is_null_before_it_existed() -> None:
 def test_a_table_without_columns_has_only_a_view_of_versions() -> None:
     """No engine has a view without columns."""
     table, duck = (
-        HistoryTable(TableName("public", "t"), Path("/t"), (), 3, Lsn(100), Lsn(50), as_made=True, oid=1),
+        HistoryTable(TableName("public", "t"), Lake(Path("/t")), (), 3, Lsn(100), Lsn(50), as_made=True, oid=1),
         ENGINES["duckdb"],
     )
     (versions,) = [each for each in live_views(duck, {table.name: table}, open_end=False) if "view" in each]

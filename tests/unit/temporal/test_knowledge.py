@@ -20,7 +20,7 @@ _SILENT = Parked(_T, Cause.PUBLICATION, Lsn(60), Lsn(70), "it left", "Add it.", 
 
 
 def _timeline(root: Path, *parked: Parked, resynced: int = 0) -> Timeline:
-    table = HistoryTable(_T, root, (), 0, Lsn(50), Lsn(10), as_made=True, oid=1, resynced=Lsn(resynced))
+    table = HistoryTable(_T, Lake(root), (), 0, Lsn(50), Lsn(10), as_made=True, oid=1, resynced=Lsn(resynced))
     return timeline_of(Lake(root), table, Lsn(90), _GAPS, parked)
 
 

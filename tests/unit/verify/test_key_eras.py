@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, TableName
 from auditlake.verify.key_eras import key_eras
@@ -38,6 +39,7 @@ def test_an_era_ends_when_other_columns_are_the_key(
     columns: tuple[Column, ...], position: int, eras: list[tuple[int | None, int | None, str]]
 ) -> None:
     """An era has the columns at its end; changes above the position are not in force."""
-    table = HistoryTable(TableName("public", "t"), Path(), columns, 1, Lsn(position), Lsn(10), as_made=True, oid=1)
+    name, lake = TableName("public", "t"), Lake(Path())
+    table = HistoryTable(name, lake, columns, 1, Lsn(position), Lsn(10), as_made=True, oid=1)
     found = [(era.first, era.end, *(c.stored for c in era.columns if c.key)) for era in key_eras(table)]
     assert found == eras
