@@ -145,23 +145,36 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     stopped = _find_stopped(lake, tables, parked, limit) if retry else []
     histories.forget({tail.table.name for tail in stopped})
     retried = _merge_some(start_spark, lake, stopped, engine)
-    freed = {tail.table.name for tail in stopped} - {parking.table for parking in retried.stopped}
-    tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
+    freed = {tail.table.name: tail for tail in stopped if tail.table.name not in retried.stopped}
+    find = partial(_find_followed, lake, known=known or {}, limit=limit, parked=parked)
+    tables, tails = _find_due(lake, histories, tables, find)
+    histories.forget({tail.table.name for tail in tails})
+    merged = _merge_some(start_spark, lake, tails, engine)
+    rows = {tail.table.name: tail.shape.rows for tail in (*freed.values(), *tails) if tail.shape}
+    parked_now = read_parked(lake, tables) if parked or merged.stopped else {}
+    reached = _reached(lake, tables, tails, _ends(tables, limit, parked, parked_now))
+    behind = freed.keys() | {name for name, parking in parked_now.items() if not parking.silent}
+    searched = {name: place for name, place in reached.items() if name not in behind}
+    return Applied(rows, searched, parked_now, retried.by | merged.by, frozenset(freed))
+
+
+def _find_due(
+    lake: Lake, histories: Histories, tables: list[HistoryTable], find: Callable[[list[HistoryTable]], list[Tail]]
+) -> tuple[list[HistoryTable], list[Tail]]:
+    """Find the tails of tables; return these as they were read for that, too."""
+    tails = find(tables)
     if tails and by_requests(lake.root):  # histories of a store are those saved last: read the ones with changes
         names = {tail.table.name for tail in tails}
         tables = histories.current(lambda table: table.name in names)
-        tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
-    histories.forget({tail.table.name for tail in tails})
-    merged = _merge_some(start_spark, lake, tails, engine)
-    folded = [*(tail for tail in stopped if tail.table.name in freed), *tails]
-    rows = {tail.table.name: tail.shape.rows for tail in folded if tail.shape}
-    parked_now = read_parked(lake, tables) if parked or merged.stopped else {}
-    # A table that capture has released since was searched only up to the LSN at which it was parked.
-    ends = {t.name: min(_end(limit, parked.get(t.name)), _end(limit, parked_now.get(t.name))) for t in tables}
-    reached = _reached(lake, tables, tails, ends)
-    behind = freed | {name for name, parking in parked_now.items() if not parking.silent}
-    searched = {name: place for name, place in reached.items() if name not in behind}
-    return Applied(rows, searched, parked_now, retried.by | merged.by, frozenset(freed))
+        tails = find(tables)
+    return tables, tails
+
+
+def _ends(
+    tables: Iterable[HistoryTable], limit: Lsn, before: Mapping[TableName, Parked], now: Mapping[TableName, Parked]
+) -> dict[TableName, Lsn]:
+    """Return up to where each table was searched; one that capture has released since, only up to its parking."""
+    return {t.name: min(_end(limit, before.get(t.name)), _end(limit, now.get(t.name))) for t in tables}
 
 
 def _reached(
@@ -183,7 +196,7 @@ def _position_after(lake: Lake, tail: Tail) -> Lsn:
 class _Merged:
     """The tables parked while tails were merged, and who folded each tail."""
 
-    stopped: list[Parked] = field(default_factory=list)
+    stopped: dict[TableName, Parked] = field(default_factory=dict)
     by: dict[TableName, FoldedBy] = field(default_factory=dict)
 
 
@@ -200,7 +213,7 @@ def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: 
         return _Merged()
     if engine is Engine.SPARK:
         by = dict.fromkeys((tail.table.name for tail in tails), FoldedBy(Engine.SPARK))
-        return _Merged(merge_all(start_spark(), lake, tails, engine), by)
+        return _Merged({each.table: each for each in merge_all(start_spark(), lake, tails, engine)}, by)
     merge_here = _merge_embedded if engine is Engine.AUTO else _merge_without_spark
     with ThreadPoolExecutor(_MOST_EMBEDDED) as pool:
         ends = list(pool.map(lambda tail: merge_here(lake, tail), tails))
@@ -209,7 +222,7 @@ def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: 
     by |= {each.tail.table.name: FoldedBy(Engine.SPARK, each.reason) for each in left}
     stopped = [end for end in ends if isinstance(end, Parked)]
     stopped += merge_all(start_spark(), lake, [each.tail for each in left]) if left else []
-    return _Merged(stopped, by)
+    return _Merged({each.table: each for each in stopped}, by)
 
 
 def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
@@ -264,12 +277,17 @@ def _end(limit: Lsn, parked: Parked | None) -> Lsn:
 
 
 def _find_followed(
-    lake: Lake, after: Mapping[HistoryTable, Lsn], limit: Lsn, parked: Mapping[TableName, Parked]
+    lake: Lake,
+    tables: Iterable[HistoryTable],
+    known: Mapping[TableName, Reached],
+    limit: Lsn,
+    parked: Mapping[TableName, Parked],
 ) -> list[Tail]:
-    """Find the tails up to `limit`; for a table parked by capture, up to the parking.
+    """Find the tails up to `limit`, above what is `known`; for a table parked by capture, up to the parking.
 
     `changes` is not opened if every table has been searched up to its end.
     """
+    after = {table: _searched(table, known.get(table.name)) for table in tables}
     followed = [table for table in after if table.name not in parked or parked[table.name].silent]
     ends = {table: _end(limit, parked.get(table.name)) for table in followed}
     due = {end: {t: after[t] for t in followed if ends[t] == end and after[t] < end} for end in set(ends.values())}
@@ -329,14 +347,10 @@ def fold_held(
     if table is None or log is None or table.position >= upto:
         return None
     tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
-    stopped = _merge_some(start_spark, lake, tails, engine).stopped
-    if stopped and stopped[0].needs_spark:
-        raise Unsupported(str(stopped[0]), "Run auditlake resync with --engine auto.")
-    return stopped[0] if stopped else None
-
-
-def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, Lsn]:
-    return {table: _searched(table, known.get(table.name)) for table in tables}
+    stopped = _merge_some(start_spark, lake, tails, engine).stopped.get(name)
+    if stopped and stopped.needs_spark:
+        raise Unsupported(str(stopped), "Run auditlake resync with --engine auto.")
+    return stopped
 
 
 def _searched(table: HistoryTable, reached: Reached | None) -> Lsn:

@@ -62,10 +62,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     require_reason(wanted.reason)
     reader = Reader(lake, now)
     upto = reader.known.last_lsn
-    table = reader.keyed_at(_named(reader, wanted.table, upto), upto)
-    _require_plain(reader, table, upto)
-    where = _where(reader, table, wanted, upto)
-    table = searched(table, where)
+    table, where = _place(reader, wanted, upto)
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _find(reader, table, given, upto, by_values=bool(where))
@@ -97,6 +94,14 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         after=table.erased,
         log_after=min(map(last_in_log, (lake.changes, lake.transactions))),
     )
+
+
+def _place(reader: Reader, wanted: Wanted, upto: Lsn) -> tuple[HistoryTable, tuple[str, ...]]:
+    """Return the table, keyed by the columns that name its rows here, and these if they are not its own key."""
+    table = reader.keyed_at(_named(reader, wanted.table, upto), upto)
+    _require_plain(reader, table, upto)
+    where = _where(reader, table, wanted, upto)
+    return searched(table, where), where
 
 
 def _replaced_keys(secret: bytes, table: HistoryTable, found: "_Found", stored: Sequence[str]) -> tuple[str, ...]:
