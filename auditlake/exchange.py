@@ -3,8 +3,8 @@
 An `Exchange` works in a thread of its own, because no timeout of a socket limits a whole answer: a receiver that sends
 one byte at a time never exceeds it, and resolving a name has none. The caller waits for the head of the answer, and
 gives the exchange up when its time is over: the socket is shut down, which ends the thread, and nothing is sent after
-that. What follows the head is read up to `_TAIL_BYTES` and `_TAIL_S`, so that the connection can be used again; if that
-is not all, the connection is closed. Redirects are not followed: they are answers.
+that. The body is read up to `_TAIL_BYTES` and `_TAIL_S`, so that the connection can be used again; if it is longer, the
+connection is closed. Redirects are not followed: they are answers.
 """
 
 import http.client

@@ -58,7 +58,7 @@ class Task:
     """A capture to run: everything that starts before `until`; without end if it is None.
 
     A capture without end reports that it has started, unless it is only a part of another stage. While `awaited` is
-    set, it records at once what it has passed. It sets `lagging` while it cannot keep up, so that others give way.
+    set, it records its progress at once. It sets `lagging` while it cannot keep up, so that others give way.
     """
 
     source: CaptureSource
@@ -223,7 +223,7 @@ class Attempts:
 class Capturing:
     """A capture whose progress a stage waits for: of this process, or of another one if `running` is None.
 
-    `awaited` is set meanwhile, and tells the first to record its progress at once.
+    `awaited` is set meanwhile: a capture of this process then records its progress at once.
     """
 
     def __init__(self, lake: Lake, running: Future[None] | None, awaited: threading.Event | None = None) -> None:

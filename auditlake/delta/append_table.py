@@ -179,8 +179,9 @@ class AppendLog:
     def discard_uncommitted(self, erased: str) -> None:
         """If something was erased, which sets this position, delete files that a killed process left in no commit.
 
-        They may have what was erased after that process had read it. A commit of the same position comes first, so that
-        nobody names one of them later: every erasure that was planned before is planned again. Raises as `append`.
+        They may have values that were erased after that process had read them. A commit of the same position comes
+        first, so that no later commit names one of them: an erasure that was planned before is planned again. Raises as
+        `append`.
         """
         listed: list[str] = []
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 NOT_PARQUET = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError)
-"""Exceptions of reading what is not as the format defines it."""
+"""Raised by reading bytes that are not as the format defines."""
 _FOOTER_END = 8
 _ROW_GROUPS, _CHUNKS, _METADATA, _OFFSET_INDEX, _COLUMN_INDEX = 4, 1, 3, 4, 6
 _ENCODINGS, _SIZE, _FIRST_DATA, _FIRST_DICTIONARY, _ENCODING_STATS, _BLOOM_FILTER = 2, 7, 9, 11, 13, 14

@@ -8,7 +8,7 @@ Order of effects, under the locks of everything that rewrites files, and with th
    read from 4 and 5.
 4. `changes`.
 5. The history of the table; then its log, which may have bounds of texts: a checkpoint, and nothing before it.
-6. What a killed `resync` left of the table.
+6. The files of the table that a killed `resync` left.
 7. In a bucket that keeps versions: the older ones of all these objects, if the user has allowed it; else it is refused.
 8. Record the end.
 
@@ -60,7 +60,7 @@ _STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
 def forget(
     lake: Lake, wanted: Wanted, now: datetime, *, dry_run: bool = False, delete_versions: bool = False
 ) -> Erasure:
-    """Erase what is wanted, or with `dry_run` only return what that would be.
+    """Erase the wanted row or values; with `dry_run` only return the record that this would make.
 
     `delete_versions`: in a bucket that keeps older versions of objects, delete those of the tables concerned.
 

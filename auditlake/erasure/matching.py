@@ -1,7 +1,7 @@
 """Find the rows of an erasure by tokens of their keys, and take values out of them: in histories, `changes`, contexts.
 
 Rows are found by tokens and never by keys, so that an erasure which was killed can be finished from its record alone.
-What is done to a row twice is done once: an erased row has no token any more, or NULL where its values were.
+Erasing twice has the effect of erasing once: an erased row has no token any more, or NULL in place of its values.
 
     history        the row goes, or the erased columns of its closed versions become NULL, and their texts leave `_raw`,
                    which gets ERASED_KEY with the columns' names instead
@@ -27,16 +27,16 @@ from auditlake.ledger.copies import text_column
 from auditlake.relation import Column
 
 REPLACED = "[erased]"
-"""What replaces a text in a context."""
+"""Written in place of a text in a context."""
 LEAST_TEXT = 4
 """Shorter values are not looked for in contexts: they are everywhere."""
 _TOKEN_CHARS = 32
-"""Hexadecimal digits, so 128 bits, that tell keys apart once they are erased."""
+"""Hexadecimal digits, 128 bits: erased keys still differ."""
 
 
 @dataclass(slots=True)
 class Matcher:
-    """Tells whether keys, as PostgreSQL's texts, are those of an erasure."""
+    """Recognizes the keys of an erasure by their texts in PostgreSQL."""
 
     erasure: Erasure
     secret: bytes

@@ -1,10 +1,10 @@
 """Rows that were erased and are in the lake again: from a restored backup of the source, a late writer, or a new row.
 
-An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). This looks for these keys in what came
-later: in versions that began, and changes that committed, after the position at which the row was erased. It reports
-and erases nothing, because PostgreSQL must not have the row any more before it is erased again. A history that was put
-back from before an erasure is an error as long as it has what was erased: it has no later versions. Only a history
-whose erasures are not those that are on record is read as a whole.
+An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). The search reads later versions and
+changes: those that began or committed after the position at which the row was erased. It reports and erases nothing,
+because PostgreSQL must not have the row any more before it is erased again. A history that was put back from before an
+erasure is an error as long as it has the erased values: it has no later versions. Only a history whose erasures are not
+those that are on record is read as a whole.
 
 Rows are recognized by erased keys alone: of whole rows, and of rows that had another key afterwards. Of other erased
 columns no value is known. Memory is bounded by the changes in one file; two microseconds a row in files that are newer
@@ -103,7 +103,7 @@ def report_returned(lake: Lake, now: datetime, report: Say, *, record: bool = Fa
 
 
 def _require_newer(reader: Reader, erasures: Sequence[Erasure], secret: bytes | None) -> None:
-    """Require that no history has what was erased, because it is from before that; raises LakeUnusable."""
+    """Require that no history is from before an erasure, and so has the erased values; raises LakeUnusable."""
     for name, table in (reader.known.as_read or {}).items():
         of_table = [each for each in erasures if each.name == name and each.upto_lsn >= table.first_snapshot_lsn]
         made = made_in(of_table, table.erased, attrgetter("after"))

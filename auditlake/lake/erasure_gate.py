@@ -1,9 +1,9 @@
-"""Gate between apply and an erasure: who reads the files of the lake to write histories, and who deletes them at once.
+"""Gate between apply, which reads files of the lake to write histories, and an erasure, which deletes files at once.
 
 `follow` holds the locks of its stages as long as it runs, so an erasure cannot take them. Apply therefore enters the
 gate for each batch (`at_work`), and an erasure closes it (`closed`): it waits for the batch that is under way, and the
 next one waits for it. A process that is suspended within a batch holds the gate, and the erasure is refused before its
-first effect; one that is suspended outside waits when it wakes up. So no files are written from what was deleted.
+first effect; one that is suspended outside waits when it wakes up. So no history is written from deleted files.
 
 Two flock(2): of the folder `history`, shared by those at work, and of the lake's own, which is taken first and given
 up at once, but kept by an erasure, so that it is not kept waiting by one batch after the other. The system releases
@@ -44,7 +44,7 @@ def at_work(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
-    """Close the gate in the block once nobody is at work.
+    """Close the gate in the block, once no batch is under way.
 
     Raises LakeConflict if that takes longer than `wait_s`, or in a store at once; LakeUnusable.
     """

@@ -4,7 +4,7 @@
                          secret, and the LSN from which they hold; `earlier` has those before
     masks/<oid>.json     of one table: its names, and of each column the attribute number, the names and the rule
 
-A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. Where
+A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. If
 the attribute number is not known, or the table was created again or belongs to another source, a column of the same
 name counts as the same. A new column gets its rule when it is first seen, so its first value is masked.
 
@@ -18,7 +18,7 @@ Masked are those of a column
   - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
 
 The rules and the secret decide how a key is written, so the rule of a recorded column does not change, unless it is the
-problem of a parked table. A start with rules that would give another one is refused; others are recorded, with their
+problem of a parked table. A start with rules that would change it is refused; other rules are recorded, with their
 LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
 """
 
@@ -186,7 +186,7 @@ class Masks:
         return self._rules.secret if rule.form is MaskForm.HASH else None
 
     def _recorded(self, relation: Relation) -> _Table:
-        """Return the record of a table; for a new OID what is known of the columns of a table of that name."""
+        """Return the record of a table; for a new OID, one made of the columns of tables that had its name."""
         place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
         if (known := _read_table(place)) is not None:
             return known

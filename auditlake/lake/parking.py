@@ -41,7 +41,7 @@ NO_MORE_CHANGES = "It has no more changes; its history up to then can be queried
 
 
 class SegmentState(StrEnum):
-    """What is known of a table in a segment of LSNs (`temporal.knowledge`); outside of all, the exact state."""
+    """Knowledge of a table in a segment of LSNs (`temporal.knowledge`); outside of all segments its state is exact."""
 
     EARLY = "early"
     """Nothing: its history begins later, or its versions have expired."""
@@ -117,7 +117,7 @@ RULES: Mapping[Cause, CauseRule] = {
 class Parked:
     """A table that is known up to `lsn`, inclusive, and no further; the reason had been observed by `until`.
 
-    `renewable`: the cause alone does not say that `follow` may take a new snapshot by itself, but it may.
+    `renewable`: `follow` may take a new snapshot by itself, although the cause alone does not allow it.
     `needs_spark`: this process could not fold the table's changes, Spark can.
     If the stream does not contain the reason (`silent`), moments between commits are known up to `time_us`, in
     microseconds since 1970; None if that was not recorded. `ended`: the table was dropped, so no changes can follow.
@@ -141,7 +141,7 @@ class Parked:
 
     @property
     def state(self) -> SegmentState:
-        """Return what is known of the table after `lsn`."""
+        """Return the state of knowledge of the table after `lsn`."""
         return SegmentState.ENDED if self.ended else self.rule.state
 
     @property

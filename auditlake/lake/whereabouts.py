@@ -25,14 +25,14 @@ def whereabouts(lake: Lake, folder: Place) -> str:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a session knows of its lake: a version of `changes`, and the mark of lake.json and of its entry."""
+    """Mark of a session's lake: of lake.json, and of the log entry of a version of `changes`."""
 
     version: int = -1
     mark: bytes | None = None
 
 
 def remember(lake: Lake, version: int) -> None:
-    """Keep in the session by what the lake is known again; called before it is read, with a version of `changes`."""
+    """Keep a mark of the lake in the session; call it before the lake is read, with a version of `changes`."""
     seen = lake.session.part(_Seen)
     seen.version, seen.mark = version, _mark(lake, version)
 
@@ -44,7 +44,7 @@ def is_replaced(lake: Lake) -> bool:
 
 
 def _mark(lake: Lake, version: int) -> bytes | None:
-    """Return what no other lake has; None if files are missing. Without changes the version is -1."""
+    """Return a hash that no other lake has; None if files are missing. Without changes the version is -1."""
     places = [lake.manifest, *([lake.changes / "_delta_log" / entry_name(version)] if version >= 0 else ())]
     try:
         return blake2b(b"\0".join(read_versioned(place)[0] for place in places)).digest()

@@ -1,8 +1,8 @@
 """Verify a lake against digests: recompute the tree from the ledger, and the ledger from the lake's rows. No JVM.
 
 1. The ledger against itself and the digests: each block's entries give the tree that it names, each block continues the
-   one before, and the tree of the size that a digest names has its root. What a digest names is then as it was when it
-   was signed, or this is reported with the blocks between the last digest that fits and the first one that does not.
+   one before, and the tree of the size that a digest names has its root. The tree of a digest is then as it was
+   signed; if not, the blocks between the last digest that fits and the first one that does not are reported.
 2. The lake against the ledger: every sealed row is hashed again and compared with its entry. A row that was changed,
    removed or inserted is named, by commit, table and file.
 
@@ -10,8 +10,7 @@ Blocks after the last digest are compared, too, but prove nothing: who can write
 not sealed yet are not compared. Versions in a history other than the rows of copies follow from those and the changes;
 `verify.history_rules` folds them again.
 
-Rows that have expired are counted. Their entries stay, and a run of retention must be on record that moved the horizon
-where it is.
+Rows that have expired are counted. Their entries stay, and the record of a run of retention must have the horizon.
 
 Findings name tables, commits and keys, never other values.
 """
@@ -75,7 +74,7 @@ _TABLE_OF = {
     Kind.ERASURE: "erasures",
     Kind.EXPIRY: "expiries",
 }
-"""What has the rows of the kinds of which there are few."""
+"""The record, by kind of entry, that has the rows of small kinds."""
 LEDGER = "ledger"
 _RESTORE = "Restore the lake from a copy that these digests prove, and find out who can write to it."
 
@@ -105,7 +104,7 @@ class Mismatch:
     detail: str | None = None
 
     def order(self) -> tuple[int, int, str]:
-        """Return the place in the order of commits; what has none comes first."""
+        """Return the place in the order of commits; a mismatch without an LSN comes first."""
         return (-1 if self.lsn is None else self.lsn, -1 if self.ordinal is None else self.ordinal, self.table)
 
     def place(self, *, keys: bool = True) -> str:
@@ -371,7 +370,7 @@ class _Rows:
             yield Mismatch("changed ledger", LEDGER, self._by_number[each.block].after.commit, detail=detail)
 
     def _expired(self) -> Iterator[Mismatch]:
-        """Yield each horizon of the log that no run of retention has moved where it is; count what has expired."""
+        """Yield each horizon of the log that no record of retention has; count the rows that have expired."""
         for name, kind in ((TRANSACTIONS_NAME, Kind.TRANSACTION), (CHANGES_NAME, Kind.CHANGE)):
             table = None if name.table in self._damaged else read_newest(self._lake.root / name.table)
             if table is None or not (horizon := expired_upto(table)):
@@ -446,7 +445,7 @@ class _Rows:
         yield from self._unsealed_copies(tables, sealed)
 
     def _moved(self, tables: Iterable[HistoryTable]) -> Iterator[Mismatch]:
-        """Yield the tables whose horizon no run of retention has moved where it is."""
+        """Yield the tables whose horizon no record of retention has."""
         for table in tables:
             if table.has_expired and table.horizon not in expired_of(self._runs, table.name):
                 yield Mismatch("moved horizon", str(table.name), table.horizon, detail="no record of retention has it")

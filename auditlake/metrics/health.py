@@ -51,7 +51,7 @@ _work = _Work()
 
 
 Problems = tuple[str, ...]
-"""What is wrong with a process; empty if nothing is."""
+"""Problems of a process; empty for a healthy one."""
 
 
 def alive(stages: frozenset[Beat]) -> Problems:
@@ -64,7 +64,7 @@ def alive(stages: frozenset[Beat]) -> Problems:
 
 
 def ready(sources: "Sources") -> Problems:
-    """Name these loops, the stages that have not begun or are far behind, and what cannot be read."""
+    """Name these loops, the stages that have not begun or are far behind, and the files that cannot be read."""
     return *alive(sources.stages), *_unready(sources)
 
 

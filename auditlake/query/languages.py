@@ -14,7 +14,7 @@ SPARK: Literal["spark"] = "spark"
 POSTGRES: Literal["postgres"] = "postgres"
 Dialect = Literal["spark", "postgres"]
 DEFAULT = POSTGRES
-"""What everyone who follows a PostgreSQL types first."""
+"""The dialect in which users of PostgreSQL write their first statement."""
 TITLES: dict[Dialect, str] = {POSTGRES: "PostgreSQL", SPARK: "Spark SQL"}
 
 

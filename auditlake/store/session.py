@@ -1,8 +1,8 @@
 """Session of a lake: what a process keeps of it from one question, batch or commit to the next.
 
-Who opens a lake begins its session: a command, the page, the Python API, the MCP server. The lake has it, and in an
-object store so has every place in it. A module asks it for what the module itself keeps there, an instance of its own
-class, and keeps nothing of a lake anywhere else:
+A command, the page, the Python API or the MCP server begins a session when it opens a lake. The lake has it, and in an
+object store every place in the lake has it. A module keeps its own part there, an instance of a class of its own, and
+keeps nothing of a lake anywhere else:
 
     lake.session.part(_Asked)
 
