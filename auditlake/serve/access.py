@@ -7,8 +7,9 @@
    form, after which a cookie proves knowledge of it until `_SESSION_S` later. Comparisons take constant time. The
    header counts only in requests from the proxy's addresses, and only if it is there once.
 3. A user who is not in the list of users, if there is one, is refused; one who is sees the tables of its grant.
-4. A POST must come from this page: its Origin is the Host of the request. Pages of other sites may link to this one;
-   requests that they make themselves are refused: the time that an answer takes depends on rows, and many delay others.
+4. A POST must come from this page: its Origin is a name of the server, whichever Host a reverse proxy sends. Pages of
+   other sites may link to this one; requests that they make themselves are refused: the time that an answer takes
+   depends on rows, and many delay others.
 5. Every response has a Content-Security-Policy without inline scripts, styles and frames, and without other sites.
 
 The token is never logged, nor put into a page or a URL.
@@ -256,7 +257,7 @@ class Guard:
         if host not in self._access.hosts:
             return PlainTextResponse("This server is not known under that name. See --host-name.\n", 421)
         reads = scope["method"] in {"GET", "HEAD"}
-        if not (_is_led_here(headers) if reads else self._is_same_origin(headers, host)):
+        if not (_is_led_here(headers) if reads else self._is_same_origin(headers)):
             return PlainTextResponse("The request comes from another site.\n", 403)
         client = scope.get("client")
         user = self._access.user(headers, client[0] if client else None)
@@ -277,12 +278,12 @@ class Guard:
             return "Not signed in.\n"
         return f"Not signed in. {header} counts once, and from the addresses of --proxy-address.\n"
 
-    def _is_same_origin(self, headers: Headers, host: str) -> bool:
+    def _is_same_origin(self, headers: Headers) -> bool:
         origin = headers.get("origin")
         if origin is None:  # a program, not a page: only a browser has a cookie to abuse
             return headers.get("sec-fetch-site") in {None, "same-origin"} and "cookie" not in headers
         try:
-            return urlsplit(origin).netloc.lower() == host
+            return urlsplit(origin).netloc.lower() in self._access.hosts
         except ValueError:  # brackets without an IPv6 address
             return False
 

@@ -231,9 +231,10 @@ def cut_short(what: str, exc: Exception) -> models.ProblemJson:
 
 
 def tagged(request: Request, body: bytes, media_type: str) -> Response:
-    """Return a body with its ETag, or that the client has it already."""
+    """Return a body with its ETag, or that the client has it already; a proxy that compresses makes the tag weak."""
     tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if request.headers.get("if-none-match") == tag:
+    had = request.headers.get("if-none-match", "").split(",")
+    if tag in (each.strip().removeprefix("W/") for each in had):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=media_type, headers=headers)

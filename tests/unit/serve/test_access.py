@@ -120,6 +120,14 @@ def test_a_post_must_come_from_this_page(lake: Lake) -> None:
         assert page.ask(method, "/api/v1/rows").status_code == 405
 
 
+def test_a_reverse_proxy_may_send_any_name_of_the_server(lake: Lake) -> None:
+    """By default nginx sends the address of the server as Host, and the browser the name that it knows as Origin."""
+    page = Page(lake, Access(frozenset({HOST, "audit.example.com"})))
+    for origin, status in (("https://audit.example.com", 200), ("https://other.example.com", 403)):
+        asked = page.ask("POST", "/api/v1/complete", json={"sql": "sel"}, headers={"origin": origin})
+        assert asked.status_code == status, origin
+
+
 def test_a_page_of_another_site_leads_here_and_loads_nothing(lake: Lake) -> None:
     """It would learn how long an answer takes, which depends on rows; another port of this machine is another site."""
     page = Page(lake)

@@ -365,8 +365,9 @@ def test_an_answer_is_asked_for_again_and_not_sent_twice(tmp_path: Path) -> None
     past = page.ask("GET", asked)
     assert past.headers["cache-control"] == "private, no-cache"
     tag = {"if-none-match": past.headers["etag"]}
-    again = page.ask("GET", asked, headers=tag)
-    assert (again.status_code, again.content) == (304, b"")
+    for had in (past.headers["etag"], f'"other", W/{past.headers["etag"]}'):  # weak, once a proxy has compressed it
+        again = page.ask("GET", asked, headers={"if-none-match": had})
+        assert (again.status_code, again.content) == (304, b"")
     capture_transaction(page.resources.lake, 0x500)
     later = Page(page.resources.lake).ask("GET", asked, headers=tag)
     assert later.json()["at"]["commits"] > past.json()["at"]["commits"]
