@@ -81,12 +81,22 @@ def _conninfo(value: object) -> object:
     return value
 
 
+def _path(value: object) -> Path:
+    """Return an absolute path; raises ValueError."""
+    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+        raise ValueError(f"is {value!r}, need a path")
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"is {str(value)!r}, and there is no such user") from None
+
+
 def lake_place(value: object) -> Path:
     """Return an absolute path, of a file:// URI too, or the `Remote` of a URL; raises ValueError, Unsupported."""
     text = str(value)
     parts = urlsplit(text)
     if "://" not in text:
-        return _unambiguous(Path(text).expanduser().absolute())
+        return _unambiguous(_path(value))
     if parts.scheme in SCHEMES:
         return cast("Path", parse_url(text))  # as `lake.layout.Lake` has it
     if parts.scheme != "file":
@@ -94,7 +104,9 @@ def lake_place(value: object) -> Path:
             f"lake {parts.scheme}://… is on a store this version does not write to, need a local path or s3://",
             "give a folder, for example --lake ./lake, or s3://bucket/folder.",
         )
-    return _unambiguous(Path(unquote(parts.path)))
+    if parts.netloc not in {"", "localhost"}:
+        raise ValueError(f"is {text!r}, need three slashes before a path of this machine: file:///…")
+    return _unambiguous(_path(unquote(parts.path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +132,7 @@ def _digest_place(value: object) -> Path | DigestDatabase:
         raise ValueError("is a URL, need a folder or a bucket; a witness, which keeps no digests, is set as `witness`")
     if "=" in text and _is_conninfo(text):
         raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
-    return lake_place(text)
+    return lake_place(value)
 
 
 def _witness_url(value: str | None) -> str | None:
@@ -149,9 +161,11 @@ def _unambiguous(path: Path) -> Path:
     return path
 
 
-def _folder(value: object) -> object:
-    """Make a path absolute."""
-    return Path(str(value)).expanduser().absolute()
+def _number(value: object) -> object:
+    """Refuse true and false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"is {str(value).lower()}, need a number")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
 
 
 def _zone_name(value: str) -> str:
@@ -218,10 +232,11 @@ def _period(value: object) -> Period:
 
 
 def _secret_file(value: object) -> Path:
-    """Make a path absolute; one of another type is refused without being shown, as it may be the secret itself."""
-    if not isinstance(value, str):
-        raise ValueError("has a secret that is not a path")  # noqa: TRY004  # as above
-    return Path(value).expanduser().absolute()
+    """Return an absolute path; what is none is refused without being shown, as it may be the secret itself."""
+    try:
+        return _path(value)
+    except ValueError:
+        raise ValueError("has a secret that is not a path") from None
 
 
 def _spark_settings(value: object) -> object:
@@ -255,6 +270,11 @@ def _table(value: object) -> object:
     return _json(value) if isinstance(value, str) else value
 
 
+Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, le=TIMEOUT_MAX)]
+SecondsOrZero = Annotated[float, BeforeValidator(_number), Field(ge=0, le=TIMEOUT_MAX)]
+Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+
+
 class MaskSettings(BaseModel):
     """What is masked: columns by a rule before they are captured, and columns that `auditlake mcp` never shows.
 
@@ -275,8 +295,8 @@ class DigestSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     to: Annotated[Path | DigestDatabase, PlainValidator(_digest_place)]
-    every_s: Annotated[float, Field(gt=0)] = 3600.0
-    key: Annotated[Path | None, BeforeValidator(_folder)] = None
+    every_s: Seconds = 3600.0
+    key: Annotated[Path | None, BeforeValidator(_path)] = None
     witness: Annotated[str | None, AfterValidator(_witness_url)] = None
     witness_key: str | None = None
 
@@ -340,10 +360,10 @@ class Settings(BaseModel):
     tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
     failover: bool = True
     streaming: StreamingMode = "on"
-    spool: Annotated[Path | None, BeforeValidator(_folder)] = None
-    heartbeat_s: Annotated[float | None, Field(gt=0)] = None
-    copy_connections: Annotated[int, Field(ge=1)] = 8
-    copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
+    spool: Annotated[Path | None, BeforeValidator(_path)] = None
+    heartbeat_s: Seconds | None = None
+    copy_connections: Count = 8
+    copy_bytes_per_s: Count | None = None
     resync: bool = True
     allow_gap: bool = False
     metrics_port: Annotated[tuple[str, int] | None, PlainValidator(parse_address)] = None
@@ -351,11 +371,11 @@ class Settings(BaseModel):
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     dialect: Literal["spark", "postgres"] = "postgres"
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
-    seal_every_s: Annotated[float, Field(ge=0, le=TIMEOUT_MAX)] = 30.0
+    seal_every_s: SecondsOrZero = 30.0
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     retention: Annotated[RetentionSettings, BeforeValidator(_table)] = RetentionSettings()
     engine: Engine = Engine.AUTO
-    spark_idle_s: Annotated[float, Field(ge=0)] = 300.0
+    spark_idle_s: SecondsOrZero = 300.0
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property

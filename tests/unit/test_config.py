@@ -104,6 +104,18 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
         ('[retention]\nchange = "1 year"', "retention.change (from auditlake.toml) is not a setting"),
         ("seal_every_s = inf", "seal_every_s (from auditlake.toml) is inf"),
         ("[digest]\nevery_s = 60", "digest.to (from auditlake.toml) is not set"),
+        ("lake = true", "lake (from auditlake.toml) is True, need a path"),
+        ('lake = ""', "lake (from auditlake.toml) is '', need a path"),
+        ('lake = "file://lake"', "lake (from auditlake.toml) is 'file://lake', need three slashes"),
+        (
+            'lake = "~nobody-of-this-name/lake"',
+            "lake (from auditlake.toml) is '~nobody-of-this-name/lake', and there is no",
+        ),
+        ("spool = [7]", "spool (from auditlake.toml) is [7], need a path"),
+        ("[digest]\nto = 7", "digest.to (from auditlake.toml) is 7, need a path"),
+        ('[mask]\nsecret = "\\u0000"', "mask.secret (from auditlake.toml) has a secret that is not a path"),
+        ("heartbeat_s = true", "heartbeat_s (from auditlake.toml) is true, need a number"),
+        ("copy_connections = false", "copy_connections (from auditlake.toml) is false, need a number"),
         ('[spark]\nmaster = "local[2]"\ntz = "UTC"', "spark (from auditlake.toml) has tz, a setting of auditlake"),
     ],
 )
