@@ -29,6 +29,7 @@ REFUSED = (
     "select greatest(price, 0) from orders",
     "select to_char(placed, 'DDTH') from orders",
     "select price from orders group by distinct rollup(price)",
+    "select 'x' as k, count(*) from orders group by grouping sets ((qty), ('x'::text), ())",
     "select customers from customers",
     "select id from boxes order by size",
     "select id from parcels where stage = 'lost'",

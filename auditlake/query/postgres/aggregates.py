@@ -154,7 +154,8 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
         inner, distinct = inner.expressions[0], True
         if isinstance(inner, exp.Order):
             raise Refused(node, "DISTINCT with ORDER BY in an aggregate")
-    value = known(cell(inner))
+    value = cell(inner)
+    value = _of_known_type(value, node) if isinstance(node, exp.ArrayAgg | exp.AnyValue) else known(value)
     if distinct and any((key.sql, key.type) != (value.sql, value.type) for key in keys):
         raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
     if distinct and not value.type.is_groupable:

@@ -29,6 +29,7 @@ from auditlake.query.postgres.types import (
     UNKNOWN,
     VARCHAR,
     Type,
+    array,
     as_decimal,
     decimal,
 )
@@ -249,6 +250,14 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     shown = " and ".join(kind.shown for kind in kinds)
     is_wrong = not names <= TEXTS and not all(kind.element for kind in kinds)
     raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=is_wrong)
+
+
+def with_elements_like(array_: Cell, value: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
+    """Return an array and a value in the common type of its elements and the value; raises Refused."""
+    element = array_.type.element or TEXT
+    kind = common((Cell("", element), value), node, "an array beside a value")
+    whole = array_.sql if kind.duckdb == element.duckdb else f"cast({array_.sql} as {kind.duckdb}[])"
+    return Cell(whole, array(kind), array_.name), coerced(value, kind, node)
 
 
 def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:

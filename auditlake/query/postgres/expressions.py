@@ -74,11 +74,14 @@ _UNNAMED = "case"
 
 
 class Expressions:
-    """Expressions over one scope; `aggregates`: whether they may aggregate."""
+    """Expressions over one scope; `aggregates`, `windows`: whether they may have such functions."""
 
-    def __init__(self, scope: Scope, *, aggregates: bool = True) -> None:
+    def __init__(self, scope: Scope, *, aggregates: bool = True, windows: bool | None = None) -> None:
         self._scope = scope
         self._aggregates = aggregates
+        self._windows = aggregates if windows is None else windows
+        self.aggregated = 0
+        """How many aggregates and window functions were translated, without those in another one."""
 
     def cell(self, node: exp.Expr) -> Cell:
         """Translate an expression; raises Refused."""
@@ -482,8 +485,7 @@ class Expressions:
 
     def _aggregated(self, node: exp.Expr, condition: exp.Expr | None, frame: Frame | None) -> Cell:
         self._check_aggregate(node, frame)
-        inner = Expressions(self._scope, aggregates=False)
-        outside = self if frame is not None else inner
+        outside = Expressions(self._scope, aggregates=frame is not None and self._aggregates, windows=False)
         where = None if condition is None else outside.condition(condition)
         return aggregate(node, outside.cell, outside.ordered, where, frame)
 
@@ -493,13 +495,17 @@ class Expressions:
             raise Refused(node, "an aggregate of columns of an outer query")
         if not self._aggregates and frame is None:
             raise Refused(node, "an aggregate here", wrong=True)
+        self.aggregated += 1
 
     def _window(self, node: exp.Expr) -> Cell:
         only(node, "this", "partition_by", "order", "spec", "alias", "over")
-        frame = self._frame(node)
-        inner = node.this
+        if not self._windows:
+            raise Refused(node, "a window function here", wrong=True)
+        within = Expressions(self._scope, aggregates=self._aggregates, windows=False)
+        frame, inner = within._frame(node), node.this
+        self.aggregated += 1
         if type(inner) in WINDOWS:
-            return window_function(inner, self.cell, frame)
+            return window_function(inner, within.cell, frame)
         if isinstance(inner, exp.Filter):
             return self._aggregated(inner.this, inner.expression.this, frame)
         if type(inner) in AGGREGATES or (isinstance(inner, exp.Anonymous) and inner.name.lower() in AGGREGATES):

@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused, construct
-from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_year
+from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_elements_like, with_year
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, may_be_long
 from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
 from auditlake.sql_names import standard_literal
@@ -136,7 +136,8 @@ def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
             size = f"case when {coerced(dimension, INT4, node).sql} = 1 then nullif(len({value}), 0) end"
             return Cell(f"cast({size} as integer)", INT4)
         case "array_position", [Cell() as searched] if element.is_groupable:
-            place = f"list_position({value}, {coerced(searched, element, node).sql})"
+            whole, one = with_elements_like(cells[0], searched, node)
+            place = f"list_position({whole.sql}, {one.sql})"
             return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
         case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
             if between.literal is None or may_be_long(between):

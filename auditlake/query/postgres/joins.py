@@ -16,10 +16,12 @@ from auditlake.query.postgres.scopes import FromItem, Scope, folded, renamed, us
 
 
 class Joins:
-    """Tables that are joined to those of a scope."""
+    """Tables that are joined to those of a scope; a condition sees those since the last comma, LATERAL sees all."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._before_comma = 0, 0
+        """Tables and columns of the scope that a comma separates from those that are joined now."""
 
     def text(self, first: exp.Expr, joins: Sequence[exp.Expr]) -> str:
         """Add a table and what is joined to it, and return their text; raises Refused."""
@@ -30,9 +32,16 @@ class Joins:
         self._scope.shown += cells
         after_comma = False
         for join in joins:
-            after_comma |= not any(join.args.get(name) for name in ("side", "kind", "on", "using", "method"))
+            if not any(join.args.get(name) for name in ("side", "kind", "on", "using", "method")):
+                after_comma, self._before_comma = True, (len(self._scope.sources), len(self._scope.shown))
             text += self._join(join, after_comma=after_comma)
         return text
+
+    def _joined_now(self) -> Scope:
+        """Return the scope of a condition."""
+        tables, columns = self._before_comma
+        sources, shown = self._scope.sources[tables:], self._scope.shown[columns:]
+        return Scope(self._scope.names, self._scope.outer, sources, shown)
 
     def _operand(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         """Return the text of a table or of a join in parentheses, and its columns."""
@@ -74,7 +83,7 @@ class Joins:
         using = [folded(each) for each in join.args.get("using") or []]
         if method:
             mine = {cell.name for cell in right}
-            using = [cell.name for cell in self._scope.shown if cell.name in mine]
+            using = [cell.name for cell in self._joined_now().shown if cell.name in mine]
         if using:
             return f" {side or 'inner'} join {text} on {self._using(using, side, right, join)}"
         self._scope.shown += right
@@ -83,21 +92,21 @@ class Joins:
             if side and not method:
                 raise Refused(join, f"{side.upper()} JOIN without ON", wrong=True)
             return f" cross join {text}" if not side else f" {side} join {text} on true"
-        condition = Expressions(self._scope, aggregates=False).condition(on)
+        condition = Expressions(self._joined_now(), aggregates=False).condition(on)
         return f" {side or 'inner'} join {text} on {condition}"
 
     def _using(self, names: Sequence[str], side: str, right: Sequence[Cell], join: exp.Expr) -> str:
-        conditions, merged = [], []
+        conditions, merged, shown = [], [], self._joined_now().shown
         for name in names:
-            one = [cell for cell in self._scope.shown if cell.name == name]
+            one = [cell for cell in shown if cell.name == name]
             other = [cell for cell in right if cell.name == name]
             if len(one) != 1 or len(other) != 1:
                 raise Refused(join, f"USING ({name})", "It must be one column of each side.", wrong=True)
             left, right_ = usable(one[0], join), usable(other[0], join)
             conditions.append(compared("=", left, right_, join).sql)
             merged.append(_merged(left, right_, side, join))
-        rest = [cell for cell in (*self._scope.shown, *right) if cell.name not in names]
-        self._scope.shown[:] = [*merged, *rest]
+        rest = [cell for cell in (*shown, *right) if cell.name not in names]
+        self._scope.shown[self._before_comma[1] :] = [*merged, *rest]
         return " and ".join(conditions)
 
 

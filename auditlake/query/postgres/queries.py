@@ -313,6 +313,8 @@ class _Select:
         self._rows = Expressions(self._scope, aggregates=False)
         self._expressions = Expressions(self._scope)
         self._keys_of_groups: list[Cell] = []
+        self._aggregated: set[str] = set()
+        """Columns with an aggregate or a window function."""
         self._mixed: str | None = None
         """The condition that equal keys of the groups have different texts; None if they cannot."""
 
@@ -326,7 +328,8 @@ class _Select:
         where = f" where {self._rows.condition(node.args['where'].this)}" if node.args.get("where") else ""
         columns = self._columns()
         group = self._group(columns)
-        having = f" having {self._expressions.condition(node.args['having'].this)}" if node.args.get("having") else ""
+        of_groups = Expressions(self._scope, windows=False)
+        having = f" having {of_groups.condition(node.args['having'].this)}" if node.args.get("having") else ""
         return self._ordered(columns, f"{from_}{where}{group}{having}")
 
     def _ordered(self, columns: list[Cell], rest: str) -> Query:
@@ -410,7 +413,10 @@ class _Select:
     def _shown(self, node: exp.Expr) -> Cell:
         """Translate a column of the result, which may be a set of rows."""
         if not isinstance(node, exp.Explode | exp.ExplodingGenerateSeries):
-            return self._expressions.cell(node)
+            before = self._expressions.aggregated
+            cell = self._expressions.cell(node)
+            self._aggregated |= {cell.sql} if self._expressions.aggregated > before else set()
+            return cell
         if self._node.args.get("group") or self._node.find(exp.AggFunc, exp.Window):
             raise Refused(node, f"{construct(node)} in SELECT beside an aggregate", "Write it in FROM.")
         if isinstance(node, exp.Explode):
@@ -433,12 +439,19 @@ class _Select:
             if any(type(each) in {*_GROUPINGS, exp.Tuple} for each in clause.expressions) or any(others):
                 raise Refused(clause, "GROUP BY of numeric or floats beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
             self._mixed = mixed_texts(self._keys_of_groups)
-        if any(type(each) in _GROUPINGS for each in clause.expressions) and any(
-            "select " in _LITERALS.sub("", each) for each in items
-        ):
-            # DuckDB takes it for a constant of the result, and shows it where the key is not grouped by
-            raise Refused(clause, "a subquery as a key of grouping sets", "Compute it in a subquery of FROM.")
+        if any(type(each) in _GROUPINGS for each in clause.expressions):
+            self._check_sets(clause, columns)
         return f" group by {', '.join([*items, *self._determined(items)])}"
+
+    def _check_sets(self, clause: exp.Expr, columns: Sequence[Cell]) -> None:
+        """Check the keys of grouping sets: DuckDB shows some where they are not grouped by, PostgreSQL other ones."""
+        for key in self._keys_of_groups:
+            code = _LITERALS.sub("", key.sql)
+            if "select " in code:  # DuckDB takes it for a constant of the result
+                raise Refused(clause, "a subquery as a key of grouping sets", "Compute it in a subquery of FROM.")
+            shown = [each.name for each in columns if each.sql == key.sql]
+            if not _COLUMN.search(code) and shown != [key.name]:  # for DuckDB all of the same text are the key
+                raise Refused(clause, "a constant as a key of grouping sets", "Compute it in a subquery of FROM.")
 
     def _determined(self, keys: Sequence[str]) -> list[str]:
         """Return the columns shown of tables whose keys are grouped by: they have one value in each group."""
@@ -466,11 +479,14 @@ class _Select:
 
     def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
         cell, node = None, node.unnest()
-        if (at := place_in_result(node, columns)) is not None:
+        at = place_in_result(node, columns)
+        if at is None and isinstance(node, exp.Column) and not node.args.get("table") and not self._scope.find(node):
+            named = [n for n, each in enumerate(columns) if each.name == folded(node.this)]
+            at = named[0] if len({columns[n].sql for n in named}) == 1 else None
+        if at is not None:
             cell = columns[at]
-        elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
-            named = [each for each in columns if each.name == folded(node.this)]
-            cell = named[0] if len({each.sql for each in named}) == 1 else None
+            if cell.sql in self._aggregated:
+                raise Refused(node, "an aggregate or a window function in GROUP BY", wrong=True)
         cell = known(cell or self._rows.cell(node), node)
         if not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
@@ -508,6 +524,7 @@ class _Select:
             raise Refused(self._node, "DISTINCT ON expressions must match the first of ORDER BY", wrong=True)
 
 
+_COLUMN = re.compile(r"\b[a-z]\d+\.")
 _LITERALS = re.compile(r"'(?:[^']|'')*'")
 _GROUPINGS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
 _GROUP_HINT = "Equal values of this type may have different texts: cast it, to numeric(12,2) or text."

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct
-from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common
+from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common, with_elements_like
 from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, NUMERIC, UNKNOWN
 
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
@@ -82,7 +82,8 @@ def any_of_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
         raise Refused(node, f"{op} {construct(node)} of {array.type.shown}")
     if array.type.element.name not in _FOUND_IN_ARRAYS:
         raise Refused(node, f"ANY of {array.type.shown}")
-    value = coerced(left, array.type.element, node).sql
+    array, left = with_elements_like(array, left, node)
+    value = left.sql
     unknown = f"{value} is null or len({array.sql}) <> list_count({array.sql})"
     empty = f"when len({array.sql}) = 0 then false"
     found = f"when list_contains({array.sql}, {value}) then true"

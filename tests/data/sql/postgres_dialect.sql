@@ -653,3 +653,39 @@ select string_agg(distinct placed::date::text, ','), string_agg(distinct repeat(
 select array_agg(distinct left(status, 2) order by left(status, 2) desc) filter (where qty > 0), string_agg(distinct status, '+') filter (where id < 0), array_agg(distinct qty order by qty nulls first) from orders
 select count(distinct qty order by qty), sum(distinct qty order by qty desc), max(distinct status order by status), string_agg(distinct status, ',' order by status desc, status) from orders
 select array_agg(distinct stage) from parcels
+select 'x' as k, count(*) from orders group by cube(k)
+select 'x' as k, count(*) from orders group by grouping sets ((qty), ('x'::text), ())
+select * from (select 1 as n) a, lateral (with recursive t(n) as (select a.n union all select n + 1 from t where n < 3) select * from t) s
+select * from boxes b, customers c join parcels p using (id) where b.id = c.id order by b.id
+select * from boxes b, customers c natural join parcels p where b.id = c.id order by b.id
+select * from customers c, lateral (with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) select * from t) s where c.id < 3
+select * from orders a, customers b join parcels c on a.id = c.id
+select 2 as g0, bool_or(vip) as a0 from customers group by 2
+select 2 as g0, bool_or(vip) as a0, 1 as x from customers group by 3
+select 2 as g0, row_number() over () as a0 from customers group by 2
+select a.id from orders a join orders b on row_number() over () = b.id
+select any_value('x') from boxes
+select any_value(null) from boxes
+select array_agg('literal') from orders
+select array_position(array[1,2,3], 2::bigint)
+select array_position(array_agg(id::int order by id), 3::bigint) from orders
+select b.id from boxes b where exists (select 1 from spans s, customers c join parcels p on p.id = b.id where c.id = s.id) order by 1
+select b.id from boxes b, customers c left join parcels p on p.id = c.id, spans s where b.id = c.id and s.id = b.id order by 1
+select b.id, l.n from boxes b, customers c join lateral (select b.id + c.id as n) l on true where b.id = c.id order by 1
+select c.id from customers c left join lateral (select 2 as g0, bool_or(a4.vip) as a0, max(a4.id) = min(a4.id) as a1 from customers a4 where false group by 2) s on true
+select c.id, s.n from customers c left join lateral (with recursive r(n) as (values (1) union select n + 1 from r where n < c.id) select 1 as k, count(*) as n from r) s on true where c.id < 4 order by 1
+select count(*) filter (where row_number() over () > 1) from orders
+select count(*) from boxes b, customers c join parcels p on p.id = c.id and p.id = id
+select count(*) from orders, (select array_agg(id::int order by id) as ids from customers) s where orders.id = any(ids)
+select date_part('minute', c.born::timestamp)::int as k0 from customers c left join lateral (with recursive r(n, s) as (values (1, 'x'::text) union select n % 3 + 1, s from r where n < 9) select 2 as g0, bool_or(a4.vip) as a0 from customers a4 where case when null::bool then null::bool end group by 1) o2 on true order by 1 limit 3
+select id from orders where row_number() over () > 1
+select id from orders where sum(id) over () > 1
+select k, count(*) from (select 'x' as k, qty from orders) s group by rollup(k, qty) order by 1, 2
+select lag(lag(id) over ()) over () from orders
+select o.id from orders o, customers c join parcels p using (id) where o.id = c.id order by 1
+select row_number() over (order by sum(id) over ()) from orders
+select status from orders group by row_number() over ()
+select status from orders group by status having row_number() over () > 1
+select sum(row_number() over ()) from orders
+select sum(sum(id)) over () from orders
+with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) select c.id, s.n from customers c left join lateral (with recursive u(n) as (select 1 union all select u.n + c.id from u where u.n < 9) select * from u) s on true where c.id < 3 order by 1, 2
