@@ -26,6 +26,7 @@ import delta.exceptions  # noqa: F401 - from here on, exceptions of Delta's are 
 import pyspark
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -118,6 +119,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     for name in LOGGERS_OF_ROWS:
         PySparkLogger.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
+    AccumulatorTCPServer.handle_error = _leave_to_py4j  # type: ignore[assignment, method-assign]
     _forget_ended()
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
         return SparkSession.builder.config(map={**wanted}).getOrCreate()
@@ -133,6 +135,10 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     """Leave out what Py4J logs if the JVM does not answer: a traceback, with its command. It raises, too."""
     return record.module != "java_gateway"
+
+
+def _leave_to_py4j(_: AccumulatorTCPServer, request: object, client_address: object) -> None:
+    """Print no traceback if the JVM ends, with its connection to this server: the next call raises it."""
 
 
 def _process() -> "subprocess.Popen[bytes] | None":

@@ -153,6 +153,7 @@ import os, signal
 from auditlake.messages import exit_on_errors
 from auditlake.spark.session import spark_session
 spark = spark_session({"spark.master": "local[1]", "spark.driver.memory": "600m"})
+spark.sparkContext.parallelize([1], 1).map(str).collect()
 os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
 with exit_on_errors():
     spark.range(3).count()
