@@ -48,6 +48,7 @@ Bound = tuple[Any, Any]
 """The least and the greatest value that is asked for; None if there is no limit."""
 _REGISTERING = Lock()
 _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
+_QUOTED = re.compile(r"['\"]([^'\"]+)")
 _OF_STORE = re.compile(r"\w+Error: \[Errno (\d+)\] (.+?): '([^']*)'")
 """Begins DuckDB's text for an exception of `store.objects`."""
 _READABLE = frozenset({"deletionVectors", "timestampNtz"})
@@ -237,7 +238,7 @@ def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
         return _select(sql, given, places[0] if places else Path())
     except duckdb.Error as exc:
         if isinstance(exc, duckdb.IOException):
-            raise OSError(errno.EIO, str(exc).partition("\n")[0]) from exc
+            raise _unread(str(exc)) from exc
         if failed := _OF_STORE.match(str(exc)):
             raise OSError(int(failed[1]), failed[2], failed[3]) from exc
         if isinstance(exc, duckdb.InterruptException):
@@ -246,6 +247,13 @@ def select(sql: str, **tables: Queried | pa.Table | None) -> pa.Table:
         raise TableUnreadable(
             f"{names} cannot be read: {type(exc).__name__}", "Run auditlake verify --no-source."
         ) from exc
+
+
+def _unread(text: str) -> OSError:
+    """Return the error for a file that DuckDB cannot open or read, with its name."""
+    reason, named = text.partition("\n")[0], _QUOTED.search(text)
+    is_missing = "No files found" in reason or os.strerror(errno.ENOENT) in reason
+    return OSError(errno.ENOENT if is_missing else errno.EIO, reason, *([named[1]] if named else []))
 
 
 def _select(sql: str, tables: Mapping[str, Queried | pa.Table], place: Place) -> pa.Table:

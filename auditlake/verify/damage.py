@@ -3,15 +3,16 @@
 pyarrow, deltalake and DuckDB report a damaged file in many ways, and a bug of ours in the same ones; a wrong value may
 also fail in our own code. So the exception decides nothing: the files are checked, first for existence and size, then
 up to `_READ_BYTES` of them for content. Only a file that `verify` would report, too, turns the exception into an error
-of the lake.
+of the lake. If none is damaged, a file that was missing belongs to no table any more: another process replaced it.
 """
 
+import re
 from collections.abc import Iterator
 
 from auditlake.delta.data_files import FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
 from auditlake.delta.log_reader import Add, list_newest, live_files
-from auditlake.errors import AuditlakeError, LakeUnusable
+from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.store.place import Place
 from auditlake.verify.lake_files import tables_of
@@ -24,8 +25,8 @@ _HINT = (
 )
 
 
-def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | None:
-    """Return the error to report instead of `exc`; None if nothing is damaged.
+def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict | None:
+    """Return the error to report instead of `exc`; None if nothing is damaged and no file was missing.
 
     An error of our own is kept as well, unless an exception of a library is its cause.
     """
@@ -33,10 +34,22 @@ def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | None:
         return None
     found = next(_problems(lake), None)
     if found is None:
-        return None
+        return _replaced(exc, lake)
     table, problem = found
     what = f"{table}, {problem.file}: {problem.kind}, {problem.detail}"
     return LakeUnusable(f"a file of the lake is damaged: {what}", _HINT)
+
+
+def _replaced(exc: BaseException, lake: Lake) -> LakeConflict | None:
+    """Return the error for a file of the lake that was deleted while it was read; None if there was none."""
+    root = str(lake.root).partition("://")[2] or str(lake.root)
+    missing = (str(each) for each in _chain(exc) if isinstance(each, FileNotFoundError))
+    for _, found, file in (text.partition(f"{root}/") for text in missing):
+        if found:
+            name = re.split("['\"]", file)[0]
+            what = f"{name} of {lake.root} was deleted while it was read"
+            return LakeConflict(what, "An erasure, retention or maintain replaced it: run this again.")
+    return None
 
 
 def _chain(exc: BaseException | None) -> Iterator[BaseException]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
+from auditlake.errors import BadUsage, NotAnswerable, TableUnreadable, Unsupported
 from auditlake.lake.duckdb_rows import raw_entry
 from auditlake.lake.history import type_of
 from auditlake.messages import say
@@ -288,7 +288,7 @@ def _reported() -> Iterator[None]:
     except duckdb_error() as exc:
         raise _ours(exc) from None
     except (pa.ArrowException, OSError) as exc:
-        raise LakeUnusable(f"DuckDB cannot read the rows: {type(exc).__name__}", "Run auditlake verify.") from exc
+        raise TableUnreadable(f"DuckDB cannot read the rows: {type(exc).__name__}", "Run auditlake verify.") from exc
 
 
 def _ours(exc: BaseException) -> BadUsage | NotAnswerable:

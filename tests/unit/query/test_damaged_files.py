@@ -1,16 +1,18 @@
 """Questions about a lake with a damaged data file; tests/release has every file and every kind."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from auditlake.delta import sql
 from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_reader import Add
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.verify import damage
 from auditlake.verify.damage import damage_behind
-from tests.command import run_here
+from tests.command import Done, run, run_here
 from tests.damaged_questions import damaged_lake, damages_of, wrong_answers
 from tests.erasure_lake import OF_ONE, write_lake
 from tests.s3_server import on_disk
@@ -63,3 +65,24 @@ def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path, monke
     monkeypatch.setattr(damage, "size_problem", erased_before)
     assert damage_behind(ValueError("a bug"), lake) is None
     assert any(missing)
+
+
+@pytest.mark.parametrize("command", ["prove", "row"])
+def test_a_file_that_was_deleted_while_it_was_read_is_named(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure replaces it after a question about another row has listed it; the table has others then."""
+    lake, done = write_lake(tmp_path / "lake"), list[Done]()
+    assert run_here(["seal", "--lake", lake.root]).code == 0
+    open_cursor = sql.shared_cursor
+
+    def erased_before(place: Path) -> object:
+        if not done and place == lake.changes:
+            done.append(run(["forget", *OF_ONE, "--lake", lake.root]))
+        return open_cursor(place)
+
+    monkeypatch.setattr(sql, "shared_cursor", erased_before)
+    asked = run_here([command, "people", "3", "--lake", lake.root])
+    assert ([each.code for each in done], asked.code) == ([0], 6), asked.stderr
+    assert re.search(r"changes/part-\S+\.parquet of \S+ was deleted while it was read", asked.stderr)
+    assert run_here([command, "people", "3", "--lake", lake.root]).code == 0
