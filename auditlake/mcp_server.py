@@ -44,15 +44,16 @@ from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.transactions import Transaction
 from auditlake.cancellation import Cancellation, cancellable
-from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.errors import BadUsage, ConfigError
 from auditlake.lake.duckdb_rows import connect_for_statements
-from auditlake.messages import noted
+from auditlake.messages import as_known, noted
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
+from auditlake.verify.damage import damage_behind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -340,13 +341,13 @@ def _commit(commit: Commit) -> Fields:
     }
 
 
-def _answered(tool: Callable[..., Fields], threads: ThreadPoolExecutor) -> Callable[..., Awaitable[Fields]]:
+def _answered(lake: Lake, tool: Callable[..., Fields], threads: ThreadPoolExecutor) -> Callable[..., Awaitable[Fields]]:
     """Return a tool that is called in one of the threads, for `CALL_S` at most."""
 
     @wraps(tool)
     async def answer(**given: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
         cancellation = Cancellation()
-        call = partial(_call, partial(tool, **given), cancellation)
+        call = partial(_call, lake, partial(tool, **given), cancellation)
         try:
             async with asyncio.timeout(CALL_S):
                 return await asyncio.get_running_loop().run_in_executor(threads, call)
@@ -358,15 +359,16 @@ def _answered(tool: Callable[..., Fields], threads: ThreadPoolExecutor) -> Calla
     return answer
 
 
-def _call(tool: Callable[[], Fields], cancellation: Cancellation) -> Fields:
+def _call(lake: Lake, tool: Callable[[], Fields], cancellation: Cancellation) -> Fields:
     """Turn errors into those of the protocol; add what the command line says beside the answer."""
     try:
         with cancellation.work(), noted() as notes:
             found = tool()
-    except AuditlakeError as exc:
-        raise ToolError(f"{exc.message}. {exc.hint or ''}".strip()) from None
-    except Exception as exc:  # noqa: BLE001 - as the command line reports a bug
-        raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
+    except Exception as exc:  # noqa: BLE001 - as the command line reports errors and bugs
+        known = damage_behind(exc, opened(lake)) or as_known(exc)
+        if known is None:
+            raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
+        raise ToolError(f"{known.message}. {known.hint or ''}".strip()) from None
     return {**found, "notes": notes} if notes else found
 
 
@@ -400,5 +402,5 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
     )
     for tool in listed:
         reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
-        server.add_tool(_answered(tool, threads), annotations=reading)
+        server.add_tool(_answered(lake, tool, threads), annotations=reading)
     return server

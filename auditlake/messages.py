@@ -153,7 +153,7 @@ def report(error: BaseException) -> int:
     A failure of the store or the disk is one of the lake, a JVM that was killed or a Spark that is not installed one of
     the settings; all else is a bug.
     """
-    known = _as_known(error)
+    known = as_known(error)
     if known is None:
         report_bug(error)
         return 1
@@ -161,7 +161,8 @@ def report(error: BaseException) -> int:
     return known.exit_code
 
 
-def _as_known(error: BaseException) -> AuditlakeError | None:
+def as_known(error: BaseException) -> AuditlakeError | None:
+    """Return the error to report for any exception; None if it is a bug."""
     if isinstance(error, AuditlakeError):
         return error
     return as_lake_error(error) or as_disk_error(error) or _as_lost_jvm(error) or _as_missing_spark(error)
@@ -226,7 +227,7 @@ class FailureReports:
 
 def _reason(error: Exception) -> str | None:
     """Return why a try failed; None if only the place is known."""
-    if (known := _as_known(error)) is not None:
+    if (known := as_known(error)) is not None:
         return f"{known.message}. {known.hint}" if known.hint else known.message
     if isinstance(error, MemoryError):
         return "memory ran out"

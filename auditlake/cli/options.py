@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from auditlake.counters import Beat
-from auditlake.errors import BadUsage, LakeUnusable, TableUnreadable, WrongSource
+from auditlake.errors import BadUsage, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest, require_manifest
 from auditlake.lsn import Lsn
@@ -99,8 +99,6 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise
         except Exception as exc:
-            if isinstance(exc, LakeUnusable) and not isinstance(exc, TableUnreadable):
-                raise
             from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
 
             if (damage := damage_behind(exc, lake_of(settings))) is not None:

@@ -350,7 +350,7 @@ class Resources:
             with request.cancellation.work():
                 return work()
         except Exception as exc:  # noqa: BLE001 - raised
-            raise self.disclosed(exc) from None
+            raise self.disclosed(self._explained(exc)) from None
         finally:
             self._running.pop(threading.get_ident())
 
@@ -360,6 +360,14 @@ class Resources:
             self._pool.submit(work).add_done_callback(_reported)
         except RuntimeError:  # the pool has ended
             work()
+
+    def _explained(self, exc: Exception) -> Exception:
+        """Return the damage of the lake that explains what looks like a bug, else the exception."""
+        if isinstance(exc, AuditlakeError) or failure(exc) is not None:
+            return exc
+        from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
+
+        return damage_behind(exc, self.lake) or exc
 
     def disclosed(self, exc: Exception) -> Exception:
         """Return what the user may know of an error: why a lake cannot be read may name a table, so it is reported."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from auditlake.delta.data_files import FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
 from auditlake.delta.log_reader import Add, list_newest, live_files
-from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable
+from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable, TableUnreadable
 from auditlake.lake.layout import Lake
 from auditlake.store.place import Place
 from auditlake.verify.lake_files import tables_of
@@ -28,9 +28,11 @@ _HINT = (
 def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict | None:
     """Return the error to report instead of `exc`; None if nothing is damaged and no file was missing.
 
-    An error of our own is kept as well, unless an exception of a library is its cause.
+    An error of our own is kept as well, unless an exception of a library is its cause, and it names no file itself.
     """
     if isinstance(exc, AuditlakeError) and not any(_is_of_library(each) for each in _chain(exc)):
+        return None
+    if isinstance(exc, LakeUnusable) and not isinstance(exc, TableUnreadable):
         return None
     found = next(_problems(lake), None)
     if found is None:

@@ -28,7 +28,7 @@ from auditlake.mcp_server import CALLS_AT_ONCE, MASKED, AnswerLimits, Tools, mak
 from auditlake.relation import Column, Former, TableName
 from tests.command import run_here
 from tests.running import await_true
-from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
+from tests.small_lake import ORDERS, T0_US, version, write_history, write_lake_with_manifest
 
 _ROOT = Path(__file__).parents[2]
 _ENDLESS = "select count(*) as n from generate_series(1, 1000000000000000) a"
@@ -340,6 +340,18 @@ def test_a_call_that_takes_too_long_ends(lake: Lake, monkeypatch: pytest.MonkeyP
     with pytest.raises(ToolError, match=r"takes longer than 0\.2 s"):
         anyio.run(server.call_tool, tool, {"statement": _ENDLESS} if tool == "sql" else {})
     await_true(lambda: ended == ["Cancelled"] or tool == "sql", 60)
+
+
+@pytest.mark.parametrize("tool", ["rows", "row", "blame", "deleted"])
+def test_a_damaged_file_is_no_bug(tmp_path: Path, tool: str) -> None:
+    """Nor one that is missing; the error names it, as the command line does."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    server = make_server(LakeApi(lake.root), AnswerLimits(2))
+    for file in lake.history(ORDERS).glob("_part=*/*.parquet"):
+        file.unlink()
+    given: dict[str, Any] = {"table": "orders"} | ({"key": 1} if tool in {"row", "blame"} else {})
+    with pytest.raises(ToolError, match=r"a file of the lake is damaged: public\.orders, _part=.*: missing file"):
+        anyio.run(server.call_tool, tool, given)
 
 
 def test_messages_of_the_client_are_not_repeated(lake: Lake) -> None:

@@ -500,6 +500,18 @@ def test_only_what_depends_on_the_lake_alone_is_kept(page: Page) -> None:
             Embedded({}).answer(read_state(page.resources.lake, None, UTC), query)
 
 
+def test_a_damaged_file_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever error the library makes of it: the answer names the file, as the command line does."""
+    page = Page(write_lake(tmp_path / "lake"))
+    (file,) = (page.resources.lake.history(TableName("public", "hostile"))).glob("_part=open/*.parquet")
+    file.write_bytes(b"")
+    for name in ("rows", "export"):
+        failed = page.get(f"/api/v1/{name}", table="hostile")
+        assert (failed.status_code, failed.json()["code"]) == (503, 6), failed.text
+        assert f"damaged: public.hostile, _part=open/{file.name}: file size" in failed.json()["error"]
+    assert "bug" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("store", ["disk", "s3"])
 def test_a_missing_file_is_a_problem_of_the_lake(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: str
