@@ -83,7 +83,7 @@ def _conninfo(value: object) -> object:
 
 def _path(value: object) -> Path:
     """Return an absolute path; raises ValueError."""
-    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+    if not isinstance(value, str | os.PathLike) or not str(value).strip() or "\0" in str(value):
         raise ValueError(f"is {value!r}, need a path")
     try:
         return Path(value).expanduser().absolute()
