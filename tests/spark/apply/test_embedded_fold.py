@@ -369,9 +369,9 @@ def test_a_table_released_during_a_batch_is_searched_from_where_it_was_parked(
     park(source.lake, Parked(NAME, Cause.PENDING, Lsn(115), Lsn(116), "its shape changed", "Wait."))
     search = applying._find_followed  # noqa: SLF001 - what follows the read
 
-    def released(*given: Any) -> list[Tail]:
+    def released(*given: Any, **more: Any) -> list[Tail]:
         unpark(source.lake, NAME, Cause.PENDING)
-        return search(*given)
+        return search(*given, **more)
 
     monkeypatch.setattr(applying, "_find_followed", released)
     first = apply_pending(without_spark, source.lake, Lsn(120))
