@@ -21,9 +21,9 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 from __future__ import annotations  # types of Spark are imported for mypy only
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -58,28 +58,41 @@ HELD_BYTES = WINDOW_BYTES
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
-FindOpen = Callable[[Files, pa.Table], pa.Table]
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The closes and births of a fold that may meet open versions, and the files that may have these."""
+
+    rows: pa.Table
+    opened: Files
+
+    @classmethod
+    def of(cls, rows: pa.Table, columns: Sequence[Column], opened: Files, *, inserts_only: bool) -> Self:
+        """Find those of a fold of a table with these columns; `inserts_only`: no birth meets an open version.
+
+        Raises TooLarge.
+        """
+        edges = rows.slice(0, 0) if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
+        files = opened.which(may_have_key_of(edges, columns))
+        if files.by_name and edges.num_rows * held_bytes(files.paths) / files.rows > HELD_BYTES:
+            raise TooLarge
+        return cls(edges, files)
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A fold as Arrow: `rows` as in `Folded`, of a table with these columns.
+    """A fold as Arrow: `rows` as in `Folded`, and the open versions that its edges meet.
 
-    `inserts_only`: all rows are births of keys without an open version, which is not looked for. `opened` are the files
-    with the open versions of the other keys. `find_open` takes files and the edges (closes and births), and returns the
-    rows of the files with the key of an edge, also those that deletion vectors mark. `_part` is a struct of `file`,
-    `row` number and number of the `edge`.
+    `met` are the rows of the edges' files with the key of an edge, also those that deletion vectors mark; None without
+    files. `_part` is a struct of `file`, `row` number and number of the `edge`.
     """
 
     rows: pa.Table
-    columns: tuple[Column, ...]
-    opened: Files
-    find_open: FindOpen
-    inserts_only: bool
+    edges: Edges
+    met: pa.Table | None
 
 
 def computed_by_spark(opened: Files, folded: Folded, *, inserts_only: bool) -> Computed:
-    """Have Spark compute a fold; this and `find_open` of the result raise CannotFold, TooLarge."""
+    """Have Spark compute a fold; raises CannotFold, TooLarge."""
 
     def collect(rows: DataFrame) -> pa.Table:
         try:
@@ -89,10 +102,9 @@ def computed_by_spark(opened: Files, folded: Folded, *, inserts_only: bool) -> C
                 raise failure from None  # Spark's message may quote the value
             raise
 
-    def find_open(files: Files, edges: pa.Table) -> pa.Table:
-        return collect(_find_open_versions(files, edges, folded))
-
-    return Computed(collect(folded.rows), folded.columns, opened, find_open, inserts_only)
+    rows = collect(folded.rows)
+    edges = Edges.of(rows, folded.columns, opened, inserts_only=inserts_only)
+    return Computed(rows, edges, collect(_find_open_versions(edges, folded)) if edges.opened.by_name else None)
 
 
 def mark(files: Files, parts: Iterable[Computed], upto: Lsn, reshaping: Sequence[Action] = ()) -> None:
@@ -117,10 +129,11 @@ def mark(files: Files, parts: Iterable[Computed], upto: Lsn, reshaping: Sequence
 
 def _write(part: Computed) -> tuple[list[Action], Mapping[str, BitMap64]]:
     """Write the rows of a part; return their files, and the rows that closed versions were, per file."""
-    rows = part.rows
-    closed, ended = _closed_versions(rows.slice(0, 0) if part.inserts_only else rows, part)
-    begun = (rows if part.inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
-    return _added(part.opened.table, pa.concat_tables([begun, closed])), ended
+    closed, ended = _closed_versions(part)
+    begun = part.rows
+    if part.edges.rows.num_rows:  # a filter copies the rows
+        begun = begun.filter(pc.not_equal(begun[KIND], RowKind.CLOSE))
+    return _added(part.edges.opened.table, pa.concat_tables([begun.drop_columns(KIND), closed])), ended
 
 
 def _collect(rows: DataFrame) -> pa.Table:
@@ -132,15 +145,14 @@ def _collect(rows: DataFrame) -> pa.Table:
         raise
 
 
-def _closed_versions(rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
+def _closed_versions(part: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
-    files = computed.opened
-    edges = rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
-    kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
-    met = _open_versions(files, edges, computed.columns, computed.find_open)
-    if met is None:
+    files, edges = part.edges.opened, part.edges.rows
+    kinds, shape = edges[KIND], edges.schema.remove(edges.schema.get_field_index(KIND))
+    if part.met is None:
         _require_agreement(files.table, kinds, kinds.slice(0, 0))
         return shape.empty_table(), {}
+    met = part.met.filter(_not_deleted(files, part.met["_part"]))
     edge = pc.struct_field(met["_part"], "edge")
     _require_agreement(files.table, kinds, kinds.take(edge))
     ends = edges.select(ENDS).take(edge)
@@ -153,28 +165,17 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     return rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
 
 
-def _open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
-    """Return live open versions with the key of an edge, as `find_open`; None without any. Raises TooLarge."""
-    opened = files.which(may_have_key_of(edges, columns))
-    if not opened.by_name:
-        return None
-    if edges.num_rows * held_bytes(opened.paths) / opened.rows > HELD_BYTES:
-        raise TooLarge
-    met = find_open(opened, edges)
-    return met.filter(_not_deleted(opened, met["_part"]))
-
-
-def _find_open_versions(files: Files, edges: pa.Table, folded: Folded) -> DataFrame:
-    """Return the rows of these files with the key of an edge; `_part` contains file, row number and edge."""
+def _find_open_versions(edges: Edges, folded: Folded) -> DataFrame:
+    """Return the rows of the edges' files with the key of an edge, for `Computed`."""
     spark, columns = folded.rows.sparkSession, folded.columns
     key = [column.stored for column in key_of(columns)]
-    wanted = edges.select([*key, "_raw"] if key else BEGIN)
-    wanted = wanted.append_column("_part", pa.array(np.arange(edges.num_rows, dtype=np.int32)))
+    wanted = edges.rows.select([*key, "_raw"] if key else BEGIN)
+    wanted = wanted.append_column("_part", pa.array(np.arange(wanted.num_rows, dtype=np.int32)))
     places = [f"c{place}" for place in range(wanted.num_columns)]
     sought = spark.createDataFrame(wanted.rename_columns(places)).toDF(
         *wanted.column_names
     )  # createDataFrame rejects some names
-    opened = read_places(spark, files).alias("t")
+    opened = read_places(spark, edges.opened).alias("t")
     met = opened.join(F.broadcast(sought.alias("s")), on=F.expr(keys.same(columns, "t", "s")))
     place = F.struct("t._part.file", "t._part.row", F.col("s._part").alias("edge")).alias("_part")
     return met.select(*(keys.source(name, "t") for name in opened.columns if name != "_part"), place)

@@ -12,7 +12,6 @@ Memory: of one part (`parts`), the changes are held as text and typed, bounded b
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, mark
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, Edges, mark
 from auditlake.apply.large_rows import has_large_changes
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.parts import TailPart, divide
@@ -31,7 +30,7 @@ from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
 from auditlake.lake.duckdb_rows import as_table_files, same_key, stored_rows_of
 from auditlake.lake.history import OPEN_PART, STORED_PERIOD
-from auditlake.lake.history_files import Files, find_files
+from auditlake.lake.history_files import find_files
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 
@@ -117,13 +116,15 @@ def _computed(tail: Tail, part: TailPart) -> Iterator[Computed]:
         )
         with _not_folded():
             rows = Fold(connection, to_fold).rows()
-        find_open = partial(_find_open, connection, tail.columns)
-        yield Computed(rows, tail.columns, part.opened, find_open, part.inserts_only)
+        edges = Edges.of(rows, tail.columns, part.opened, inserts_only=part.inserts_only)
+        with _not_folded():
+            met = _find_open(connection, tail.columns, edges) if edges.opened.by_name else None
+        yield Computed(rows, edges, met)
 
 
-def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], files: Files, edges: pa.Table) -> pa.Table:
-    """Return the rows of some files with the key of an edge, for `Computed`."""
-    key = key_of(columns)
+def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], found: Edges) -> pa.Table:
+    """Return the rows of the edges' files with the key of an edge, for `Computed`."""
+    key, files, edges = key_of(columns), found.opened, found.rows
     sought = {"edge": pa.array(np.arange(edges.num_rows, dtype=np.int32))}
     for number, column in enumerate(key):
         sought[f"k{number}"] = edges[column.stored]
@@ -133,12 +134,11 @@ def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], file
     names = [*(column.stored for column in files.table.columns), *STORED_PERIOD]
     shown = ", ".join(f"h.{standard_identifier(name)}" for name in names)
     same = same_key(key, "w") or " and ".join(f"h.{name} = w.{name}" for name in BEGIN)
-    with _not_folded():
-        wanted = register(connection, pa.table(sought))
-        met = connection.sql(
-            f"select {shown}, h.file_index, h.file_row_number, w.edge"
-            f" from ({stored_rows_of(connection, files)}) h join {wanted} w on {same}"
-        ).to_arrow_table()
+    wanted = register(connection, pa.table(sought))
+    met = connection.sql(
+        f"select {shown}, h.file_index, h.file_row_number, w.edge"
+        f" from ({stored_rows_of(connection, files)}) h join {wanted} w on {same}"
+    ).to_arrow_table()
     *values, number, row, edge = (column.combine_chunks() for column in met.columns)
     file = pa.array(list(files.by_name), pa.string()).take(number)
     part = pa.StructArray.from_arrays([file, row, edge], names=["file", "row", "edge"])
