@@ -27,7 +27,8 @@ _PAUSE = r"""
             return;
         }
         final Thread committer = Thread.currentThread();
-        Runtime.getRuntime().addShutdownHook(new Thread() { // a JVM without its Python process exits
+        // A JVM without its Python process exits: Spark's hooks, of priority 50, and that which closes stores wait.
+        org.apache.hadoop.util.ShutdownHookManager.get().addShutdownHook(new Runnable() {
             public void run() {
                 try {
                     committer.join(60000L);
@@ -35,7 +36,7 @@ _PAUSE = r"""
                     return;
                 }
             }
-        });
+        }, 100, 70L, java.util.concurrent.TimeUnit.SECONDS);
         String pid = new java.io.File("/proc/self").getCanonicalFile().getName();
         try {
             new ProcessBuilder(new String[] {"kill", "-STOP", pid}).start().waitFor();
