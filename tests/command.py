@@ -13,6 +13,9 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
+from click import Abort
+
+from auditlake.cli import options
 from auditlake.cli.main import main
 from auditlake.lake.layout import Lake
 from auditlake.snapshot import worker_pool
@@ -121,16 +124,19 @@ def capture_here(dsn: str, lake: Lake) -> Done:
 def run_here(arguments: Sequence[str | Path], workers: Callable[[int], Workers] = WorkersHere) -> Done:
     """Run `auditlake` in this process, with its settings and working folder, and nothing on stdin.
 
-    `workers` copy the tables, unless Spark does.
+    `workers` copy the tables, unless Spark does. SIGINT interrupts the tests, not the command alone.
     """
     stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
     stdin = mock.patch.object(sys, "stdin", io.StringIO())
     copying = mock.patch.object(worker_pool, "LocalWorkers", workers)
-    with argv, stdin, copying, redirect_stdout(stdout), redirect_stderr(stderr):
+    interrupted = mock.patch.object(options, "ENDING", (signal.SIGTERM, signal.SIGHUP))
+    with argv, stdin, copying, interrupted, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main()
         except SystemExit as exc:
+            if isinstance(exc.__context__, Abort) and isinstance(exc.__context__.__cause__, KeyboardInterrupt):
+                raise exc.__context__.__cause__ from None
             code = int(exc.code or 0)
     stdout.seek(0)
     return Done(code, stdout.read(), stderr.getvalue())

@@ -1,5 +1,6 @@
 """A signal ends a wait at whichever instruction it arrives."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -8,8 +9,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
+import pytest
+
+from auditlake.cli.main import auditlake
 from auditlake.cli.options import Stop, stopped_by_signals
 from auditlake.signals import ENDING, handled
+from tests import command
 
 
 def _wait_with_a_signal_at(line: int) -> bool:
@@ -80,3 +86,16 @@ def test_processes_of_tests_do_not_inherit_ignored_signals() -> None:
     assert plain.stdout == "['SIG_IGN', 'SIG_IGN']\n"
     ours = subprocess.run([*ignoring, _PARENT], capture_output=True, text=True, check=True, cwd=root)
     assert ours.stdout == "['SIG_DFL', 'SIG_DFL']\n"
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_an_interrupt_of_tests_is_no_answer_of_a_command(monkeypatch: pytest.MonkeyPatch, *, graceful: bool) -> None:
+    """A run that is interrupted within a command ends, and does not go on with a test that has failed."""
+
+    def run() -> None:
+        with stopped_by_signals() if graceful else contextlib.nullcontext():
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(auditlake.commands, "interrupted", click.Command("interrupted", callback=run))
+    with pytest.raises(KeyboardInterrupt):
+        command.run_here(["interrupted"])
