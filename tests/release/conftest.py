@@ -23,6 +23,14 @@ def of_version(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture
+def database_of_version(of_version: Server) -> Iterator[str]:
+    """Connection string of a fresh database there; it goes with the test, and its slot, which the next one needs."""
+    name = of_version.create_database()
+    yield of_version.dsn(name)
+    of_version.drop_database(name)
+
+
 @pytest.fixture(scope="module", params=["disk", "s3"])
 def make_site(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory

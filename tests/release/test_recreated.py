@@ -24,7 +24,7 @@ from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK
 from tests.running import await_true
-from tests.server import Server, install_trigger
+from tests.server import install_trigger
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
@@ -143,35 +143,31 @@ class _Seen:
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 @pytest.mark.parametrize("scenario", _SCENARIOS)
 def test_every_name_means_the_table_that_had_it(
-    of_version: Server, tmp_path: Path, scenario: str, *, with_trigger: bool
+    database_of_version: str, tmp_path: Path, scenario: str, *, with_trigger: bool
 ) -> None:
     """After every step, without help, the states by name equal PostgreSQL's; few moments of change are refused."""
     schema, steps = _SCENARIOS[scenario]
-    name = of_version.create_database()
-    dsn, lake = of_version.dsn(name), Lake(tmp_path / "lake")
+    dsn, lake = database_of_version, Lake(tmp_path / "lake")
     settings: list[str | Path] = ["--source", dsn, "--lake", tmp_path / "lake"]
-    try:
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(schema.encode())
-        if with_trigger:
-            install_trigger(dsn)
-        assert command.run(["bootstrap", *settings], SPARK).code == 0
-        with command.following(settings, SPARK) as reported:
-            await_true(lambda: captures_now(lake), 60)
-            seen = [_see(dsn, lake, "bootstrap")]
-            for step, statements in steps.items():
-                with psycopg.connect(dsn, autocommit=True) as conn:
-                    for statement in statements:
-                        conn.execute(statement.encode())
-                seen.append(_see(dsn, lake, step))
-        done = command.run(["follow", "--until-current", *settings], SPARK)
-        assert done.code == 0, done.stderr
-        found = [problem for each in seen for problem in _wrong(lake, each, _NAMES[scenario])]
-        wrong = [problem for problem in found if "the lake answers 7" not in problem]
-        assert not wrong, "\n".join([*wrong, *reported])
-        assert len(found) <= _REFUSED[scenario, with_trigger] * len(seen) * len(_NAMES[scenario]), "\n".join(found)
-    finally:
-        of_version.drop_database(name)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(schema.encode())
+    if with_trigger:
+        install_trigger(dsn)
+    assert command.run(["bootstrap", *settings], SPARK).code == 0
+    with command.following(settings, SPARK) as reported:
+        await_true(lambda: captures_now(lake), 60)
+        seen = [_see(dsn, lake, "bootstrap")]
+        for step, statements in steps.items():
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                for statement in statements:
+                    conn.execute(statement.encode())
+            seen.append(_see(dsn, lake, step))
+    done = command.run(["follow", "--until-current", *settings], SPARK)
+    assert done.code == 0, done.stderr
+    found = [problem for each in seen for problem in _wrong(lake, each, _NAMES[scenario])]
+    wrong = [problem for problem in found if "the lake answers 7" not in problem]
+    assert not wrong, "\n".join([*wrong, *reported])
+    assert len(found) <= _REFUSED[scenario, with_trigger] * len(seen) * len(_NAMES[scenario]), "\n".join(found)
 
 
 def _see(dsn: str, lake: Lake, step: str) -> _Seen:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
@@ -15,7 +14,7 @@ from auditlake.snapshot.bootstrap import Target
 from auditlake.snapshot.new_tables import find_new
 from auditlake.source.connection import connect
 from tests import command
-from tests.server import Server, install_trigger
+from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -106,28 +105,23 @@ def test_every_line_of_the_page_is_tested_and_every_test_has_a_line() -> None:
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 @pytest.mark.parametrize("change", STATEMENTS)
 def test_a_change_has_the_effect_on_its_line(
-    of_version: Server, tmp_path: Path, change: str, *, with_trigger: bool
+    database_of_version: str, tmp_path: Path, change: str, *, with_trigger: bool
 ) -> None:
     """One change without a later row, after a row of every table was captured."""
-    name = of_version.create_database()
-    lake = Lake(tmp_path / "lake")
-    try:
-        dsn = make_conninfo(of_version.dsn(name))
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(SCHEMA.encode())
-            conn.execute("create publication auditlake for all tables with (publish_via_partition_root = true)")
-            if with_trigger:
-                install_trigger(dsn)
-            _run("bootstrap", dsn, lake)
-            conn.execute("update t set n = 6; insert into parts values (2); insert into other values (51)")
-            _run("capture", dsn, lake, "--until-current")
-            known = len(read_versions(lake))
-            for statement in [STATEMENTS[change]] if "begin" in STATEMENTS[change] else STATEMENTS[change].split("; "):
-                conn.execute(statement.encode())
-            _run("capture", dsn, lake, "--until-current")
-        assert _effect(dsn, lake, known) == _LINES[change][0 if with_trigger else 1]
-    finally:
-        of_version.drop_database(name)
+    dsn, lake = database_of_version, Lake(tmp_path / "lake")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(SCHEMA.encode())
+        conn.execute("create publication auditlake for all tables with (publish_via_partition_root = true)")
+        if with_trigger:
+            install_trigger(dsn)
+        _run("bootstrap", dsn, lake)
+        conn.execute("update t set n = 6; insert into parts values (2); insert into other values (51)")
+        _run("capture", dsn, lake, "--until-current")
+        known = len(read_versions(lake))
+        for statement in [STATEMENTS[change]] if "begin" in STATEMENTS[change] else STATEMENTS[change].split("; "):
+            conn.execute(statement.encode())
+        _run("capture", dsn, lake, "--until-current")
+    assert _effect(dsn, lake, known) == _LINES[change][0 if with_trigger else 1]
 
 
 def _run(name: str, dsn: str, lake: Lake, *options: str) -> None:

@@ -30,8 +30,8 @@ from tests.crash.killed import SPARK
 from tests.random_ddl import SCHEMAS, SETUP, Conn, RandomDdl
 from tests.release.test_schema_changes import SCHEMA, STATEMENTS
 from tests.running import await_true
-from tests.server import Server, install_trigger
-from tests.shape_oracle import Moment, Verdict, ask_sql, compare, observe
+from tests.server import install_trigger
+from tests.shape_oracle import Moment, Verdict, ask_python, ask_sql, compare, observe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +54,13 @@ _LOCKED = 6
 _SETTLED_EVERY, _SETTLED_S, _POLL_S = 12, 30.0, 0.2
 _RIGHT_KILLED = 15  # half of the least of 20 runs
 _KILLED_STEPS, _LIVES_S, _COPIED_EVERY = 40, (0.8, 3.0), 8
+
+
+def _seed() -> str:
+    """Return the seed of a walk, and print it, which is shown if the test fails."""
+    seed = os.environ.get("AUDITLAKE_PROPERTY_SEED") or str(random.SystemRandom().randrange(10**6))
+    print(f"AUDITLAKE_PROPERTY_SEED={seed}")  # noqa: T201
+    return seed
 
 
 @contextmanager
@@ -92,16 +99,16 @@ def _prepare(dsn: str, schema: str, *, with_trigger: bool, publication: str = _E
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 def test_every_kind_of_change_is_answered_right_or_refused(
-    of_version: Server, tmp_path: Path, *, with_trigger: bool
+    database_of_version: str, tmp_path: Path, *, with_trigger: bool
 ) -> None:
     """No rows after a change, and nothing applied."""
-    name, lake = of_version.create_database(), Lake(tmp_path / "lake")
+    dsn, lake = database_of_version, Lake(tmp_path / "lake")
     schemas = [f"k{number:02}" for number in range(len(STATEMENTS))]
     setup = "".join(f"create schema {schema}; set search_path = {schema}; {SCHEMA}" for schema in schemas)
     seen = [*schemas, *(f"{schema}_elsewhere" for schema in schemas)]
     verdict = Verdict()
-    with closing(_prepare(of_version.dsn(name), setup, with_trigger=with_trigger)) as conn:
-        _run("bootstrap", of_version.dsn(name), lake)
+    with closing(_prepare(dsn, setup, with_trigger=with_trigger)) as conn:
+        _run("bootstrap", dsn, lake)
         moments = [observe(conn, seen, "nothing")]
         for schema, (kind, change) in zip(schemas, STATEMENTS.items(), strict=True):
             conn.execute(f"set search_path = {schema}".encode())
@@ -109,11 +116,10 @@ def test_every_kind_of_change_is_answered_right_or_refused(
                 here = statement.replace("schema public", f"schema {schema}")
                 conn.execute(here.replace("elsewhere", f"{schema}_elsewhere").encode())
             moments.append(observe(conn, seen, kind))
-            _run("capture", of_version.dsn(name), lake, "--until-current")
+            _run("capture", dsn, lake, "--until-current")
     for number, schema in enumerate(schemas):
         chosen = [moments[at] for at in sorted({number, number + 1, len(moments) - 1})]
         compare(lake, [_of(moment, schema) for moment in chosen], ask_sql("duckdb"), verdict)
-    of_version.drop_database(name)
     print(verdict, verdict.refused)  # noqa: T201 - shown if the test fails
     assert verdict.wrong == []
     assert verdict.right >= _RIGHT[with_trigger]
@@ -139,15 +145,14 @@ def _await_snapshots(lake: Lake) -> None:
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 def test_random_changes_are_answered_right_or_refused(
-    of_version: Server, tmp_path: Path, *, with_trigger: bool
+    database_of_version: str, tmp_path: Path, *, with_trigger: bool
 ) -> None:
     """AUDITLAKE_PROPERTY_SEED repeats the changes; what follow has seen of them by then depends on the machine."""
-    seed = os.environ.get("AUDITLAKE_PROPERTY_SEED") or str(random.SystemRandom().randrange(10**6))
-    name, chance = of_version.create_database(), random.Random(seed)  # noqa: S311 - no secret
-    with closing(_prepare(of_version.dsn(name), SETUP, with_trigger=with_trigger)) as conn:
+    chance, dsn = random.Random(_seed()), database_of_version  # noqa: S311 - no secret
+    with closing(_prepare(dsn, SETUP, with_trigger=with_trigger)) as conn:
         conn.execute("set lock_timeout = '3s'")
         ddl = RandomDdl(conn, chance)
-        with _followed(of_version.dsn(name), tmp_path) as lake:
+        with _followed(dsn, tmp_path) as lake:
             moments = [observe(conn, SCHEMAS, "nothing")]
             for step in range(_STEPS):
                 moments.append(observe(conn, SCHEMAS, ddl.step()))
@@ -156,8 +161,7 @@ def test_random_changes_are_answered_right_or_refused(
                     _await_snapshots(lake)
         verdict = Verdict()
         compare(lake, moments, ask_sql("duckdb"), verdict)
-    of_version.drop_database(name)
-    print(f"AUDITLAKE_PROPERTY_SEED={seed}", verdict, verdict.refused, ddl.made)  # noqa: T201
+    print(verdict, verdict.refused, ddl.made)  # noqa: T201 - shown if the test fails
     assert verdict.wrong == []
     assert verdict.right >= _RIGHT_RANDOM[with_trigger]
 
@@ -206,12 +210,12 @@ class _KilledCapture(threading.Thread):
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 @pytest.mark.parametrize("publication", _PUBLICATIONS)
 def test_random_changes_beneath_a_killed_capture(
-    of_version: Server, tmp_path: Path, publication: str, *, with_trigger: bool
+    database_of_version: str, tmp_path: Path, publication: str, *, with_trigger: bool
 ) -> None:
     """Nothing is applied; new tables are copied from time to time. AUDITLAKE_PROPERTY_SEED repeats the changes."""
-    seed = os.environ.get("AUDITLAKE_PROPERTY_SEED") or str(random.SystemRandom().randrange(10**6))
-    name, lake, chance = of_version.create_database(), Lake(tmp_path / "lake"), random.Random(seed)  # noqa: S311
-    dsn, verdict = of_version.dsn(name), Verdict()
+    seed = _seed()
+    dsn, lake, chance = database_of_version, Lake(tmp_path / "lake"), random.Random(seed)  # noqa: S311 - no secret
+    verdict = Verdict()
     how = _PUBLICATIONS[publication]
     with closing(_prepare(dsn, SETUP, with_trigger=with_trigger, publication=how)) as conn:
         conn.execute("set lock_timeout = '3s'")
@@ -227,9 +231,8 @@ def test_random_changes_beneath_a_killed_capture(
                     command.run(["bootstrap", "--source", dsn, "--lake", lake.root])  # of tables that can be followed
                     killed.renew()
     _run("capture", dsn, lake, "--until-current")
-    compare(lake, moments, ask_sql("duckdb"), verdict)
-    of_version.drop_database(name)
-    print(f"AUDITLAKE_PROPERTY_SEED={seed}", verdict, verdict.refused, killed.kills, ddl.made)  # noqa: T201
+    compare(lake, moments, ask_python, verdict)
+    print(verdict, verdict.refused, killed.kills, ddl.made)  # noqa: T201 - shown if the test fails
     assert verdict.wrong == []
     assert verdict.right >= _RIGHT_KILLED
     assert killed.kills
