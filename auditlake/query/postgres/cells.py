@@ -64,16 +64,12 @@ def only(node: exp.Expr, *known: str) -> None:
             raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")
 
 
-_NAMES: dict[type[exp.Expr], str] = {exp.JSONArrayAgg: "json_agg", exp.CurrentVersion: "version"}
-"""PostgreSQL's names of functions to whose nodes sqlglot gives no place."""
-
-
 def construct(node: exp.Expr) -> str:
     """Name a node as a person would."""
     if isinstance(node, exp.Anonymous):
         return f"the function {node.name}"
     if isinstance(node, exp.Func):
-        return f"the function {spelled(node, _NAMES.get(type(node), node.sql_name().lower()))}"
+        return f"the function {spelled(node, node.sql_name().lower())}"
     return type(node).__name__.upper()
 
 

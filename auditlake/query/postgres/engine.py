@@ -32,12 +32,11 @@ from auditlake.query.duckdb_views import (
 )
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded
-from auditlake.query.postgres import documents, formats, numbers, patterns
+from auditlake.query.postgres import documents, floats, formats, numbers, patterns, texts
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
-from auditlake.query.postgres.texts import at_zone, interval_text, of_utf8, reversed_text
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import TableName
@@ -53,7 +52,7 @@ _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
-_TEXTS = "varchar[]"
+_TEXTS, _BYTES = "varchar[]", "blob"
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
@@ -80,9 +79,23 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
     "pg_float4_text": (real_text, ("float",), _TEXT),
     "pg_like": (patterns.regular, (_TEXT, _TEXT), _TEXT),
-    "pg_reverse": (reversed_text, (_TEXT,), _TEXT),
-    "pg_of_utf8": (of_utf8, ("blob",), _TEXT),
-    "pg_at_zone": (at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
+    **{f"pg_{name}": (function, (_DOUBLE,), _DOUBLE) for name, function in floats.ONE_ARGUMENT.items()},
+    "pg_power": (floats.power, (_DOUBLE, _DOUBLE), _DOUBLE),
+    "pg_atan2": (floats.angle, (_DOUBLE, _DOUBLE), _DOUBLE),
+    "pg_quotient": (numbers.quotient, (_TEXT, _TEXT), _TEXT),
+    "pg_trim_scale": (numbers.without_zeros, (_TEXT,), _TEXT),
+    "pg_bucket": (numbers.bucket, (_TEXT, _TEXT, _TEXT, _WHOLE), _WHOLE),
+    "pg_reverse": (texts.reversed_text, (_TEXT,), _TEXT),
+    "pg_character": (texts.character, (_WHOLE,), _TEXT),
+    "pg_translate": (texts.translated, (_TEXT, _TEXT, _TEXT), _TEXT),
+    "pg_overlay": (texts.overlaid, (_TEXT, _TEXT, _WHOLE, _WHOLE), _TEXT),
+    "pg_hex": (texts.hex_text, ("bigint",), _TEXT),
+    "pg_encode": (texts.encoded, (_BYTES, _TEXT), _TEXT),
+    "pg_decode": (texts.decoded, (_TEXT, _TEXT), _BYTES),
+    "pg_split": (texts.split_text, (_TEXT, _TEXT, _TEXT), _TEXTS),
+    "pg_of_utf8": (texts.of_utf8, (_BYTES,), _TEXT),
+    "pg_of_epoch": (texts.of_epoch, (_DOUBLE,), _TIMESTAMP),
+    "pg_at_zone": (texts.at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
     "pg_member_text": (documents.member_text, (_TEXT, _TEXT), _TEXT),
     "pg_element": (documents.element, (_TEXT, _WHOLE), _TEXT),
@@ -106,11 +119,13 @@ _MAY_BE_NULL = frozenset(
     }
 )
 _MAY_FAIL = frozenset(
-    {name for name, (function, _, _) in _FUNCTIONS.items() if function.__module__ == numbers.__name__}
+    name
+    for name, (function, _, _) in _FUNCTIONS.items()
+    if function.__module__ in {numbers.__name__, texts.__name__, floats.__name__}
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
-    *("pg_json_length", "pg_number_text", "pg_of_utf8", "pg_like", "pg_at_zone"),
+    *("pg_json_length", "pg_number_text", "pg_like"),
 }
 _INTERVAL_TEXT = "pg_interval_text"
 _YEAR_1_US = -62_135_596_800_000_000
@@ -187,7 +202,9 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
         connection.create_function(
             name, guarded, list(takes), gives, null_handling=nulls, side_effects=name in _MAY_FAIL
         )
-    connection.create_function("pg_interval_parts", _guarded(interval_text), ["integer", "integer", "bigint"], _TEXT)
+    connection.create_function(
+        "pg_interval_parts", _guarded(texts.interval_text), ["integer", "integer", "bigint"], _TEXT
+    )
     connection.execute(
         f"create or replace macro {_INTERVAL_TEXT}(x) as pg_interval_parts("
         "cast(date_part('year', x) * 12 + date_part('month', x) as integer), cast(date_part('day', x) as integer), "
@@ -255,8 +272,8 @@ def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> p
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
     if pa.types.is_interval(values.type):
         given = values.to_pylist()
-        texts = [None if v is None else interval_text(v.months, v.days, v.nanoseconds // 1000) for v in given]
-        return pa.array(texts, pa.string())
+        shown = [None if v is None else texts.interval_text(v.months, v.days, v.nanoseconds // 1000) for v in given]
+        return pa.array(shown, pa.string())
     if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
         _require_years(values)
     found = values.cast(_arrow(cell))

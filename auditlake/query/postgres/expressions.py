@@ -31,7 +31,7 @@ from auditlake.query.postgres.conversions import (
 )
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
-from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time, zoned
+from auditlake.query.postgres.functions import called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.growth import listed
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
 from auditlake.query.postgres.patterns import liked, read_pattern
@@ -46,7 +46,7 @@ from auditlake.query.postgres.row_comparisons import (
     quantity,
     row_in_query,
 )
-from auditlake.query.postgres.scopes import Scope
+from auditlake.query.postgres.scopes import Scope, folded
 from auditlake.query.postgres.types import (
     BOOL,
     DATE,
@@ -71,6 +71,17 @@ _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Sqrt: "sqrt",
+    exp.Cbrt: "cbrt",
+    exp.Pow: "power",
+    exp.StartsWith: "starts_with",
+    exp.BitwiseNot: "~",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "#",
+}
+"""Operators by the names of functions that mean the same, or by their own."""
 
 
 class Expressions:
@@ -106,8 +117,23 @@ class Expressions:
 
     def _arithmetic(self, node: exp.Expr) -> Cell:
         left, right = self._cells(node, "this", "expression", "typed", "safe")
-        name = "mod" if isinstance(node, exp.Mod) and node.meta.get("start") is not None else "?column?"
-        return operate(SIGNS[type(node)], left, right, node).named(name)
+        return operate(SIGNS[type(node)], left, right, node)
+
+    def _operator(self, node: exp.Expr) -> Cell:
+        """Translate an operator that is a function."""
+        is_prefix = isinstance(node, exp.Unary | exp.Sqrt | exp.Cbrt) and isinstance(node.parent, exp.Binary)
+        if is_prefix or isinstance(node.args.get("expression"), exp.DPipe):  # they are of one precedence in PostgreSQL
+            raise Refused(node, "an operator beside another one", "Write parentheses.")
+        cells = self._cells(node, "this", "expression")
+        if isinstance(node, exp.Sqrt):  # the function is also one of numeric
+            cells = [coerced(cells[0], FLOAT8, node)]
+        return called(_OPERATORS[type(node)], cells, node).named(NO_NAME)
+
+    def _position(self, node: exp.Expr) -> Cell:
+        return called("strpos", self._cells(node, "this", "substr"), node).named("position")
+
+    def _overlay(self, node: exp.Expr) -> Cell:
+        return called("overlay", self._cells(node, "this", "expression", "from_", "for_"), node).named("overlay")
 
     def _comparison(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
@@ -156,29 +182,25 @@ class Expressions:
         cells = [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
         return cells if kind is None else [cast(each, kind, node) for each in cells]
 
-    def _call(self, node: exp.Expr) -> Cell:
-        name, given = CALLS[type(node)], (each for each in node.arg_types if isinstance(node.args.get(each), exp.Expr))
-        cells = self._cells(node, *given, "big_int")
-        if isinstance(node, exp.StrPosition):
-            name = "position" if spelled(node, "position") != "strpos" else "strpos"
-            return called("strpos", cells, node).named(name)
-        return called(name, cells, node).named(spelled(node, name))
-
     def _anonymous(self, node: exp.Expr) -> Cell:
-        name = node.name.lower()
+        name = folded(node.this) if isinstance(node.this, exp.Identifier) else node.name.lower()
         if name in AGGREGATES:
             return self._aggregate(node)
         cells = [self.cell(each) for each in node.expressions]
-        if name == "to_char":
-            return to_char(cells, node)
-        if name == "pg_typeof" and len(cells) == 1:
-            return Cell(standard_literal(cells[0].type.shown), TEXT, name)
-        if name == "date_part":
-            return self._date_part(cells, node)
-        if name in {"ltrim", "rtrim", "btrim"}:
-            sides = {"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH")
-            return trimmed(sides, cells, node).named(name)
-        return called(name, cells, node).named(name)
+        match name, cells:
+            case "to_char", _:
+                return to_char(cells, node)
+            case "pg_typeof", [cell]:
+                found = Cell(standard_literal(cell.type.shown), TEXT)
+            case "date_part", _:
+                found = self._date_part(cells, node)
+            case "date_trunc", [Cell(literal=str(unit)), at]:
+                found = truncated_time(unit.lower(), at, node)
+            case "ltrim" | "rtrim" | "btrim", _:
+                found = trimmed({"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH"), cells, node)
+            case _:
+                found = called(name, cells, node)
+        return found.named(name)
 
     @staticmethod
     def _date_part(cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -330,10 +352,6 @@ class Expressions:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "btrim")
         return trimmed(sides, cells, node).named(name)
 
-    def _pad(self, node: exp.Expr) -> Cell:
-        name = "lpad" if node.args.get("is_left") else "rpad"
-        return called(name, self._cells(node, "this", "expression", "fill_pattern", "is_left"), node).named(name)
-
     def _like(self, node: exp.Expr) -> Cell:
         escape = "\\"
         if isinstance(node, exp.Escape):
@@ -373,7 +391,7 @@ class Expressions:
         start = node.args.get("start")
         if not isinstance(start, exp.Literal) or not start.is_string:
             cells = self._cells(node, "this", "start", "length")
-            return called("substring", cells, node).named(spelled(node, "substring"))
+            return called("substring", cells, node).named("substring")
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")
         pattern, groups = read_pattern(start, finds=True)
@@ -413,11 +431,6 @@ class Expressions:
     def _extract(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
         return extracted(node.this.name.lower(), self.cell(node.expression), node).named("extract")
-
-    def _date_trunc(self, node: exp.Expr) -> Cell:
-        only(node, "this", "unit")
-        cell = self.cell(node.this)
-        return truncated_time(node.args["unit"].name.lower(), cell, node).named("date_trunc")
 
     def _now(self, node: exp.Expr) -> Cell:
         only(node)
@@ -573,13 +586,11 @@ class Expressions:
         **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), _regexp),
         exp.Interval: _interval,
         exp.Extract: _extract,
-        exp.TimestampTrunc: _date_trunc,
         **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), _now),
         exp.AtTimeZone: _zoned,
         exp.Array: _array,
         exp.Bracket: _subscript,
         exp.Collate: _collated,
-        exp.Pad: _pad,
         exp.Substring: _substring,
         exp.Anonymous: _anonymous,
         exp.Grouping: _grouping,
@@ -588,7 +599,9 @@ class Expressions:
         exp.WithinGroup: _within_group,
         **dict.fromkeys(SIGNS, _arithmetic),
         **dict.fromkeys(COMPARISONS, _comparison),
-        **dict.fromkeys(CALLS, _call),
+        **dict.fromkeys(_OPERATORS, _operator),
+        exp.StrPosition: _position,
+        exp.Overlay: _overlay,
         **dict.fromkeys(OPERATORS, _of_json),
         **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), _aggregate),
     }

@@ -9,22 +9,46 @@ from zoneinfo import available_timezones
 
 from sqlglot import exp
 
+from auditlake.query.postgres.arithmetic import operate
 from auditlake.query.postgres.cells import Cell, Refused, construct
-from auditlake.query.postgres.conversions import as_text, coerced, failed, known, padded, with_elements_like, with_year
+from auditlake.query.postgres.conversions import (
+    NO_YEAR,
+    as_text,
+    coerced,
+    failed,
+    in_common,
+    known,
+    padded,
+    with_elements_like,
+    with_year,
+)
+from auditlake.query.postgres.floats import ONE_ARGUMENT
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, may_be_long
-from auditlake.query.postgres.types import BOOL, BYTEA, FLOAT8, INT4, INTEGERS, JSONB, NUMERIC, TEXT, Type, decimal
+from auditlake.query.postgres.types import (
+    BOOL,
+    BYTEA,
+    DATE,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    INTEGERS,
+    INTERVAL,
+    JSONB,
+    NUMBERS,
+    NUMERIC,
+    TEXT,
+    TIMES,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Type,
+    array,
+    decimal,
+)
 from auditlake.sql_names import standard_literal
 
-_CALLED: tuple[type[exp.Func], ...] = (
-    *(exp.Lower, exp.Upper, exp.Length, exp.MD5, exp.Reverse, exp.Left, exp.Right, exp.Repeat, exp.Replace),
-    *(exp.SplitPart, exp.StartsWith, exp.Abs, exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Sign, exp.Sqrt),
-    *(exp.ArrayToString, exp.ArrayPosition),
-)
-CALLS: dict[type[exp.Expr], str] = {each: each.sql_name().lower() for each in _CALLED}
-CALLS |= {exp.StrPosition: "strpos", exp.ArraySize: "array_length"}
-"""PostgreSQL's names of functions that have nodes of their own in sqlglot, which lists their arguments in order."""
-
 SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}
+SPELLINGS |= {"pow": "power", "log10": "log"}
 """Functions that are one."""
 
 
@@ -75,14 +99,25 @@ def _padded(function: str, fill: str) -> str:
     )
 
 
+_FINITE = "case when {0} is not null then true end"
+"""An infinite value is an error where it is read."""
+_BIN = (
+    "case when date_part('month', {0}) <> 0 or date_part('year', {0}) <> 0 then "
+    + failed("timestamps cannot be binned into intervals containing months or years")
+    + " when epoch({0}) <= 0 then "
+    + failed("stride must be greater than zero")
+    + " else time_bucket({0}, cast({1} as timestamp), cast({2} as timestamp)) end"
+)
+_DATE = f"case when {{0}} < 1 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end"
+_BYTES = "cast(octet_length({0}) as integer)"
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "lower": (Form((TEXT,), TEXT, "lower({0})"),),
     "upper": (Form((TEXT,), TEXT, "replace(replace(upper(replace({0}, 'ẞ', chr(0))), 'ẞ', 'ß'), chr(0), 'ẞ')"),),
-    "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"),),
-    "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"),),
-    "md5": (Form((TEXT,), TEXT, "md5({0})"),),
+    "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
+    "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
+    "md5": (Form((TEXT,), TEXT, "md5({0})"), Form((BYTEA,), TEXT, "md5({0})")),
     "lpad": (Form((TEXT, INT4), TEXT, _padded("lpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("lpad", "{2}"))),
     "rpad": (Form((TEXT, INT4), TEXT, _padded("rpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("rpad", "{2}"))),
     "reverse": (Form((TEXT,), TEXT, "pg_reverse({0})"),),
@@ -102,28 +137,100 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "ceil": (Form((FLOAT8,), FLOAT8, "ceil({0})"),),
     "round": (Form((FLOAT8,), FLOAT8, "round_even({0}, 0)"),),
     "trunc": (Form((FLOAT8,), FLOAT8, "trunc({0})"),),
+    "sign": (Form((FLOAT8,), FLOAT8, "cast(sign({0}) as double)"),),
+    **{name: (Form((FLOAT8,), FLOAT8, f"pg_{name}({{0}})"),) for name in ONE_ARGUMENT},
+    "power": (Form((FLOAT8, FLOAT8), FLOAT8, "pg_power({0}, {1})"),),
+    "atan2": (Form((FLOAT8, FLOAT8), FLOAT8, "pg_atan2({0}, {1})"),),
+    "pi": (Form((), FLOAT8, "pi()"),),
+    "div": (Form((NUMERIC, NUMERIC), NUMERIC, "pg_quotient({0}, {1})"),),
+    "scale": (Form((NUMERIC,), INT4, "cast(length(split_part({0}, '.', 2)) as integer)"),),
+    "trim_scale": (Form((NUMERIC,), NUMERIC, "pg_trim_scale({0})"),),
+    "width_bucket": (Form((NUMERIC, NUMERIC, NUMERIC, INT4), INT4, "pg_bucket({0}, {1}, {2}, {3})"),),
+    "&": tuple(Form((kind, kind), kind, "({0} & {1})") for kind in (INT2, INT4, INT8)),
+    "|": tuple(Form((kind, kind), kind, "({0} | {1})") for kind in (INT2, INT4, INT8)),
+    "#": tuple(Form((kind, kind), kind, "xor({0}, {1})") for kind in (INT2, INT4, INT8)),
+    "~": tuple(Form((kind,), kind, "(~ {0})") for kind in (INT2, INT4, INT8)),
+    "bit_length": (
+        Form((TEXT,), INT4, "cast(strlen({0}) * 8 as integer)"),
+        Form((BYTEA,), INT4, "cast(octet_length({0}) * 8 as integer)"),
+    ),
+    "ascii": (Form((TEXT,), INT4, "cast(case when {0} = '' then 0 else unicode({0}) end as integer)"),),
+    "chr": (Form((INT4,), TEXT, "pg_character({0})"),),
+    "translate": (Form((TEXT, TEXT, TEXT), TEXT, "pg_translate({0}, {1}, {2})"),),
+    "overlay": (
+        Form((TEXT, TEXT, INT4), TEXT, "pg_overlay({0}, {1}, {2}, cast(length({1}) as integer))"),
+        Form((TEXT, TEXT, INT4, INT4), TEXT, "pg_overlay({0}, {1}, {2}, {3})"),
+    ),
+    "to_hex": (Form((INT4,), TEXT, "pg_hex(cast({0} as bigint) & 4294967295)"), Form((INT8,), TEXT, "pg_hex({0})")),
+    "encode": (Form((BYTEA, TEXT), TEXT, "pg_encode({0}, {1})"),),
+    "decode": (Form((TEXT, TEXT), BYTEA, "pg_decode({0}, {1})"),),
+    "sha256": (Form((BYTEA,), BYTEA, "from_hex(sha256({0}))"),),
+    "convert_to": (Form((TEXT, TEXT), BYTEA, "encode({0})"),),
+    "string_to_array": (
+        Form((TEXT, TEXT), array(TEXT), "pg_split({0}, coalesce({1}, chr(0)), chr(0))"),
+        Form((TEXT, TEXT, TEXT), array(TEXT), "pg_split({0}, coalesce({1}, chr(0)), coalesce({2}, chr(0)))"),
+    ),
+    "age": (
+        Form((TIMESTAMPTZ, TIMESTAMPTZ), INTERVAL, "age(cast({0} as timestamp), cast({1} as timestamp))"),
+        Form((TIMESTAMP, TIMESTAMP), INTERVAL, "age({0}, {1})"),
+    ),
+    "make_date": (
+        Form(
+            (INT4, INT4, INT4),
+            DATE,
+            f"case when {{0}} < 1 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end",
+        ),
+    ),
+    "to_timestamp": (Form((FLOAT8,), TIMESTAMPTZ, "pg_of_epoch({0})"),),
+    "isfinite": tuple(Form((kind,), BOOL, _FINITE) for kind in (DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL)),
+    "date_bin": tuple(Form((INTERVAL, kind, kind), kind, _BIN) for kind in (TIMESTAMPTZ, TIMESTAMP)),
 }
+_ALSO_OF_NUMERIC = frozenset({"exp", "ln", "log", "power"})
+"""Functions of floats that are others for numeric."""
 
 
 def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate a call; raises Refused."""
     name = SPELLINGS.get(name, name)
+    _check(name, cells, node)
     if name == "octet_length" and len(cells) == 1:
         cells = [replace(cells[0], sql=padded(cells[0], node))]
-    if name == "convert_from" and cells and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
-        raise Refused(node, "convert_from of another encoding than 'UTF8'")
-    if cells and cells[0].type.element is not None and (found := _of_array(name, cells, node)) is not None:
+    if (found := _of_own_type(name, cells, node)) is not None:
         return found
+    for form in sorted(FORMS.get(name, ()), key=lambda form: _differing(form, cells)):
+        if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
+            texts = [in_common(cell, kind, node) for cell, kind in zip(cells, form.takes, strict=True)]
+            return Cell(form.sql.format(*texts), form.gives)
+    given = ", ".join(cell.type.shown for cell in cells)
+    raise Refused(node, f"the function {name}({given})")
+
+
+def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
+    kinds = {cell.type.name for cell in cells}
+    if name in {"convert_from", "convert_to"} and cells and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
+        raise Refused(node, f"{name} of another encoding than 'UTF8'")
+    if name == "to_hex" and kinds == {"int2"}:
+        raise Refused(node, "the function to_hex(smallint) is not unique", wrong=True)
+    if name in _ALSO_OF_NUMERIC and "numeric" in kinds and not kinds & {"float4", "float8"}:
+        raise Refused(node, f"the function {name}(numeric)", "Cast to double precision.")
+
+
+def _of_own_type(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
+    """Translate a function whose result has the type of an argument; None if it is another one."""
+    if cells and cells[0].type.element is not None:
+        return _of_array(name, cells, node)
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
     if name == "abs" and len(cells) == 1 and cells[0].type.is_number:
         return Cell(f"abs({cells[0].sql})", cells[0].type)
-    for form in FORMS.get(name, ()):
-        if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
-            texts = [coerced(cell, kind, node).sql for cell, kind in zip(cells, form.takes, strict=True)]
-            return Cell(form.sql.format(*texts), form.gives)
-    given = ", ".join(cell.type.shown for cell in cells)
-    raise Refused(node, f"the function {name}({given})")
+    if name == "mod" and len(cells) == 2:  # noqa: PLR2004 - the operands
+        return operate("%", cells[0], cells[1], node)
+    return None
+
+
+def _differing(form: Form, cells: Sequence[Cell]) -> int:
+    """Return how many arguments are of another type than a form takes: the one with the fewest is called."""
+    return sum(kind.name != cell.type.name for kind, cell in zip(form.takes, cells, strict=False))
 
 
 def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
@@ -154,8 +261,12 @@ def _takes(kind: Type, cell: Cell) -> bool:
         return True
     if kind == TEXT:
         return cell.type.is_text
-    if kind == INT4:
-        return cell.type.name in {"int2", "int4"}
+    if kind.is_integer:
+        return cell.type.is_integer and NUMBERS.index(cell.type.name) <= NUMBERS.index(kind.name)
+    if kind == NUMERIC:
+        return cell.type.is_integer or cell.type.name == "numeric"
+    if kind.is_time:
+        return cell.type.is_time and TIMES.index(cell.type.name) <= TIMES.index(kind.name)
     return cell.type.is_number if kind == FLOAT8 else cell.type == kind
 
 
@@ -173,9 +284,8 @@ def _of_numeric(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     if name == "sqrt":
         return Cell(f"pg_sqrt({text})", NUMERIC)
     if name == "sign":
-        if not kind.is_decimal:
-            raise Refused(node, "the function sign(numeric)")
-        return Cell(f"cast(sign({value.sql}) as decimal(1,0))", decimal(1, 0))
+        sign = f"sign({value.sql})" if kind.is_decimal else f"pg_compare({value.sql}, '0')"
+        return Cell(f"cast({sign} as decimal(1,0))", decimal(1, 0))
     if name in {"floor", "ceil"}:
         return _whole(f"pg_{name}({text})", kind)
     places = coerced(more[0], INT4, node).sql if more else "cast(0 as integer)"
@@ -231,6 +341,7 @@ def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cel
 
 
 _TRUNCATED = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
+_TRUNCATED |= {"decade", "milliseconds", "microseconds"}
 
 
 def truncated_time(unit: str, cell: Cell, node: exp.Expr) -> Cell:
@@ -244,7 +355,7 @@ def truncated_time(unit: str, cell: Cell, node: exp.Expr) -> Cell:
 
 _FIELDS = {
     **{name: name for name in ("year", "quarter", "month", "week", "day", "doy", "isoyear", "dow", "isodow")},
-    **{name: name for name in ("hour", "minute")},
+    **{name: name for name in ("hour", "minute", "decade", "century", "millennium")},
 }
 
 
@@ -260,10 +371,19 @@ def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
         return Cell(f"cast(date_part('{field}', {at}) as decimal(10,0))", decimal(10, 0))
     if field == "epoch" and name == "date":
         return Cell(f"cast(epoch_us({at}) // 1000000 as decimal(19,0))", decimal(19, 0))
-    micros = {"epoch": f"epoch_us({at})", "second": f"date_part('microsecond', {at})"}.get(field)
-    if micros is None:
-        raise Refused(node, f"extract({field})")
-    return _millionths(micros)
+    micros = f"date_part('microsecond', {at})"
+    match field:
+        case "epoch":
+            return _millionths(f"epoch_us({at})")
+        case "second":
+            return _millionths(micros)
+        case "milliseconds" | "microseconds" if name != "date":
+            scale = 3 if field == "milliseconds" else 0
+            return Cell(
+                f"cast(cast({micros} as decimal(19,0)) / {10**scale} as decimal(19,{scale}))", decimal(19, scale)
+            )
+        case _:
+            raise Refused(node, f"extract({field})")
 
 
 _OF_INTERVAL = ("year", "month", "day", "hour", "minute")

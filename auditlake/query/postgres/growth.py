@@ -11,7 +11,8 @@ from auditlake.query.postgres.conversions import failed
 from auditlake.query.postgres.types import INTEGERS, Type
 
 MOST_BYTES = 256 << 10
-TOO_LONG = failed("a value would become longer by more than 256 KB")
+TOO_LONG_TEXT = "a value would become longer by more than 256 KB"
+TOO_LONG = failed(TOO_LONG_TEXT)
 _SHORT = frozenset({*INTEGERS, "bool", "date", "float4", "float8", "interval", "timestamp", "timestamptz", "uuid"})
 _FEW_CHARACTERS = 100
 _ELEMENT_BYTES = 16

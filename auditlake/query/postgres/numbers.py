@@ -21,6 +21,7 @@ from decimal import (
     Rounded,
     localcontext,
 )
+from fractions import Fraction
 
 from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
@@ -130,6 +131,34 @@ def remainder(one: str, other: str) -> str:
     scale = max(scale_of(left), scale_of(right))
     with localcontext(_CONTEXT):
         return decimal_text((left % right).quantize(Decimal(1).scaleb(-scale)))
+
+
+def quotient(one: str, other: str) -> str:
+    """Return the whole part of a quotient."""
+    left, right = read(one), read(other)
+    if not right:
+        raise Failed("division by zero")
+    with localcontext(_CONTEXT):
+        return decimal_text(left // right)
+
+
+def without_zeros(text: str) -> str:
+    """Return a number without zeros at the end of its fraction."""
+    value = numeric(text)
+    return value.rstrip("0").rstrip(".") if "." in value else value
+
+
+def bucket(text: str, low: str, high: str, count: int) -> int:
+    """`width_bucket`; raises Failed."""
+    value, start, end = read(text), read(low), read(high)
+    if count <= 0 or start == end:
+        raise Failed("count must be greater than zero" if count <= 0 else "lower bound cannot equal upper bound")
+    sign = 1 if start < end else -1
+    if (value - start) * sign < 0:
+        return 0
+    if (value - end) * sign >= 0:
+        return count + 1
+    return math.floor(Fraction(value - start) * count / Fraction(end - start)) + 1
 
 
 def compare(one: str, other: str) -> int:

@@ -2,7 +2,8 @@
 
 No engine gets what was typed: DuckDB's text is generated from the tree, node by node (`expressions`, `queries`). So
 only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly. What is known of that kind
-is changed here before it is parsed, and functions whose arguments sqlglot translates are left as they are written.
+is changed here before it is parsed. sqlglot knows functions of many databases and translates their arguments: a call is
+left as it is written, but for functions with a syntax of their own, aggregates and window functions.
 """
 
 import re
@@ -38,18 +39,25 @@ _SHORTER = f"Write at most {LONGEST_NUMBER:,}; a text may be longer, and be cast
 _DEEPEST = 300
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 """NUL, and a byte that is not UTF-8, as Python shows it."""
-_AS_WRITTEN = frozenset({"TO_CHAR", "DATE_PART", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT"})
+_CALLS = """
+any_value array array_agg avg bool_and bool_or coalesce concat concat_ws count cume_dist dense_rank exists first_value
+generate_series greatest grouping lag last_value lead least max min now nth_value ntile nullif percent_rank
+percentile_cont percentile_disc rank row_number stddev stddev_pop stddev_samp sum unnest var_pop var_samp variance
+"""
+_OWN_SYNTAX = frozenset({"CAST", "EXTRACT", "OVERLAY", "POSITION", "STRING_AGG", "SUBSTRING", "TRIM"})
 
 
 class _Parser(Periods, PostgresParser):
-    FUNCTIONS: ClassVar = {name: make for name, make in PostgresParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
+    FUNCTIONS: ClassVar = {
+        name: make for name, make in PostgresParser.FUNCTIONS.items() if name.lower() in _CALLS.split()
+    }
     JSON_OPERATORS: ClassVar = {  # sqlglot's would translate the key
         **PostgresParser.JSON_OPERATORS,
         TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
         TokenType.DARROW: lambda self, this, key: self.expression(exp.JSONExtractScalar(this=this, expression=key)),
     }
     FUNCTION_PARSERS: ClassVar = {
-        name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name not in _AS_WRITTEN
+        name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
     }
 
 

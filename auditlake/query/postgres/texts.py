@@ -1,14 +1,24 @@
-"""PostgreSQL's texts of intervals and bytes, and local times. Pure.
+"""PostgreSQL's texts of intervals and bytes, functions of texts, and times. Pure.
 
-Authority: src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
+A text that a function makes longer by more than `growth.MOST_BYTES` fails, as in `growth`.
+
+Authority: src/backend/utils/adt/varlena.c, encode.c;
+src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
 """
 
-from datetime import UTC, datetime
+import re
+import sys
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import NO_YEAR
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.values.numeric_text import Failed
 
+_YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
+_BASE64_LINE, _MOST_INT4 = 76, (1 << 31) - 1
+_BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
@@ -18,6 +28,81 @@ def at_zone(at: datetime, zone: str) -> datetime:
         return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     except OverflowError:
         raise Failed(NO_YEAR) from None
+
+
+def of_epoch(seconds: float) -> datetime:
+    """`to_timestamp` of seconds since 1970, which PostgreSQL counts from 2000; raises Failed."""
+    try:
+        return _YEAR_2000 + timedelta(microseconds=round((seconds - _SECONDS_TO_2000) * 1_000_000))
+    except (ValueError, OverflowError):
+        raise Failed(NO_YEAR) from None
+
+
+def _held(text: str, *given: str) -> str:
+    """Return a text that a function has made of others, unless it is too long; raises Failed."""
+    if len(text.encode()) - max(len(each.encode()) for each in given) > MOST_BYTES:
+        raise Failed(TOO_LONG_TEXT)
+    return text
+
+
+def character(code: int) -> str:
+    """`chr`; raises Failed."""
+    if not 0 < code <= sys.maxunicode or 0xD800 <= code < 0xE000:  # noqa: PLR2004 - surrogates
+        raise Failed("requested character not valid for encoding UTF8")
+    return chr(code)
+
+
+def translated(text: str, given: str, to: str) -> str:
+    """`translate`: the first place of a character counts, one without a counterpart goes."""
+    table = {ord(each): to[n] if n < len(to) else None for n, each in reversed(list(enumerate(given)))}
+    return text.translate(table)
+
+
+def overlaid(text: str, new: str, start: int, count: int) -> str:
+    """`overlay`; raises Failed."""
+    if start <= 0:
+        raise Failed("negative substring length not allowed")
+    if start + count > _MOST_INT4:
+        raise Failed("integer out of range")
+    return _held(text[: start - 1] + new + text[max(start - 1 + count, 0) :], text, new)
+
+
+def hex_text(value: int) -> str:
+    """`to_hex`, of a number of 64 bits."""
+    return f"{value & 0xFFFF_FFFF_FFFF_FFFF:x}"
+
+
+def encoded(content: bytes, form: str) -> str:
+    """`encode` as hex or base64; raises Failed."""
+    match form.lower():
+        case "hex":
+            return _held(content.hex(), content.hex()[len(content) :])
+        case "base64":
+            text = b64encode(content).decode()
+            return "\n".join(text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
+        case _:
+            raise Failed(f'unrecognized encoding: "{form}"')
+
+
+def decoded(text: str, form: str) -> bytes:
+    """`decode` of hex or base64; raises Failed."""
+    try:
+        match form.lower():
+            case "hex":
+                return bytes.fromhex(text)
+            case "base64":
+                return b64decode(_BLANKS.sub("", text), validate=True)
+    except ValueError:
+        raise Failed("invalid symbol found while decoding") from None
+    raise Failed(f'unrecognized encoding: "{form}"')
+
+
+def split_text(text: str, separator: str, null: str) -> list[str | None]:
+    """`string_to_array`; a NUL as separator is NULL, which separates characters, and as `null` there is none."""
+    if not text:
+        return []
+    parts = list(text) if separator == "\0" else text.split(separator) if separator else [text]
+    return [None if each == null else each for each in parts]
 
 
 def of_utf8(content: bytes) -> str:

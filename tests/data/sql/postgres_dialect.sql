@@ -689,3 +689,37 @@ select status from orders group by status having row_number() over () > 1
 select sum(row_number() over ()) from orders
 select sum(sum(id)) over () from orders
 with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) select c.id, s.n from customers c left join lateral (with recursive u(n) as (select 1 union all select u.n + c.id from u where u.n < 9) select * from u) s on true where c.id < 3 order by 1, 2
+select cbrt(27.0), degrees(0.5), exp(1::float8), ln(2::float8), log(100::float8), log10(1000::float8), radians(45.0), sin(1), cos(1), tan(0.5), asin(1), acos(0.5), atan(1), atan2(1, 2), pi()
+select power(9, 3), power(2::float8, 0.5), 2 ^ 10, -2 ^ 2, 2 ^ 3 ^ 2, 2 * 3 ^ 2, |/ 25.0, ||/ 27.0, sign(-8), sign(-2.50), sign(total) from orders order by id
+select exp(710::float8)
+select exp(-750::float8)
+select power(0, -1)
+select power(1e-300::float8, 2)
+select ln(0::float8)
+select asin(2)
+select div(9, 4), div(-9.5, 4), div(0.00, 7), mod(9, 4), mod(-9.5, 4), scale(8.4100), scale(total), trim_scale(8.4100), trim_scale(total) from orders order by id
+select width_bucket(price, 0, 100, 5), width_bucket(price, 100, 0, 5), width_bucket(-0.001, 0, 7, 3) from orders order by id
+select 91 & 15, 32 | 3, 17 # 5, ~1, 7::smallint & 3, 5 & 6::bigint, 1 | 2 & 3 # 4, 1 + 2 & 3, qty # id from orders order by id
+select |/ 24.0 + 1
+select ~1 + 2
+select 'ab' ^@ 'a', name ^@ 'b' from customers order by id
+select 'ab' ^@ 'b' || 'c'
+select ascii(name), bit_length(name), translate(name, 'abn', '12'), translate(email, '@.e', ''), overlay(name placing 'XY' from 2), overlay(name placing 'XY' from 2 for 1) from customers order by id
+select chr(65), chr(233), chr(128512), to_hex(255), to_hex(-1), to_hex(-1::bigint)
+select chr(0)
+select chr(55296)
+select overlay('abc' placing 'x' from 0)
+select overlay('abc' placing 'x' from 2 for 2147483647)
+select encode('\x0001ff'::bytea, 'hex'), encode(decode(repeat('ab', 100), 'hex'), 'base64'), decode('YW Jj', 'base64'), decode('aB 01', 'hex'), md5('\x61'::bytea), sha256('\x61'::bytea), length('\x6100'::bytea), octet_length('\x61'::bytea), bit_length('\x61'::bytea), convert_to('é', 'UTF8')
+select decode('A B0', 'hex')
+select decode('YWI', 'base64')
+select string_to_array('xx~~yy~~zz', '~~'), string_to_array('xx~~yy~~zz', '~~', 'yy'), string_to_array('abc', null), string_to_array('', ','), string_to_array('a,b', ''), string_to_array(email, '@') from customers order by id
+select age(timestamp '2001-04-10', timestamp '1957-06-13'), age(date '2026-03-31', date '2026-02-28'), age(shipped, timestamp '2024-02-29 12:30:15.5'), age(placed, timestamptz '2025-03-31 23:00+00') from orders order by id
+select make_date(2024, 2, 29), to_timestamp(1284352323), to_timestamp(1.25), isfinite(date '2026-01-01'), date_bin('15 minutes', shipped, timestamp '2001-02-16 20:05:00'), date_bin('7 days', placed, timestamptz '2030-01-01') from orders order by id
+select make_date(2023, 2, 29)
+select date_bin('1 month', shipped, timestamp '2001-01-01') from orders
+select extract(century from born), extract(decade from born), extract(millennium from born), extract(milliseconds from born::timestamp + interval '1.2345 s'), extract(microseconds from born::timestamp + interval '1.2345 s'), date_trunc('decade', born), date_trunc('milliseconds', born + interval '1.2345 s') from customers order by id
+select nvl(name, 'x') from customers
+select len(name) from customers
+select lcase(name) from customers
+select "Left"(name, 1), "left"(name, 1) from customers

@@ -180,7 +180,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "select (select max(o.id) from customers) from orders o",
             "an aggregate of columns of an outer query at line 1, column 16",
         ),
-        ("select json_agg(note) from orders", "the function json_agg at line 1, column 17"),
+        ("select json_agg(note) from orders", "the function json_agg(text) at line 1, column 8"),
         (f"select array_to_string(array[id], '{'-' * 101}') from orders", "a separator that is not a short literal"),
         ("select convert_from()", "the function convert_from()"),
         ("select array[_raw] from orders for system_time all", "ARRAY of map"),

@@ -1,0 +1,62 @@
+"""Functions of double precision by those of Python, which are the C library's, as PostgreSQL's are. Pure.
+
+Authority: src/backend/utils/adt/float.c; postgresql.org/docs/current/functions-math.html
+"""
+
+import math
+from collections.abc import Callable
+
+from auditlake.values.numeric_text import Failed
+
+_DEGREE = math.pi / 180.0
+
+
+def _checked(function: Callable[..., float]) -> Callable[..., float]:
+    """Return a function of one number that fails as PostgreSQL's does: out of range, or of its domain."""
+
+    def called(value: float) -> float:
+        return _result(function, value)
+
+    return called
+
+
+def _result(function: Callable[..., float], *given: float) -> float:
+    try:
+        result = function(*given)
+    except (ValueError, OverflowError):
+        raise Failed("value out of range") from None
+    if math.isinf(result) and all(map(math.isfinite, given)):
+        raise Failed("value out of range: overflow")
+    return result
+
+
+def power(base: float, exponent: float) -> float:
+    """`power` and `^`; raises Failed."""
+    result = _result(math.pow, base, exponent)
+    if not result and base and math.isfinite(base) and math.isfinite(exponent):
+        raise Failed("value out of range: underflow")
+    return result
+
+
+def _exponential(value: float) -> float:
+    result = math.exp(value)
+    if not result and math.isfinite(value):
+        raise Failed("value out of range: underflow")
+    return result
+
+
+ONE_ARGUMENT = {
+    **{each.__name__: _checked(each) for each in (math.acos, math.asin, math.atan, math.cbrt)},
+    **{each.__name__: _checked(each) for each in (math.cos, math.sin, math.tan)},
+    "exp": _checked(_exponential),
+    "ln": _checked(math.log),
+    "log": _checked(math.log10),
+    "degrees": _checked(lambda value: value / _DEGREE),
+    "radians": _checked(lambda value: value * _DEGREE),
+}
+"""Functions by PostgreSQL's names."""
+
+
+def angle(one: float, other: float) -> float:
+    """`atan2`."""
+    return math.atan2(one, other)
