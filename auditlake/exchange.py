@@ -153,7 +153,7 @@ class Exchange:
             return
         self._head.set_result(answer)
         try:
-            content = answer.read(_TAIL_BYTES)
+            content = _first_bytes(answer)
             self._tail.set_result((content, answer.isclosed() and not answer.will_close))
         except Exception as exc:  # noqa: BLE001 - raised by `content`
             answer.close()  # not when the exception, which has it in a cycle, is collected
@@ -179,6 +179,14 @@ class Exchange:
             self._connection.give_up()
             raise OutOfTime
         return self._tail.result()[0]
+
+
+def _first_bytes(answer: http.client.HTTPResponse) -> bytes:
+    """Return up to `_TAIL_BYTES` of the body; raises IncompleteRead, which http.client does only without a limit."""
+    content = answer.read(_TAIL_BYTES)
+    if answer.length and len(content) < _TAIL_BYTES:
+        raise http.client.IncompleteRead(content, answer.length)
+    return content
 
 
 def _await(future: "Future[Any]", most_s: float, is_over: IsOver) -> bool:

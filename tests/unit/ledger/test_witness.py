@@ -193,6 +193,8 @@ def test_a_witness_that_does_not_answer_is_named(
         (b"", "Remote end closed connection without response"),
         (b"", _LATE),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", _LATE),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhidden", "IncompleteRead"),
+        (b"HTTP/1.1 409 Conflict\r\nContent-Type: text/x.tlog.size\r\nContent-Length: 3\r\n\r\n1", "IncompleteRead"),
         (b"hidden words\r\n", "BadStatusLine"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhidden words\r\n", "IncompleteRead"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", "ValueError"),
