@@ -3,7 +3,7 @@
 Authority: postgresql.org/docs/current/functions-math.html, functions-datetime.html; src/backend/utils/adt/numeric.c
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -217,9 +217,16 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     left, right = coerced(left, kind, node), coerced(right, kind, node)
     if kind.labels and op in {"<", "<=", ">", ">="}:
         return Cell(f"({place_of_label(left, node)} {op} {place_of_label(right, node)})", BOOLEAN)
-    if kind in {FLOAT4, FLOAT8}:
-        return Cell(f"({unpushed(left.sql)} {op} {unpushed(right.sql)})", BOOLEAN)
-    return Cell(f"({left.sql} {op} {right.sql})", BOOLEAN)
+    key = _COMPARED_BY.get(kind, str)
+    return Cell(f"({key(left.sql)} {op} {key(right.sql)})", BOOLEAN)
+
+
+def _length(interval: str) -> str:
+    """Return an interval's length in us, with months of 30 days; to DuckDB, '1 mon -1 days' is longer than 29 days."""
+    return f"epoch_us({interval})"
+
+
+_COMPARED_BY: Mapping[Type, Callable[[str], str]] = {FLOAT4: unpushed, FLOAT8: unpushed, INTERVAL: _length}
 
 
 def _settled(cell: Cell, beside: Type, node: exp.Expr) -> Cell:
@@ -263,6 +270,8 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
         return f"pg_sort_key({cell.sql})"
     if cell.type.labels:
         return place_of_label(cell, node)
+    if cell.type == INTERVAL:
+        return _length(cell.sql)
     if cell.type in {FLOAT4, FLOAT8}:  # DuckDB shows a column by its key of the order, in which -0 is 0
         return f"({cell.sql} + 0)"
     if not cell.type.is_comparable:

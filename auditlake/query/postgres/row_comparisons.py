@@ -11,7 +11,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common, with_elements_like
-from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, NUMERIC, UNKNOWN
+from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, INTERVAL, NUMERIC, UNKNOWN
 
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
 _FOUND_IN_ARRAYS = frozenset({*INTEGERS, "text", "varchar", "uuid", "date"})
@@ -57,7 +57,7 @@ def in_query(left: Cell, query: tuple[str, Sequence[Cell]], node: exp.Expr, *, n
     if len(columns) != 1:
         raise Refused(node, "a subquery of several columns", wrong=True)
     kind = common((left, columns[0]), node, COMPARISON)
-    if kind == NUMERIC or kind.name == "bpchar" or not kind.is_comparable:
+    if kind in {NUMERIC, INTERVAL} or kind.name == "bpchar" or not kind.is_comparable:
         raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
     value = f"(select {coerced(columns[0], kind, node).sql} from ({sql}))"
     return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated else ''}in {value})", BOOL)

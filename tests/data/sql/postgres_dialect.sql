@@ -314,6 +314,9 @@ select concat(code, '|'), concat_ws('-', code, id, code), octet_length(code) fro
 select name from customers union select code from customers
 select id, span, span is null from spans order by id
 select interval '1 month' = interval '30 days', interval '1 year' < interval '359 days'
+select interval '1 month -1 day' = interval '29 days', interval '-3 days 02:00' * 3 < interval '-8 days -18:00', interval '1 day -1 hour' between interval '23 hours' and interval '23:00', interval '-9 days 06:00' in (interval '-8 days -18:00'), interval '1 day -24:00' is distinct from interval '0'
+select x::text from (values (interval '1 month -1 day', 3), ('29 days', 2), ('28 days 23:59', 1), ('28 days 25:00', 4)) v(x, n) order by x, n
+select interval '29 days' in (select interval '1 month -1 day')
 select code from customers union select name from customers
 select coalesce(code, name) from customers
 select case when vip then name else code end from customers
