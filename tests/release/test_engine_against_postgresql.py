@@ -7,6 +7,7 @@ refuses.
 
 import os
 import random
+import re
 from collections import Counter
 from datetime import UTC
 from decimal import Decimal
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.timeout(1800)]
 
 _STATEMENTS = 300
 _OTHER_MEANING = ("/", "round(", "avg(", "9007199254740993")
+_LAST_ZEROS = re.compile(r"\.0+(?!\d)|(\.\d*[1-9])0+(?!\d)")
 _PG_TYPES = {"smallint": "smallint", "string": 'text collate "C"', "binary": "bytea", "float": "real"}
 _PG_TYPES |= {"double": "float8", "timestamp": "timestamptz", "timestamp_ntz": "timestamp", "array<int>": "int[]"}
 
@@ -78,8 +80,11 @@ def _as(kind: pa.DataType, value: Any) -> Any:
 
 
 def _shown(row: tuple[Any, ...]) -> str:
-    """Return a row as text; 0 and -0 are one value in PostgreSQL."""
-    return repr([each + 0.0 if isinstance(each, float) else each for each in row])
+    """Return a row as text; 0 and -0 are one value in PostgreSQL.
+
+    A decimal printed by a statement ends as its type does in Spark, as its value in PostgreSQL: `coalesce(rate, .25)`.
+    """
+    return _LAST_ZEROS.sub(r"\1", repr([each + 0.0 if isinstance(each, float) else each for each in row]))
 
 
 def test_duckdb_gives_the_answers_of_postgresql(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
