@@ -72,8 +72,10 @@ def _require_ours(lake: Lake, mark: bytes) -> None:
     root: Place = lake.root
     try:
         names = {place.name for place in root.iterdir() if not place.name.endswith(UNFINISHED)} - {FOLDER}
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return
+    except NotADirectoryError:
+        raise LakeUnusable(f"{root} is not a folder", "Use another one.") from None
     if _MARK in names and (root / _MARK).read_bytes() == mark:
         return
     if names:

@@ -33,7 +33,18 @@ if TYPE_CHECKING:  # follow imports Spark
     from auditlake.spark.on_demand import SparkOnDemand
 
 R = TypeVar("R")
-FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class _File(click.Path):
+    """The path of a file; an empty text, as of a variable of the shell that is not set, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as click
+        if value == "":
+            self.fail("it names no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path, dir_okay=False)
 CONFIG = click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
 
 

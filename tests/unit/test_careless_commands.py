@@ -29,6 +29,7 @@ MISTYPED = {
     "maintain --json": ("--json needs --dry-run", "Add --dry-run, or omit --json."),
     "serve --proxy-address 10.0.0.1": ("--proxy-address needs --behind-proxy", "Name the header"),
     "drop --source host=localhost": ("the question was not answered with yes, nothing was changed", "Add --yes."),
+    "sql -o '' 'select 1'": ("invalid value for '-o' / '--output': it names no file", "See auditlake sql --help."),
     "check --yes": ("--yes needs --install-context or --install-ddl-trigger", "auditlake check changes nothing"),
 }
 """A line, and what the error and the hint say."""
@@ -56,7 +57,7 @@ def test_a_period_of_one_moment_is_not_reversed(tmp_path: Path) -> None:
 WITHOUT_A_LAKE = (
     *("follow", "capture --until-current", "apply --until-current", "resync", "resync --all", "maintain", "drop --yes"),
     *("status", "log", "row t 1", "diff 0/1", "blame t 1", "deleted t", "sql 'select 1'", "verify --no-source", "seal"),
-    *("forget t 1 --reason x", "hold list", "backup copy", "show 0/1", "views --engine duckdb"),
+    *("forget t 1 --reason x", "hold list", "backup copy", "show 0/1", "prove t 1", "views --engine duckdb"),
 )
 
 
@@ -99,3 +100,12 @@ def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("getpass.getuser", unknown)
     monkeypatch.setattr("os.getuid", lambda: 10001)
     assert this_user() == "uid 10001"
+
+
+def test_a_backup_is_not_restored_into_a_file(tmp_path: Path) -> None:
+    """Nothing is written, and the error names it."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    assert run_here(["backup", tmp_path / "copy", "--lake", lake.root]).code == 0
+    (tmp_path / "file").write_text("")
+    done = run_here(["restore", tmp_path / "copy", "--lake", tmp_path / "file"])
+    assert (done.code, f"{tmp_path / 'file'} is not a folder" in done.stderr) == (6, True)

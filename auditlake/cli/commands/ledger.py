@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import FILE, lake_of, with_settings
+from auditlake.cli.options import FILE, existing_lake_of, lake_of, with_settings
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -94,7 +94,7 @@ def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None
     from auditlake.ledger.prove import ProofTarget, proofs_of
 
     text = None if note is None else read_digest(note)
-    click.echo(json.dumps(proofs_of(lake_of(settings), ProofTarget(what, key), text), indent=1))
+    click.echo(json.dumps(proofs_of(existing_lake_of(settings), ProofTarget(what, key), text), indent=1))
 
 
 COMMANDS = (seal, digest, prove)
