@@ -8,8 +8,8 @@ error. Pure.
 Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; Spark's Sum.scala and Average.scala
 """
 
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast
-from auditlake.query.embedded.spark_types import INTEGRAL, decimal, is_decimal, precision_and_scale
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind
+from auditlake.query.embedded.spark_types import INTEGRAL, decimal_kind, is_decimal, precision_and_scale
 from auditlake.values.types import MOST_DIGITS
 
 BIGINT_MAX = 2**63 - 1
@@ -34,7 +34,7 @@ def result_type(sign: str, left: SparkCell, right: SparkCell) -> tuple[str, tupl
         if result is not None and sign in "+-":
             return result, (result, result)
         if result is not None:
-            return result, (decimal(*parts[0]) or result, decimal(*parts[1]) or result)
+            return result, (decimal_kind(*parts[0]) or result, decimal_kind(*parts[1]) or result)
     raise NotEmbedded(f"{one} {sign} {other}")
 
 
@@ -45,9 +45,9 @@ def _decimal_parts(cell: SparkCell) -> tuple[int, int] | None:
 
 def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str | None:
     if sign == "*":
-        return decimal(left[0] + right[0] + 1, left[1] + right[1])
+        return decimal_kind(left[0] + right[0] + 1, left[1] + right[1])
     scale = max(left[1], right[1])
-    return decimal(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
+    return decimal_kind(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
 
 
 def quotient(left: SparkCell, right: SparkCell) -> SparkCell:
@@ -122,7 +122,7 @@ def _of_units(units: str, precision: int, scale: int) -> str:
 def sum_of(cell: SparkCell, condition: str) -> tuple[str, str]:
     """Sum in whole numbers; if some order of the rows could overflow, as Spark adds them, it is an error."""
     if cell.kind in INTEGRAL:
-        text = cast(cell, cell.kind)
+        text = as_kind(cell, cell.kind)
         total, size = f"sum({text}){condition}", f"sum(abs(cast({text} as hugeint))){condition}"
         overflow = f"{size} > {BIGINT_MAX}" if cell.kind == "bigint" else "false"
         return f"cast({_unless(overflow, total)} as bigint)", "bigint"
@@ -150,7 +150,7 @@ def _unless(overflow: str, value: str) -> str:
 def average_of(cell: SparkCell, condition: str) -> tuple[str, str]:
     """Average as Spark does: integers as doubles, an error if the sum is not exact; decimals with four more digits."""
     if cell.kind in INTEGRAL:
-        total = f"sum({cast(cell, 'bigint')}){condition}"
+        total = f"sum({as_kind(cell, 'bigint')}){condition}"
         size = f"sum(abs(cast({cell.sql} as hugeint))){condition}"
         count = f"count({cell.sql}){condition}"
         exact = f"cast({total} as double) / nullif({count}, 0)"

@@ -40,7 +40,7 @@ class SparkCell:
         return replace(self, origin=None, is_lsn=False, number=None, text=None)
 
 
-def cast(cell: SparkCell, kind: str) -> str:
+def as_kind(cell: SparkCell, kind: str) -> str:
     """Return DuckDB text that has this type."""
     return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
 

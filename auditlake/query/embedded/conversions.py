@@ -10,7 +10,7 @@ from sqlglot import exp
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.embedded.arithmetic import BIGINT_MAX
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, only
-from auditlake.query.embedded.spark_types import INTEGRAL, common, decimal, is_decimal
+from auditlake.query.embedded.spark_types import INTEGRAL, common_kind, decimal_kind, is_decimal
 
 _INT_MAX = 2**31 - 1
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -29,7 +29,7 @@ def common_of(cells: Sequence[SparkCell]) -> str:
     """Return the type of a column of such values; raises NotEmbedded."""
     kind = cells[0].kind
     for cell in cells[1:]:
-        wider = common(kind, cell.kind)
+        wider = common_kind(kind, cell.kind)
         if wider is None:
             raise NotEmbedded(f"{kind} beside {cell.kind}")
         kind = wider
@@ -113,7 +113,7 @@ def type_named(node: exp.Expr) -> str:
     sizes = [int(str(each.this.this)) for each in node.expressions]
     kind = _TYPE_NAMES.get(node.this) if not sizes else None
     if node.this == exp.DType.DECIMAL and len(sizes) == 2 and 0 < sizes[0] >= sizes[1]:  # noqa: PLR2004
-        kind = decimal(sizes[0], sizes[1])
+        kind = decimal_kind(sizes[0], sizes[1])
     if kind is None:
         raise NotEmbedded(f"CAST to {node.sql('spark').lower()}")
     return kind

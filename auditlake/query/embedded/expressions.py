@@ -34,7 +34,7 @@ from sqlglot import exp
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import average_of, is_adjusted, product, quotient, result_type, sum_of
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast, construct, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct, only
 from auditlake.query.embedded.conversions import (
     common_of,
     integer,
@@ -48,9 +48,9 @@ from auditlake.query.embedded.spark_types import (
     FLOATING,
     INTEGRAL,
     VOID,
-    common,
-    compared,
-    decimal,
+    common_kind,
+    compared_kind,
+    decimal_kind,
     is_comparable,
     is_decimal,
     is_groupable,
@@ -60,7 +60,7 @@ from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
 if TYPE_CHECKING:
-    from auditlake.query.embedded.queries import Scope
+    from auditlake.query.embedded.queries import SparkScope
 
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
 _DATE_LITERAL = re.compile(r"date '(\d{4}-\d\d-\d\d)'")
@@ -92,7 +92,7 @@ _RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_r
 class SparkExpressions:
     """Translation of the expressions of one SELECT; `may_fail` is set by one that can fail on a row."""
 
-    def __init__(self, scope: "Scope") -> None:
+    def __init__(self, scope: "SparkScope") -> None:
         self._scope = scope
         self.may_fail = False
 
@@ -169,7 +169,7 @@ class SparkExpressions:
         if match := _DECIMAL_LITERAL.fullmatch(text):
             whole, scale = match[1].lstrip("0"), len(match[2])
             digits = len((whole + match[2]).lstrip("0")) if not whole else len(whole) + scale
-            kind = decimal(max(digits, scale), scale)
+            kind = decimal_kind(max(digits, scale), scale)
             if kind is not None:
                 return SparkCell(f"cast({standard_literal(text)} as {kind})", kind)
         raise NotEmbedded(f"the literal {text}")
@@ -193,7 +193,7 @@ class SparkExpressions:
         if inner.kind not in (*INTEGRAL, "double") and not is_decimal(inner.kind):
             raise NotEmbedded(f"- of {inner.kind}")
         self.may_fail = True
-        return SparkCell(f"(- {cast(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
+        return SparkCell(f"(- {as_kind(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
 
     def _arithmetic(self, node: exp.Binary) -> SparkCell:
         only(node, "this", "expression", "typed", "safe")
@@ -214,7 +214,7 @@ class SparkExpressions:
         if sign == "*" and is_adjusted(left, right):
             return replace(product(left, right), name=name)
         kind, operands = result_type(sign, left, right)
-        texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
+        texts = [as_kind(each, to) for each, to in zip((left, right), operands, strict=True)]
         if sign in "/%":
             texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
         return SparkCell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
@@ -247,13 +247,13 @@ class SparkExpressions:
     def _alike(self, *cells: SparkCell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
         alike = literals_as(cells)
-        kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else common_of(alike)  # noqa: PLR2004
+        kind = compared_kind(alike[0].kind, alike[1].kind) if len(alike) == 2 else common_of(alike)  # noqa: PLR2004
         if kind is None:
             raise NotEmbedded(f"{alike[0].kind} beside {alike[1].kind}")
         if not is_comparable(kind):
             raise NotEmbedded(f"a comparison of {kind}")
-        self.may_fail |= is_decimal(kind) and common(alike[0].kind, kind) != kind
-        return [_plain_zero(cast(cell, kind), kind) for cell in alike]
+        self.may_fail |= is_decimal(kind) and common_kind(alike[0].kind, kind) != kind
+        return [_plain_zero(as_kind(cell, kind), kind) for cell in alike]
 
     def _and_or(self, node: exp.Connector) -> SparkCell:
         only(node, "this", "expression")
@@ -261,7 +261,7 @@ class SparkExpressions:
         operands = self._cells((node.this, node.expression))
         if any(cell.kind not in {"boolean", VOID} for cell in operands):
             raise NotEmbedded(f"{word.upper()} of {operands[0].kind} and {operands[1].kind}")
-        return SparkCell(f"({f' {word} '.join(cast(cell, 'boolean') for cell in operands)})", "boolean")
+        return SparkCell(f"({f' {word} '.join(as_kind(cell, 'boolean') for cell in operands)})", "boolean")
 
     def _not(self, node: exp.Not) -> SparkCell:
         only(node, "this")
@@ -319,21 +319,21 @@ class SparkExpressions:
         default = self.cell(other) if other else SparkCell("null", VOID)
         kind = common_of([*values, default])
         pairs = zip(conditions, values, strict=True)
-        texts = " ".join(f"when {condition} then {cast(value, kind)}" for condition, value in pairs)
-        return SparkCell(f"case {texts} else {cast(default, kind)} end", kind)
+        texts = " ".join(f"when {condition} then {as_kind(value, kind)}" for condition, value in pairs)
+        return SparkCell(f"case {texts} else {as_kind(default, kind)} end", kind)
 
     def _coalesce(self, node: exp.Coalesce) -> SparkCell:
         only(node, "this", "expressions")
         cells = self._cells((node.this, *node.expressions))
         kind = common_of(cells)
-        return SparkCell(f"coalesce({', '.join(cast(cell, kind) for cell in cells)})", kind)
+        return SparkCell(f"coalesce({', '.join(as_kind(cell, kind) for cell in cells)})", kind)
 
     def _nullif(self, node: exp.Nullif) -> SparkCell:
         only(node, "this", "expression")
         left, right = self._cells((node.this, node.expression))
         if left.kind != right.kind or not is_comparable(left.kind):
             raise NotEmbedded(f"NULLIF of {left.kind} and {right.kind}")
-        return SparkCell(f"nullif({cast(left, left.kind)}, {cast(right, left.kind)})", left.kind)
+        return SparkCell(f"nullif({as_kind(left, left.kind)}, {as_kind(right, left.kind)})", left.kind)
 
     def _extreme(self, node: exp.Greatest | exp.Least) -> SparkCell:
         only(node, "this", "expressions", "ignore_nulls")
@@ -341,7 +341,7 @@ class SparkExpressions:
         kind = cells[0].kind
         if any(cell.kind != kind for cell in cells) or not is_groupable(kind):
             raise NotEmbedded(f"{construct(node)} of several types")
-        return SparkCell(f"{type(node).__name__.lower()}({', '.join(cast(cell, kind) for cell in cells)})", kind)
+        return SparkCell(f"{type(node).__name__.lower()}({', '.join(as_kind(cell, kind) for cell in cells)})", kind)
 
     def _strings(self, nodes: Sequence[exp.Expr], what: str) -> list[SparkCell]:
         cells = self._cells(nodes)
@@ -401,7 +401,7 @@ class SparkExpressions:
         if cell.kind not in INTEGRAL and not is_decimal(cell.kind):
             raise NotEmbedded(f"ABS of {cell.kind}")
         self.may_fail = True
-        return SparkCell(f"cast(abs({cast(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
+        return SparkCell(f"cast(abs({as_kind(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
 
     def _round(self, node: exp.Round) -> SparkCell:
         only(node, "this", "decimals")
@@ -412,7 +412,7 @@ class SparkExpressions:
         self.may_fail = True
         name = None if cell.name is None else f"round({cell.name}, {places.number})"
         if cell.kind in INTEGRAL:
-            return SparkCell(cast(cell, cell.kind), cell.kind, name)
+            return SparkCell(as_kind(cell, cell.kind), cell.kind, name)
         precision, scale = precision_and_scale(cell.kind) or (0, 0)
         kept = min(scale, places.number)
         kind = f"decimal({min(MOST_DIGITS, precision - scale + 1 + kept)},{kept})"
@@ -491,7 +491,7 @@ class SparkExpressions:
             return SparkCell(self._as_text(cell), "string")
         if cell.kind == "timestamp" and kind == "date":
             return SparkCell(f"cast(cast({cell.sql} as timestamp) as date)", "date")
-        return SparkCell(f"cast({cast(cell, cell.kind)} as {duckdb_type(kind)})", kind)
+        return SparkCell(f"cast({as_kind(cell, cell.kind)} as {duckdb_type(kind)})", kind)
 
     def _filtered(self, node: exp.Filter) -> SparkCell:
         only(node, "this", "expression")
@@ -510,9 +510,8 @@ class SparkExpressions:
             if not is_groupable(cell.kind):
                 raise NotEmbedded(f"{construct(node)} of {cell.kind}")
             word = type(node).__name__.lower()
-            return SparkCell(
-                f"{word}({cast(cell, cell.kind)}){condition}", cell.kind, _call(word + "({})", cell) if named else None
-            )
+            name = _call(word + "({})", cell) if named else None
+            return SparkCell(f"{word}({as_kind(cell, cell.kind)}){condition}", cell.kind, name)
         self.may_fail = True
         whole = sum_of if isinstance(node, exp.Sum) else average_of
         sql, kind = whole(cell, condition)

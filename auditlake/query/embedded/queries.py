@@ -14,7 +14,7 @@ from itertools import chain
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, cast, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, only
 from auditlake.query.embedded.conversions import common_of
 from auditlake.query.embedded.expressions import SparkExpressions
 from auditlake.query.embedded.spark_types import VOID, is_groupable
@@ -85,14 +85,14 @@ def _usable(cell: SparkCell) -> SparkCell:
 
 
 @dataclass
-class Scope:
+class SparkScope:
     """The tables of one FROM clause, and the columns that USING joined."""
 
     names: "_Names"
     sources: list[_Source] = field(default_factory=list)
     joined: list[SparkCell] = field(default_factory=list)
     may_fail: bool = False
-    outer: "Scope | None" = None
+    outer: "SparkScope | None" = None
     """The scope around an EXISTS, for names that are not found here."""
     result: Sequence[SparkCell] = ()
     """The columns of the result, in a HAVING, which finds them by their aliases."""
@@ -198,7 +198,7 @@ class _Names:
         self._counter[0] += 1
         return f"t{self._counter[0]}"
 
-    def source(self, node: exp.Expr, scope: Scope) -> str:
+    def source(self, node: exp.Expr, scope: SparkScope) -> str:
         """Add a table or subquery of a FROM clause to its scope, and return its text."""
         inner, given = self._named_source(node)
         alias = self.alias()
@@ -232,7 +232,7 @@ class _Names:
     def values(self, node: exp.Values) -> Translated:
         """Translate VALUES."""
         only(node, "expressions", "alias")
-        expressions = SparkExpressions(Scope(self))
+        expressions = SparkExpressions(SparkScope(self))
         rows = [
             [expressions.cell(each) for each in row.expressions]
             for row in node.expressions
@@ -258,12 +258,12 @@ class _Names:
         pairs = zip(left.fields, kinds, strict=True)
         fields = tuple(of if of.kind == kind else SparkCell(of.sql, kind, of.name) for of, kind in pairs)
         word = "union" if node.args.get("distinct") else "union all"
-        tail = _Order(SparkExpressions(Scope(self)), fields).text(node)
+        tail = _Order(SparkExpressions(SparkScope(self)), fields).text(node)
         return Translated(f"select * from ({f' {word} '.join(sides)}){tail}", fields, left.may_fail or right.may_fail)
 
 
 def _as_kinds(cells: Sequence[SparkCell], kinds: Sequence[str]) -> str:
-    return _numbered([cast(cell, kind) for cell, kind in zip(cells, kinds, strict=True)])
+    return _numbered([as_kind(cell, kind) for cell, kind in zip(cells, kinds, strict=True)])
 
 
 def _numbered(columns: Sequence[str]) -> str:
@@ -357,7 +357,7 @@ class _Select:
         only(node, *_CLAUSES)
         self._names = names
         self._node = node
-        self._scope = Scope(names)
+        self._scope = SparkScope(names)
         self._expressions = SparkExpressions(self._scope)
 
     def translated(self) -> Translated:
@@ -368,14 +368,14 @@ class _Select:
         group = self._group(columns)
         having = self._having(columns)
         distinct = self._distinct(columns)
-        after = SparkExpressions(Scope(self._names, is_hidden=True)) if distinct else self._expressions
+        after = SparkExpressions(SparkScope(self._names, is_hidden=True)) if distinct else self._expressions
         order = _Order(after, columns).text(node)
         shown = _numbered([cell.sql for cell in columns])
         fields = tuple(replace(cell, sql=f"o{n}", number=None, text=None) for n, cell in enumerate(columns))
         sql = f"select {distinct}{shown}{from_}{where}{group}{having}{order}"
         return Translated(sql, fields, self._expressions.may_fail or self._scope.may_fail)
 
-    def exists_in(self, outer: Scope) -> str:
+    def exists_in(self, outer: SparkScope) -> str:
         """Translate the query of an EXISTS: its WHERE may refer to the tables of the query around it.
 
         Only plain rows of tables: with an aggregate it would have a row always, and the rest Spark may refuse.
@@ -393,7 +393,7 @@ class _Select:
         outer.may_fail |= inner.may_fail or self._scope.may_fail
         return f"select 1{from_}{where}"
 
-    def aggregate_in(self, outer: Scope) -> tuple[str, str]:
+    def aggregate_in(self, outer: SparkScope) -> tuple[str, str]:
         """Translate the query of one aggregate, which may equate columns with those of `outer`; return its type too."""
         only(self._node, "expressions", "from_", "joins", "where")
         if not any(each.find(exp.AggFunc) for each in self._node.expressions) or not self._node.args.get("where"):
@@ -414,7 +414,7 @@ class _Select:
         outer.may_fail = True
         return f"select {column.sql}{from_} where {' and '.join(where)}", column.kind
 
-    def _equated(self, node: exp.Expr, outer: Scope) -> str | None:
+    def _equated(self, node: exp.Expr, outer: SparkScope) -> str | None:
         """Translate a condition that equates a column with one of the outer query; None if it is another one."""
         if not isinstance(node, exp.EQ) or not all(
             isinstance(each, exp.Column) for each in (node.this, node.expression)

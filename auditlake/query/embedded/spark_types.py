@@ -18,7 +18,7 @@ _COMPARABLE = frozenset(
 )
 
 
-def decimal(precision: int, scale: int) -> str | None:
+def decimal_kind(precision: int, scale: int) -> str | None:
     """Return a decimal type; None if it is larger than Spark's largest, where Spark adjusts the scale."""
     return f"decimal({precision},{scale})" if precision <= MOST_DIGITS else None
 
@@ -43,7 +43,7 @@ def is_groupable(kind: str) -> bool:
     return is_comparable(kind) and kind not in FLOATING
 
 
-def common(one: str, other: str) -> str | None:
+def common_kind(one: str, other: str) -> str | None:
     """Return the type of a CASE or COALESCE, a set operation or a comparison of two types."""
     if other in {one, VOID}:
         return one
@@ -57,12 +57,12 @@ def common(one: str, other: str) -> str | None:
     if left is None or right is None:
         return None
     scale = max(left[1], right[1])
-    return decimal(max(left[0] - left[1], right[0] - right[1]) + scale, scale)
+    return decimal_kind(max(left[0] - left[1], right[0] - right[1]) + scale, scale)
 
 
-def compared(one: str, other: str) -> str | None:
+def compared_kind(one: str, other: str) -> str | None:
     """Return the type in which two values are compared: of decimals one of 38 digits, rounded behind the point."""
     left, right = precision_and_scale(one), precision_and_scale(other)
-    if (kind := common(one, other)) is not None or left is None or right is None:
+    if (kind := common_kind(one, other)) is not None or left is None or right is None:
         return kind
     return f"decimal({MOST_DIGITS},{max(0, MOST_DIGITS - max(left[0] - left[1], right[0] - right[1]))})"
