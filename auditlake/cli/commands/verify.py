@@ -169,7 +169,8 @@ def _proof_summary(proof: Proof) -> str:
     """Return in one sentence up to which commit the lake is proved."""
     compared = f"compared {proof.entries:,} entries of the ledger with the lake"
     if proof.mismatches:
-        return f"{compared}: {len(proof.mismatches)}{'+' if proof.more else ''} are not what was sealed"
+        fits = f"; its ledger is that of {proof.by} up to commit {proof.proved}" if proof.proved is not None else ""
+        return f"{compared}: {len(proof.mismatches)}{'+' if proof.more else ''} not as sealed{fits}"
     if proof.proved is None or proof.sealed_us is None:
         return f"{compared}: no digest proves it"
     later = f"; up to {proof.sealed} it is sealed, but after this digest" if proof.sealed > proof.proved else ""

@@ -72,6 +72,7 @@ def test_the_text_says_the_same(lake: Lake, key: tuple[Path, str], tmp_path: Pat
     edit_rows(lake.changes, where("lsn", 0x300, lambda _: 5, "xid"))
     done = _verify(lake, key[1], digest, form="text")
     assert done.stdout.startswith("changed change  public.orders, commit 0/300, change 0  file part-")
+    assert f"1 not as sealed; its ledger is that of {digest} up to commit 0/300" in done.stderr
     assert "first: changed change: public.orders, commit 0/300, change 0" in done.stderr
 
 
