@@ -54,7 +54,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, read_saved, unpark
+from auditlake.lake.parking import Cause, Parked, is_held, park, read_parked, read_saved, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
@@ -543,8 +543,7 @@ def _is_resynced(lake: Lake, table: HistoryTable) -> bool:
     now = open_history(lake, table.name)
     if now is None or now.resynced != table.resynced:
         return now is not None
-    held = find_parked(lake, table.name, Cause.RESYNC)
-    return held is not None and held.until > table.snapshot_lsn
+    return is_held(lake, table)
 
 
 def _read_again(lake: Lake, tail: Tail, upto: Lsn) -> list[Tail]:

@@ -154,9 +154,7 @@ def _arranged(name: str, layouts: dict[int, Layout], texts: Callable[[Layout], S
 def _renumbered(layouts: dict[int, Layout]) -> Expression:
     renumbered = F.col("unchanged")
     for number, layout in layouts.items():
-        place_of = {place: target for target, place in enumerate(layout.places) if place is not None}
-        # A column that a table without a key has dropped is not folded.
-        targets = F.array(*(F.lit(place_of.get(place)).cast("smallint") for place in range(layout.width)))
+        targets = F.array(*(F.lit(layout.targets.get(place)).cast("smallint") for place in range(layout.width)))
         here = (F.col("relation") == number) & F.col("unchanged").isNotNull()
         kept = F.filter(F.transform("unchanged", _element_of(targets)), lambda place: place.isNotNull())
         renumbered = F.when(here, kept).otherwise(renumbered)

@@ -240,7 +240,7 @@ class Reader:
 
     def moment(self, when: str | None) -> Lsn:
         """Resolve a WHEN; None is now, the latest moment that the lake knows."""
-        return self.known.now_lsn if when is None else resolve(self.known, parse_when(when, self.now))
+        return resolve(self.known, None if when is None else parse_when(when, self.now))
 
     def span(self, since: str | None, until: str | None) -> Span:
         """Resolve `--since` and `--until`, both inclusive; None leaves that end open.

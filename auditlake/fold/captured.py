@@ -154,8 +154,8 @@ def _arranged(name: str, layout: Layout, texts: Sequence[str]) -> str:
 
 def _renumbered(layout: Layout) -> str:
     """Return the places of unchanged columns in the tail; a column that a table without a key has dropped has none."""
-    places = {place: target for target, place in enumerate(layout.places) if place is not None}
     targets = [
-        f'case when list_contains("unchanged", {place}) then {target} end' for place, target in sorted(places.items())
+        f'case when list_contains("unchanged", {place}) then {target} end'
+        for place, target in sorted(layout.targets.items())
     ]
     return f"list_filter([{', '.join(targets)}]::smallint[], lambda place: place is not null)"

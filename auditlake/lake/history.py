@@ -230,6 +230,12 @@ class HistoryTable:
         return max(self.first_snapshot_lsn, *(since for since, _ in self._named if since <= lsn))
 
 
+def add_name(names: list[tuple[Lsn, TableName]], table: HistoryTable, lsn: Lsn, name: TableName) -> None:
+    """Add the name that a table has from a commit on to its later ones, unless it is the last of them."""
+    if name != (names[-1][1] if names else table.name):
+        names.append((lsn, name))
+
+
 def type_of(column: Column) -> ColumnType:
     """Return the type under which the column's values are stored."""
     return column_type(*column.type)

@@ -211,6 +211,12 @@ def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
     return _read(lake.parked(table, cause))[0]
 
 
+def is_held(lake: Lake, table: HistoryTable) -> bool:
+    """Return whether a resync holds the table, and has not committed its snapshot."""
+    held = find_parked(lake, table.name, Cause.RESYNC)
+    return held is not None and held.until > table.snapshot_lsn
+
+
 def read_records(lake: Lake) -> list[Parked]:
     """Read all records, in force or not."""
     places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)

@@ -14,7 +14,7 @@ those valid then.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
@@ -28,7 +28,9 @@ from auditlake.errors import BadUsage
 QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 """First tokens of queries, in upper case."""
 
+_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
 _SPARK = Spark()
+READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
 _HINT = (
     "The SQL is Spark's; the dialect postgres reads PostgreSQL's. "
     "FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
@@ -77,10 +79,29 @@ def placed(script: str, start: int, end: int) -> str:
 
 
 def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
-    """Parse the one query in `sql` that `tokens` are; raises BadUsage if it cannot be parsed or is not one query."""
-    statements = [tree for tree in _parse(sql, tokens) if tree is not None and not isinstance(tree, exp.Semicolon)]
+    """Parse the one query in `sql` that `tokens` are; raises BadUsage if it cannot be parsed, or as `one_query`."""
+    return one_query(_parse(sql, tokens), tokens, _HINT, READ_ONLY)
+
+
+def first_word(tokens: Sequence[Token]) -> str:
+    """Return the first token in upper case; empty without one."""
+    return tokens[0].text.upper() if tokens else ""
+
+
+def require_start(tokens: Sequence[Token], starts: Container[str], hint: str) -> None:
+    """Require that a statement begins as queries do; raises BadUsage with this hint."""
+    word = first_word(tokens)
+    if word not in starts:
+        raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", hint)
+
+
+def one_query(trees: Iterable[exp.Expr | None], tokens: Sequence[Token], hint: str, read_only: str) -> exp.Expr:
+    """Return the one statement of a text, a query that changes nothing; raises BadUsage with one of these hints."""
+    statements = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
     if len(statements) != 1:
-        raise BadUsage(f"the SQL is {len(statements)} statements, need one", _HINT)
+        raise BadUsage(f"the SQL is {len(statements)} statements, need one", hint)
+    if not isinstance(statements[0], exp.Query | exp.Values) or statements[0].find(*_WRITES):
+        raise BadUsage(f"this {first_word(tokens)} does more than read", read_only)
     return statements[0]
 
 

@@ -23,7 +23,7 @@ from datetime import datetime
 from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
+from auditlake.query.dialect import QUERY_STARTS, READ_ONLY, first_word, parse_query, require_start, tokenize
 from auditlake.query.functions import EXACT_TEXT, check_calls
 from auditlake.query.lexical import canonical, tokens_of
 from auditlake.query.system_time import Period, PeriodForm, Reading
@@ -35,8 +35,6 @@ from auditlake.temporal.when import parse_when
 _EXPLAIN = re.compile(r"explain(\s+(extended|codegen|cost|formatted))?(?![\w])", re.IGNORECASE)
 _DESCRIBE = re.compile(r"desc(ribe)?(\s+(table|query))?(\s+(extended|formatted))?(?![\w])", re.IGNORECASE)
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
-_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
-_READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
 _WITH_SCHEMA = 3
 
 
@@ -79,7 +77,7 @@ def rewrite(sql: str, names: Names) -> Rewritten:
 
 def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
     text = _blank(sql, head.start(), head.end())
-    if _first_word(tokenize(text)) in QUERY_STARTS:
+    if first_word(tokenize(text)) in QUERY_STARTS:
         return _Rewriter(sql, names).query(tokenize(text))
     # A table alone is not a query; FROM in place of DESC makes it one without moving an offset.
     text = text[: head.start()] + "from" + text[head.start() + len("from") :]
@@ -89,10 +87,6 @@ def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
 def _blank(sql: str, start: int, end: int) -> str:
     """Replace a part by spaces, so that the parser skips it and the rest keeps its offsets and lines."""
     return sql[:start] + re.sub(r"\S", " ", sql[start:end]) + sql[end:]
-
-
-def _first_word(tokens: Sequence[Token]) -> str:
-    return tokens[0].text.upper() if tokens else ""
 
 
 def _list_tables(tables: Sequence[TableName]) -> str:
@@ -123,18 +117,14 @@ class _Rewriter:
         self._unaliased: set[tuple[str, str]] = set()
 
     def query(self, tokens: list[Token]) -> Rewritten:
-        word = _first_word(tokens)
-        if word not in QUERY_STARTS:
-            raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
+        require_start(tokens, QUERY_STARTS, READ_ONLY)
         tree = parse_query(self._sql, tokens)
-        if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
-            raise BadUsage(f"this {word} does more than read", _READ_ONLY)
         check_calls(tokens_of(self._sql), {start for each in tree.find_all(exp.TableAlias) for start in _named(each)})
         for table in tree.find_all(exp.Table):
             if isinstance(table.this, exp.Identifier):
                 self._table(table)
             elif not isinstance(table.this, exp.Func):
-                raise BadUsage(f"{table.sql('spark')} is not a table of the lake", _READ_ONLY)
+                raise BadUsage(f"{table.sql('spark')} is not a table of the lake", READ_ONLY)
         for column in tree.find_all(exp.Column):
             self._column(column)
         calls = [call for call in tree.find_all(exp.Anonymous) if call.name.casefold() == EXACT_TEXT]

@@ -219,7 +219,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     parts = _parts(name)
     check_copied(parts, known.copying, known.tables)
     table = find_table(parts, known.names, known.in_doubt)
-    lsn = known.now_lsn if when is None else resolve(known, when)
+    lsn = resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
         with lake_errors(spark, lake.root):
             return analysed(read_log(spark, known, table, lsn))
@@ -239,7 +239,7 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     """
     when = _moment(as_of)
     known = read_known(lake)
-    lsn = known.now_lsn if when is None else resolve(known, when)
+    lsn = resolve(known, when)
     tables = known.tables_at(lsn)
     states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in tables.items()}
     readings = {name: (tables[name], state) for name, state in states.items()}

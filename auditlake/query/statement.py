@@ -199,7 +199,7 @@ def read_state(  # noqa: PLR0913 - each by its name
     by_commits = isinstance(when, AtTime | AtXid) or (script is not None and _BY_PERIOD in script.casefold())
     known = read_known(lake, allow_gaps=allow_gaps, asked=asked, by_commits=by_commits)
     known = known if shown is None else shown(known)
-    return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
+    return LakeState(known, now, when, resolve(known, when))
 
 
 def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, read_parked, unpark
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, is_held, park, read_parked, unpark
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -90,12 +90,7 @@ def release(lake: Lake, holds: Iterable[Hold]) -> None:
 
 def held_tables(lake: Lake, tables: Iterable[HistoryTable]) -> list[TableName]:
     """Return the tables that an earlier run held and did not finish."""
-    return [table.name for table in tables if _is_held(lake, table)]
-
-
-def _is_held(lake: Lake, table: HistoryTable) -> bool:
-    held = find_parked(lake, table.name, Cause.RESYNC)
-    return held is not None and held.until > table.snapshot_lsn
+    return [table.name for table in tables if is_held(lake, table)]
 
 
 def _others(lake: Lake, table: HistoryTable | None) -> list[Parked]:

@@ -42,7 +42,7 @@ from auditlake.capture.preconditions import (
 )
 from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.engine import Engine
-from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready, all_in_one
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
@@ -149,9 +149,7 @@ def resync(
                 done = _take(run, holds, workers)
         finally:
             release(target.lake, holds.values())
-    state = progress.state()
-    if state.failed:
-        raise all_in_one([why for _, why in sorted(state.failed)])
+    progress.state().require_all()
     return done
 
 

@@ -33,6 +33,7 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import (
     OPEN_PART,
     HistoryTable,
+    add_name,
     closed_part,
     commit_as_read,
     open_history,
@@ -181,8 +182,7 @@ def _names(lake: Lake, table: HistoryTable, copied: Copied) -> tuple[tuple[Lsn, 
     versions = read_versions(lake).of_oid(copied.relation.oid) if table.oid == copied.relation.oid else []
     since = [(each.lsn, each.relation.name) for each in versions if table.position < each.lsn <= lsn]
     for begin, name in (*since, (lsn, copied.relation.name)):
-        if name != (names[-1][1] if names else table.name):
-            names.append((begin, name))
+        add_name(names, table, begin, name)
     return tuple(names)
 
 

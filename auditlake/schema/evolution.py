@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable, add_name, type_of
 from auditlake.lake.parking import RENEWED_BY_FOLLOW
 from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
@@ -73,6 +73,11 @@ class Layout:
     def is_plain(self) -> bool:
         """Whether its tuples have the folded columns in their order."""
         return self.places == tuple(range(self.width))
+
+    @property
+    def targets(self) -> dict[int, int]:
+        """The folded column of each place; none of one that a table without a key has dropped."""
+        return {place: target for target, place in enumerate(self.places) if place is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +259,7 @@ class _Walk:
         self._folded = [*changed, *fresh]
         self._added += step.added
         self._steps[step.version.number] = step
-        name = step.version.relation.name
-        if name != (self._names[-1][1] if self._names else self._table.name):
-            self._names.append((lsn, name))
+        add_name(self._names, self._table, lsn, step.version.relation.name)
 
     def followed(self) -> Followed:
         """Return the columns so far."""

@@ -31,7 +31,7 @@ from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import CaptureSource, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
-from auditlake.errors import SourceUnready, all_in_one
+from auditlake.errors import SourceUnready
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import new_history, open_history
@@ -102,8 +102,7 @@ def bootstrap(
             progress.begin_again()
             _bootstrap(target, start_workers, report, progress)
     state = progress.state()
-    if state.failed:
-        raise all_in_one([why for _, why in sorted(state.failed)])
+    state.require_all()
     return sorted(state.copied, key=lambda table: table.name)
 
 

@@ -28,7 +28,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from auditlake.errors import AuditlakeError
+from auditlake.errors import AuditlakeError, all_in_one
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say, say
 from auditlake.relation import TableName
@@ -79,6 +79,11 @@ class CopyState:
     running: tuple[TableProgress, ...]
     copied: tuple[CopiedTable, ...]
     failed: tuple[tuple[TableName, AuditlakeError], ...]
+
+    def require_all(self) -> None:
+        """Require that no table has failed; raises all failures as one error."""
+        if self.failed:
+            raise all_in_one([why for _, why in sorted(self.failed)])
 
     @property
     def bytes_per_s(self) -> float:

@@ -21,7 +21,7 @@ from auditlake.lake.belonging import require_together
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.histories import ALL, Asked, read_histories
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import HistoryTable, add_name
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, SegmentState, in_force, read_records
@@ -353,16 +353,14 @@ def _with_later_versions(tables: Sequence[HistoryTable], versions: RelationVersi
 def _with_names(table: HistoryTable, found: Shapes) -> HistoryTable:
     names = [each for each in table.names if each[0] <= table.position]
     for version in found.following:
-        name = version.relation.name
-        if name != (names[-1][1] if names else table.name):
-            names.append((version.lsn, name))
+        add_name(names, table, version.lsn, version.relation.name)
     return table if tuple(names) == table.names else replace(table, names=tuple(names))
 
 
-def resolve(known: Known, when: When) -> Lsn:
-    """Return the commit LSN that `when` means; raises NotAnswerable if the lake does not know it."""
+def resolve(known: Known, when: When | None) -> Lsn:
+    """Return the commit LSN that `when` means, None is now; raises NotAnswerable if the lake does not know it."""
     match when:
-        case AtNow():
+        case None | AtNow():
             return known.now_lsn
         case AtTime():
             return _at_time(known, when)

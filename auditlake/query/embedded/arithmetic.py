@@ -9,7 +9,7 @@ Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; 
 """
 
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind
-from auditlake.query.embedded.spark_types import INTEGRAL, decimal_kind, is_decimal, precision_and_scale
+from auditlake.query.embedded.spark_types import INTEGRAL, decimal_kind, is_decimal, precision_and_scale, widest
 from auditlake.values.types import MOST_DIGITS
 
 BIGINT_MAX = 2**63 - 1
@@ -46,8 +46,7 @@ def _decimal_parts(cell: SparkCell) -> tuple[int, int] | None:
 def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str | None:
     if sign == "*":
         return decimal_kind(left[0] + right[0] + 1, left[1] + right[1])
-    scale = max(left[1], right[1])
-    return decimal_kind(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
+    return widest(left, right, more=1)
 
 
 def quotient(left: SparkCell, right: SparkCell) -> SparkCell:

@@ -18,6 +18,12 @@ _COMPARABLE = frozenset(
 )
 
 
+def widest(left: tuple[int, int], right: tuple[int, int], more: int = 0) -> str | None:
+    """Return the decimal that holds those of these precisions and scales, with `more` digits before the point."""
+    scale = max(left[1], right[1])
+    return decimal_kind(max(left[0] - left[1], right[0] - right[1]) + more + scale, scale)
+
+
 def decimal_kind(precision: int, scale: int) -> str | None:
     """Return a decimal type; None if it is larger than Spark's largest, where Spark adjusts the scale."""
     return f"decimal({precision},{scale})" if precision <= MOST_DIGITS else None
@@ -56,8 +62,7 @@ def common_kind(one: str, other: str) -> str | None:
     left, right = precision_and_scale(one), precision_and_scale(other)
     if left is None or right is None:
         return None
-    scale = max(left[1], right[1])
-    return decimal_kind(max(left[0] - left[1], right[0] - right[1]) + scale, scale)
+    return widest(left, right)
 
 
 def compared_kind(one: str, other: str) -> str | None:

@@ -17,7 +17,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
+from auditlake.query.dialect import Periods, bad_syntax, one_query, require_start, split_at_semicolons
 from auditlake.query.lexical import LONGEST_NUMBER
 
 
@@ -34,7 +34,6 @@ _READ_ONLY = (
     " Nothing here changes a lake."
 )
 _STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
-_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
 _SHORTER = f"Write at most {LONGEST_NUMBER:,}; a text may be longer, and be cast."
 _DEEPEST = 300
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -96,9 +95,7 @@ def describes(sql: str) -> bool:
 def parse(sql: str) -> exp.Query:
     """Parse one query; raises BadUsage if it cannot be parsed or does more than read."""
     tokens = tokenize(sql)
-    word = tokens[0].text.upper() if tokens else ""
-    if word not in _STARTS:
-        raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
+    require_start(tokens, _STARTS, _READ_ONLY)
     _check_tokens(sql, tokens)
     _check_constructs(sql, tokens)
     try:
@@ -109,12 +106,7 @@ def parse(sql: str) -> exp.Query:
         raise bad_syntax(exc, HINT) from exc
     except RecursionError:
         raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
-    trees = [tree for tree in found if tree is not None and not isinstance(tree, exp.Semicolon)]
-    if len(trees) != 1:
-        raise BadUsage(f"the SQL is {len(trees)} statements, need one", HINT)
-    tree = trees[0]
-    if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
-        raise BadUsage(f"this {word} does more than read", _READ_ONLY)
+    tree = one_query(found, tokens, HINT, _READ_ONLY)
     _note(tree, sql)
     return tree  # type: ignore[return-value]  # VALUES is a query as well
 
