@@ -16,7 +16,7 @@ from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_r
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.touched_rows import lsns_of_table, touches_key
 from auditlake.audit.transactions import OfTable, Transaction, TransactionFilters, find, transactions_at
-from auditlake.audit.versions import CommitMark
+from auditlake.audit.versions import CommitMark, Version
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -224,24 +224,9 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
             "Ask by the key that it has today.",
         )
     at = mark.lsn if mark else life.span.upto
-    shown = reader.shown_at(life.table, at, last.values)
-    own = reader.own_names(life.table)
-    names = {own.get(column.stored, column.stored): column.name for column in reader.columns_at(life.table, at)}
-    found = {each.column: each for each in _since_added(reader, life.table, blame(life.events, last))}
-    begins = (event for event in life.events if event.before is None)
-    if any(each.mark is None for each in found.values()) and _unlinked(reader, life.table, begins):
-        raise NotAnswerable(
-            f"who set values of this row is not known: the changes up to {reader.expired} have expired",
-            "auditlake row shows its versions.",
-        )
-    columns = [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
+    columns = _blamed_columns(life, last, at)
     marks = [each.mark for each in columns] + [mark]
-    changed = reader.rekeyed_at(life.table, life.span.upto)
-    if changed is not None and any(each is not None and each.lsn < changed for each in marks):
-        raise NotAnswerable(
-            f"the key of {life.table.last_name} changed at {Lsn(changed)}, and values of this row were set before",
-            f"Ask as of {Lsn(changed - 1)}, by the former key.",
-        )
+    _require_one_key(life, marks)
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
     ended = None if mark is None else (Commit.of(mark, transactions.get(mark.lsn)), mark.op)
     types = columns_shown(reader, life.table, at)
@@ -250,6 +235,31 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
         for each in columns
     ]
     return Blamed(blamed, life.table, life.span.upto)
+
+
+def _blamed_columns(life: Life, last: Version, at: Lsn) -> list[Blame]:
+    """Return who set the values of the last version, by the names at an LSN; raises NotAnswerable if it is unknown."""
+    reader, table = life.reader, life.table
+    shown, own = reader.shown_at(table, at, last.values), reader.own_names(table)
+    names = {own.get(column.stored, column.stored): column.name for column in reader.columns_at(table, at)}
+    found = {each.column: each for each in _since_added(reader, table, blame(life.events, last))}
+    begins = (event for event in life.events if event.before is None)
+    if any(each.mark is None for each in found.values()) and _unlinked(reader, table, begins):
+        raise NotAnswerable(
+            f"who set values of this row is not known: the changes up to {reader.expired} have expired",
+            "auditlake row shows its versions.",
+        )
+    return [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
+
+
+def _require_one_key(life: Life, marks: Iterable[CommitMark | None]) -> None:
+    """Require that no value of a row was set before the columns of its key changed; raises NotAnswerable."""
+    changed = life.reader.rekeyed_at(life.table, life.span.upto)
+    if changed is not None and any(each is not None and each.lsn < changed for each in marks):
+        raise NotAnswerable(
+            f"the key of {life.table.last_name} changed at {Lsn(changed)}, and values of this row were set before",
+            f"Ask as of {Lsn(changed - 1)}, by the former key.",
+        )
 
 
 def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:

@@ -105,18 +105,25 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
 
         settings = load_settings(config or context.obj, **flags)
         use_format(settings.log_format)
-        try:
+        with _damage_named(settings):
             return command(settings=settings, **given)
-        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-            raise
-        except Exception as exc:
-            from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
-
-            if (damage := damage_behind(exc, lake_of(settings))) is not None:
-                raise damage from exc
-            raise
 
     return wrapped
+
+
+@contextmanager
+def _damage_named(settings: Settings) -> Iterator[None]:
+    """Raise an error that names the damaged file of the lake, in place of one that such a file caused."""
+    try:
+        yield
+    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        raise
+    except Exception as exc:
+        from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
+
+        if (damage := damage_behind(exc, lake_of(settings))) is not None:
+            raise damage from exc
+        raise
 
 
 def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

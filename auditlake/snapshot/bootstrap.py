@@ -36,7 +36,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import new_history, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import read_lsn_offset, record_created_publication
+from auditlake.lake.manifest import Manifest, read_lsn_offset, record_created_publication
 from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import record_tables
@@ -110,18 +110,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Say
     """Copy the missing tables under one snapshot; record in `progress` which were copied and which failed."""
     with connect(target.conninfo, read_lsn_offset(target.lake)) as control:
         manifest = current_manifest(control, target.slot, target.publication)
-        ours = is_ours(target.lake, manifest)
-        plan = make_plan(control, target.patterns, target.publication, target.slot)
-        _check_masks(control, target, plan, ours=ours)
-        for remark in plan.remarks:
-            report(remark)
-        for advice in plan.advice:
-            report(f"warning: {advice}. {advice.fix}")
-        if ours:
-            check_main_slot(control, target.lake, target.slot)
-        else:
-            claim(target.lake, manifest, plan)
-        settle(target.lake, target.masking)
+        plan = _plan(control, target, manifest, report)
         source = CaptureSource(target.conninfo, manifest, target.streaming, masking=target.masking)
         run = _Run(target, source, control, report, progress)
         plan = _publish(run, plan)
@@ -137,6 +126,23 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Say
         else:
             _ensure_slot(run)
             ensure_failover(control, target.conninfo, target.slot, wanted=target.failover, report=report)
+
+
+def _plan(control: psycopg.Connection[Row], target: Target, manifest: Manifest, report: Say) -> CopyPlan:
+    """Plan the copy and check it; then make the lake if there is none, and put the rules for masks in force."""
+    ours = is_ours(target.lake, manifest)
+    plan = make_plan(control, target.patterns, target.publication, target.slot)
+    _check_masks(control, target, plan, ours=ours)
+    for remark in plan.remarks:
+        report(remark)
+    for advice in plan.advice:
+        report(f"warning: {advice}. {advice.fix}")
+    if ours:
+        check_main_slot(control, target.lake, target.slot)
+    else:
+        claim(target.lake, manifest, plan)
+    settle(target.lake, target.masking)
+    return plan
 
 
 def _check_masks(control: psycopg.Connection[Row], target: Target, plan: CopyPlan, *, ours: bool) -> None:

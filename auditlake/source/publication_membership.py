@@ -77,18 +77,20 @@ def find_losses(
     """
     if found is None:
         yield Loss(f"publication {name} is gone")
-    elif found.publication != recorded.publication:
+        return
+    if found.publication != recorded.publication:
         yield Loss(f"publication {name} was dropped and created again")
-    elif lacking := recorded.operations - found.operations:
+        return
+    if lacking := recorded.operations - found.operations:
         yield Loss(f"publication {name} no longer carries {', '.join(sorted(lacking))}")
-    else:
+        return
+    for table, member in recorded.tables.items():
         # A renamed table is the same table; another one of the same name is not.
-        for table, member in recorded.tables.items():
-            if member.relation not in found.names:
-                if table not in dropped:
-                    yield Loss(f"publication {name} no longer carries {table}", table)
-            elif what := _changed(member, found.tables[found.names[member.relation]], found.schemas, seen):
-                yield Loss(f"publication {name} carries {table}, but {what}", table, past=what is not _OTHER_ENTRY)
+        if (now := found.names.get(member.relation)) is None:
+            if table not in dropped:
+                yield Loss(f"publication {name} no longer carries {table}", table)
+        elif what := _changed(member, found.tables[now], found.schemas, seen):
+            yield Loss(f"publication {name} carries {table}, but {what}", table, past=what is not _OTHER_ENTRY)
 
 
 _OTHER_ENTRY = "it was taken out and put back, or its row filter or columns were changed"
