@@ -17,6 +17,7 @@ The token is never logged, nor put into a page or a URL.
 
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ _NOT_RECORDED = "The server cannot record this request, so it does not answer.\n
 _HTTP_PORT = 80
 _SESSION_S = 12 * 3600
 _SHORTEST_TOKEN = 20
+_TOKEN = re.compile(r"[!-~]*")
 _DIGITS = 12
 _OPEN_PATHS = ("/sign-in", "/static/")
 _POLICY = (
@@ -157,12 +159,12 @@ def networks(addresses: Sequence[str]) -> tuple[Network, ...]:
 def require_safe(address: str, access: Access) -> None:
     """Require authentication of other machines, and users who can be told apart; raises ConfigError."""
     for token, user in access.tokens.items():
+        whose = f"the token{f' of {user.name}' if user.name else ''} has"
+        hint = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'."
         if len(token) < _SHORTEST_TOKEN:
-            raise ConfigError(
-                f"the token{f' of {user.name}' if user.name else ''} has {len(token)} characters, need at least "
-                f"{_SHORTEST_TOKEN}",
-                "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'.",
-            )
+            raise ConfigError(f"{whose} {len(token)} characters, need at least {_SHORTEST_TOKEN}", hint)
+        if not _TOKEN.fullmatch(token):
+            raise ConfigError(f"{whose} a space or a character that is not ASCII, which no header can have", hint)
     _require_users_apart(access)
     if not is_loopback(address) and access.is_open:
         raise ConfigError(

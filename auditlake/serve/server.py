@@ -244,7 +244,7 @@ async def _static(request: Request) -> Response:
 
 def _signing_in(access: Access, pages: Pages) -> Handler:
     async def answer(request: Request) -> Response:
-        if request.method == "GET":
+        if request.method != "POST":
             return pages.sign_in(_local(request.query_params.get("next")), failed=False)
         try:
             form = dict(parse_qsl((await _body(request)).decode(errors="replace"), max_num_fields=_MOST_FIELDS))

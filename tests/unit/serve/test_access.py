@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import COOKIE, Access, hosts_of, require_safe
+from auditlake.serve.grants import WHOLE, PageUser
 from auditlake.serve.server import parse_listen
 from tests.page import HOST, Page, write_lake
 
@@ -192,6 +193,17 @@ def test_other_addresses_need_authentication(address: str) -> None:
     require_safe("::1", Access(_HOSTS))
     with pytest.raises(ConfigError, match="need at least 20"):
         require_safe("127.0.0.1", Access(_HOSTS, "short"))
+
+
+@pytest.mark.parametrize("character", ["\u00e9", "\udcff", " ", "\t", "\x00"])
+def test_a_token_that_no_header_can_have_is_refused(character: str) -> None:
+    """Else nobody could use it, or each request would end in an error."""
+    for access in (
+        Access(_HOSTS, TOKEN + character),
+        Access(_HOSTS, users={"bob": PageUser(character + TOKEN, WHOLE)}),
+    ):
+        with pytest.raises(ConfigError, match=r"the token( of bob)? has a space or a character that is not ASCII"):
+            require_safe("127.0.0.1", access)
 
 
 def test_the_server_is_known_by_its_names() -> None:
