@@ -187,7 +187,10 @@ def _ordered(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - of any typ
     if value is None:
         return None
     if any(is_fraction(kind) for is_fraction in _FRACTIONS):
-        return None if math.isnan(float(value)) else float(value)
+        number = float(value)
+        if pa.types.is_float32(kind):  # the log has the shortest number that means the value, such as 1.1
+            number = pa.scalar(number, kind).as_py()
+        return None if math.isnan(number) else number
     if any(is_text(kind) for is_text in _TEXTS):
         return value if isinstance(value, bytes) else str(value).encode()
     if pa.types.is_date(kind):

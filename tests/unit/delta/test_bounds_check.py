@@ -22,6 +22,7 @@ _ROWS = pa.table(
         "at": pa.array([_AT, _AT, None], pa.timestamp("us", tz="UTC")),
         "price": pa.array([Decimal("0.10"), Decimal("12345678901234567890.12"), None], pa.decimal128(38, 2)),
         "ratio": pa.array([float("nan"), -0.5, 2.5]),
+        "share": pa.array([1.1, 0.3, 1.1], pa.float32()),
         "nothing": pa.array([None] * 3, pa.int32()),
         "list": pa.array([[1], [2], None]),
     }
@@ -35,6 +36,7 @@ _STATS: dict[str, Any] = {
         "at": "2026-01-01T12:00:00.250Z",
         "price": 0.1,
         "ratio": -0.5,
+        "share": 0.3,
     },
     "maxValues": {
         "whole": 0x2233445566778899,
@@ -43,6 +45,7 @@ _STATS: dict[str, Any] = {
         "at": "2026-01-01T13:00:00.250+01:00",
         "price": 1.2345678901234567e19,
         "ratio": "NaN",
+        "share": 1.1,
     },
     "nullCount": {"whole": 1, "day": 1, "text": 0, "nothing": 3},
 }
@@ -86,6 +89,8 @@ def test_the_last_moment_of_the_calendar_is_admitted_by_its_rounded_bound(tmp_pa
         ("maxValues", "price", 1.2345678901234e19),
         ("minValues", "ratio", 0),
         ("maxValues", "ratio", 2),
+        ("minValues", "share", 0.3000001),
+        ("maxValues", "share", 1.0999999),
         ("nullCount", "whole", 3),
         ("nullCount", "whole", 0),
         ("nullCount", "text", 3),
