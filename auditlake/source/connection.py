@@ -80,6 +80,8 @@ PINNED = {
     "standard_conforming_strings": "on",
     # A policy that would hide rows from the snapshot is then an error; the stream ignores policies.
     "row_security": "off",
+    # A role that may only read by default still creates the publication and the triggers that its user asks for.
+    "default_transaction_read_only": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",

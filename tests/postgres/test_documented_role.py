@@ -194,3 +194,13 @@ def test_a_table_without_privileges_is_named_with_the_grant(site: Site) -> None:
     refused = command.run_here(["bootstrap", "--source", bare, "--lake", site.lake])
     assert f"GRANT SELECT ON public.hidden TO {site.role}" in refused.stderr
     assert "ALTER DEFAULT PRIVILEGES" in refused.stderr
+
+
+def test_a_role_that_only_reads_by_default_creates_what_it_is_asked_for(database: str, tmp_path: Path) -> None:
+    """It is a default, and takes no privilege away."""
+    name = conninfo_to_dict(database)["dbname"]
+    execute(database, *_TABLES, f"alter database {name} set default_transaction_read_only = on")
+    both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    for line in (["check", "--install-context", "--yes"], ["check", "--install-ddl-trigger", "--yes"], ["bootstrap"]):
+        done = command.run_here([*line, *both])
+        assert done.code == 0, done.stderr
