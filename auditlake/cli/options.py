@@ -44,6 +44,16 @@ class _File(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Seconds(click.FloatRange):
+    """A time that a thread can wait; nan is in every range of click."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as click
+        found = super().convert(value, param, ctx)
+        if not found <= threading.TIMEOUT_MAX:
+            self.fail(f"{found} is no number of seconds that can pass", param, ctx)
+        return found
+
+
 FILE = _File(path_type=Path, dir_okay=False)
 CONFIG = click.option("--config", type=FILE, help="Settings file [./auditlake.toml].")
 

@@ -42,6 +42,7 @@ _HTTP_PORT = 80
 _SESSION_S = 12 * 3600
 _SHORTEST_TOKEN = 20
 _TOKEN = re.compile(r"[!-~]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _DIGITS = 12
 _OPEN_PATHS = ("/sign-in", "/static/")
 _POLICY = (
@@ -165,6 +166,10 @@ def require_safe(address: str, access: Access) -> None:
             raise ConfigError(f"{whose} {len(token)} characters, need at least {_SHORTEST_TOKEN}", hint)
         if not _TOKEN.fullmatch(token):
             raise ConfigError(f"{whose} a space or a character that is not ASCII, which no header can have", hint)
+    if access.proxy_header is not None and not _HEADER.fullmatch(access.proxy_header):
+        raise ConfigError(
+            f"--behind-proxy is {access.proxy_header!r}, need the name of a header", "For example X-User."
+        )
     _require_users_apart(access)
     if not is_loopback(address) and access.is_open:
         raise ConfigError(

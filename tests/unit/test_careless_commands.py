@@ -30,6 +30,11 @@ MISTYPED = {
     "serve --proxy-address 10.0.0.1": ("--proxy-address needs --behind-proxy", "Name the header"),
     "drop --source host=localhost": ("the question was not answered with yes, nothing was changed", "Add --yes."),
     "sql -o '' 'select 1'": ("invalid value for '-o' / '--output': it names no file", "See auditlake sql --help."),
+    "serve --timeout nan": (
+        "invalid value for '--timeout': nan is no number of seconds",
+        "See auditlake serve --help.",
+    ),
+    "status --watch inf": ("invalid value for '--watch': inf is no number of seconds", "See auditlake status --help."),
     "check --yes": ("--yes needs --install-context or --install-ddl-trigger", "auditlake check changes nothing"),
 }
 """A line, and what the error and the hint say."""

@@ -11,6 +11,7 @@ import click
 
 from auditlake.cli.options import (
     FILE,
+    Seconds,
     Stop,
     existing_lake_of,
     exported_metrics,
@@ -48,7 +49,7 @@ _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 @click.option("--users", "users_file", type=FILE, help="TOML file of users: the tables that each may see, and tokens.")
 @click.option("--access-log", type=FILE, help="Append who looked at what to this file.")
 @click.option("--host-name", "names", multiple=True, metavar="NAME", help="One more name that the server is known by.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="S")
+@click.option("--timeout", "timeout_s", type=Seconds(min=0.1), default=30.0, show_default=True, metavar="S")
 @click.option("--export-rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N")
 def serve(  # noqa: PLR0913 - the options of a command
     settings: Settings,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.options import (
+    Seconds,
     Stop,
     bootstrap_target,
     confirm,
@@ -279,7 +280,7 @@ def _confirmed_renewal(conninfo: str, lake: Lake, *, yes: bool) -> Renewal | Non
 @click.option(
     "--watch",
     "every_s",
-    type=click.FloatRange(min=0.5),
+    type=Seconds(min=0.5),
     is_flag=False,
     flag_value=2.0,
     metavar="[S]",

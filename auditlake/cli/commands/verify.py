@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.options import FILE, lake_of, with_recorded_names, with_settings
+from auditlake.cli.options import FILE, Seconds, lake_of, with_recorded_names, with_settings
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.instants import to_time
 from auditlake.messages import say
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # imports Spark
 @click.option("--no-history", is_flag=True, help="Check only files, and the latest state against the source.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=300.0,
     show_default=True,
     help="Seconds to wait for writing transactions to end, and for capture to catch up.",

@@ -189,6 +189,9 @@ def test_other_addresses_need_authentication(address: str) -> None:
         require_safe(address, Access(_HOSTS))
     require_safe(address, Access(_HOSTS, TOKEN))
     require_safe(address, Access(_HOSTS, None, "X-Forwarded-User"))
+    for header in ("", "X User", "X-User:"):
+        with pytest.raises(ConfigError, match="need the name of a header"):
+            require_safe(address, Access(_HOSTS, None, header))
     require_safe("127.0.0.1", Access(_HOSTS))
     require_safe("::1", Access(_HOSTS))
     with pytest.raises(ConfigError, match="need at least 20"):
