@@ -260,7 +260,7 @@ def follow_changes(
 
     A group is `relation`, a number in `relations`, and `first_lsn` and `last_lsn` of its changes.
     """
-    versions = _with_first(groups, shapes, relations)
+    versions = _with_first(table, groups, shapes, relations)
     first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
     used = {row["relation"] for row in groups}
     followed = follow_versions(table, versions, answers, first_change, used=used)
@@ -268,12 +268,19 @@ def follow_changes(
 
 
 def _with_first(
-    groups: Iterable[Mapping[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
+    table: HistoryTable, groups: Iterable[Mapping[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
 ) -> list[RelationVersion]:
-    """Return the versions after the table's position, and before them those that its first changes refer to."""
+    """Return the versions after the table's position, and before them those that its first changes refer to.
+
+    These have the name that the table had: changes of a partition refer to the former one after its root was renamed.
+    """
+    named = [(table.position, table.name_at(table.position))]
+    named += [(version.lsn, version.relation.name) for version in shapes.following]
     later = {version.number for version in shapes.following}
-    earlier = sorted((row["first_lsn"], row["relation"]) for row in groups if row["relation"] not in later)
-    first = [RelationVersion(number, Lsn(lsn), relations[number]) for lsn, number in earlier]
+    first = []
+    for lsn, number in sorted((row["first_lsn"], row["relation"]) for row in groups if row["relation"] not in later):
+        name = next(name for since, name in reversed(named) if since <= lsn)
+        first.append(RelationVersion(number, Lsn(lsn), replace(relations[number], name=name)))
     return sorted([*first, *shapes.following], key=lambda version: version.lsn)
 
 

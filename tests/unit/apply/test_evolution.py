@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from auditlake.apply.tails import follow_changes
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.schema.evolution import ANEW, Followed, follow_versions, reshaped
+from auditlake.schema.evolution import ANEW, Followed, Shapes, follow_versions, reshaped
 from auditlake.schema.missing_values import Added, Existing
 
 _NAME = TableName("public", "t")
@@ -232,3 +233,16 @@ def test_a_key_that_its_own_transaction_replaces_does_not_count() -> None:
     assert (again.refusal, again.cut_at, again.columns) == (None, None, (_ID, _V))
     refused = follow_versions(_TABLE, versions, _ANSWERS, used={0})
     assert "has no key any more from 0/6E on" in str(refused.refusal)
+
+
+def test_changes_under_a_former_name_do_not_rename_the_table() -> None:
+    """Those of a partition, whose root was renamed before the position, and again after it."""
+    former, later = TableName("public", "former"), TableName("public", "later")
+    table = replace(_TABLE, names=((Lsn(90), _NAME),))
+    relations = {1: replace(_relation(_ID, _V), name=former), 2: replace(_relation(_ID, _V), name=later)}
+    shapes = Shapes((), (RelationVersion(2, Lsn(120), relations[2]),))
+    for first_lsn in (110, 130):
+        groups = [{"relation": 1, "first_lsn": first_lsn, "last_lsn": 140}]
+        followed = follow_changes(table, groups, shapes, relations, _ANSWERS)
+        assert (followed.names, followed.refusal) == ((*table.names, (Lsn(120), later)), None)
+        assert followed.layouts[1].is_plain
