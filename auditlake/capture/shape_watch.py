@@ -318,14 +318,14 @@ class ShapeWatch:
         return bool(found) or not self.trigger_reports
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
-        """Record the shape in `relations`, unless the stream has shown it."""
-        before = self.log.relations.in_force(watched.oid, LAST_LSN)
+        """Record the shape in `relations`, unless the stream has shown it by then; it may have shown it later."""
+        seen = _last_seen(unsettled.read_at).lsn
+        before = self.log.relations.in_force(watched.oid, seen)
         published = self.recorder.published(unsettled.shape)
         former = self.recorder.published(watched.shape) if before is None else before.relation
         if is_same_shape(former, published):
             return
         certain = max(Lsn(unsettled.held.lsn - 1), Lsn(before.lsn - 1) if before is not None else Lsn(0))
-        seen = _last_seen(unsettled.read_at).lsn
         self.log.relations.record(published, seen, after_lsn=certain, source=ShapeSource.CATALOG)
         self.log.flush_relations()
 

@@ -23,6 +23,7 @@ from auditlake.lake.records import write_shape
 from auditlake.lake.relations import RelationVersion, ShapeSource, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.server import wal_end
@@ -572,6 +573,27 @@ def test_a_trigger_that_is_disabled_is_noticed_by_the_next_comparison(site: Site
         site.execute("alter event trigger auditlake_sql_drop disable")
         watch.check(conn, held)
         assert not watch.trigger_reports
+
+
+def test_a_shape_is_known_from_its_comparison_on_although_a_row_shows_it_later(site: Site) -> None:
+    """The batch with that row is durable before the difference is settled: moments in between have the new shape."""
+    with connect(site.dsn) as conn:
+        log, oid = CaptureLog(site.lake), oid_of(conn, "t")
+        watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
+        watch.refresh(conn, {_T: oid})
+        site.execute("alter table t add y int")
+        watch.check(conn, HeldUpTo(log.acknowledged, 1))
+        between = site.end()
+        site.execute("insert into t (id, y) values (9, 9)")
+        shape, _ = read_shapes(conn, [oid])[oid]
+        log.relations.record(watch.recorder.published(shape), Lsn(site.end() - 1))
+        watch.check(conn, HeldUpTo(site.end(), 1))
+        assert not watch.pending
+    versions = {version.lsn: version for version in read_versions(site.lake).of_oid(oid)}
+    known = versions[max(lsn for lsn in versions if lsn < between)]
+    assert [column.name for column in known.relation.columns] == ["id", "a", "n", "m", "y"]
+    assert known.after_lsn is not None
+    assert known.after_lsn < known.lsn
 
 
 def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
