@@ -29,6 +29,7 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.statement import JSON_TEXT, LSN
 from auditlake.temporal.when import format_us
+from auditlake.values.exact_text import not_finite
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]|^\\\.$')
 """What needs quotes: also `\\.`, with which data of COPY ends before PostgreSQL 18."""
@@ -87,9 +88,7 @@ def json_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row,
 
 
 def _float(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return repr(value) if math.isfinite(value) else not_finite(value)
 
 
 def _time(value: datetime) -> str:

@@ -36,6 +36,7 @@ from auditlake.values.types import (
     YEAR_LENGTH,
     ColumnType,
     Conversion,
+    array_of,
     column_type,
     digits_of_decimal,
 )
@@ -79,7 +80,7 @@ def held_in(arrow: pa.DataType) -> ColumnType:
     """Return the column type of a history's Arrow column, as precisely as its text requires."""
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         element = held_in(arrow.value_type)
-        return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
+        return array_of(element)
     if pa.types.is_timestamp(arrow):
         return _NAIVE if arrow.tz is None else _ZONED
     return next((held for is_type, held in _COLUMN_TYPES if is_type(arrow)), TEXT)
@@ -196,7 +197,7 @@ _REAL = _Format(9, 6, (1e6, 1e21))
 def double_text(value: float) -> str:
     """Return the text of a float8."""
     if not math.isfinite(value):
-        return _not_finite(value)
+        return not_finite(value)
     shortest = repr(value)
     if _DOUBLE.ties[0] <= abs(value) <= _DOUBLE.ties[1]:
         shortest = _off_ties(shortest, value, (math.nextafter(value, -math.inf), math.nextafter(value, math.inf)), 17)
@@ -206,7 +207,7 @@ def double_text(value: float) -> str:
 def real_text(value: float) -> str:
     """Return the text of a float4, passed as the double of the same value."""
     if not math.isfinite(value):
-        return _not_finite(value)
+        return not_finite(value)
     real = np.float32(value)
     shortest = np.format_float_scientific(real, unique=True, trim="-")
     if _REAL.ties[0] <= abs(value) <= _REAL.ties[1]:
@@ -215,7 +216,8 @@ def real_text(value: float) -> str:
     return _printed(shortest, _REAL)
 
 
-def _not_finite(value: float) -> str:
+def not_finite(value: float) -> str:
+    """Return PostgreSQL's text of NaN or an infinity."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 

@@ -142,7 +142,11 @@ def column_type(type_oid: int, typmod: int) -> ColumnType:
         return _TYPED.get(BUILT_IN_NAMES.get(type_oid, ""), TEXT)
     if BUILT_IN_NAMES[element_oid] in _OTHER_DELIMITER:
         return TEXT
-    element = column_type(element_oid, typmod)
+    return array_of(column_type(element_oid, typmod))
+
+
+def array_of(element: ColumnType) -> ColumnType:
+    """Return the column type of an array."""
     return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
 
 

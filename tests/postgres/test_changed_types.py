@@ -10,7 +10,6 @@ from auditlake.failpoints import After
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
-from auditlake.relation import TableName
 from tests import command, oracle
 from tests.crash.killed import killed_at
 from tests.server import execute, install_trigger
@@ -124,10 +123,6 @@ def test_a_column_of_a_new_composite_type_which_gets_a_column(
     )
     _follow(settings)
     assert [row["f"] for row in auditlake.Lake(tmp_path / "lake").as_of().table("t0").texts()] == ["(1,)"]
-
-
-def _table_of(kind: str) -> TableName:
-    return TableName("public", _TABLES[list(_VALUES).index(kind)])
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])

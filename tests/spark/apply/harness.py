@@ -37,7 +37,7 @@ from auditlake.store.objects import options
 from auditlake.store.place import Place
 from tests import model
 from tests.read_lake import history_of
-from tests.s3_server import chosen_lake, copy_lake
+from tests.s3_server import copy_lake
 
 NAME = TableName("public", "it's odd")
 COLUMNS = (
@@ -228,11 +228,6 @@ def all_rows(spark: SparkSession, lake: Lake) -> list[str]:
     """Return every row of the history, complete and sorted by its text."""
     table = the_history(lake)
     return sorted(map(repr, read_version(spark, str(table.path), table.delta_version).collect()))
-
-
-def the_lake(folder: Path) -> Lake:
-    """Return a lake in an empty folder."""
-    return chosen_lake(folder)
 
 
 def versions_in(history: DataFrame) -> list[model.Version]:
