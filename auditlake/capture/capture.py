@@ -59,11 +59,12 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.histories import folded_to
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
-from auditlake.lake.positions import read_positions
+from auditlake.lake.positions import CLOCK_TOLERANCE_US, read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
 from auditlake.pgoutput.ddl_message import Prove
+from auditlake.pgoutput.decoder import Commit
 from auditlake.replication.stream import BufferLimits, FrameBuffer, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
@@ -78,7 +79,7 @@ _BATCH = BufferLimits(frames=32_768, size_bytes=16 << 20)
 # Most that is received before the writer is free; a longer transaction is written in parts.
 _FULL = BufferLimits(frames=1 << 17, size_bytes=16 << 20)
 _COMMIT_DELAY_S = 0.04
-# This many frames at once mean that capture lags; as long as the stream continues, larger batches then catch up sooner.
+# As long as the stream continues after this many frames within the commit delay, larger batches catch up sooner.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
 _INVISIBLE_S = 0.01
@@ -87,6 +88,7 @@ _WAIT_S = 0.1
 _REPLY_INTERVAL_S = 0.05
 _IDLE_COMMIT_S = 10.0
 _TARGET_COMMIT_S = 1.0
+_LAG_S = CLOCK_TOLERANCE_US / 1_000_000
 
 
 class _Writer:
@@ -102,6 +104,8 @@ class _Writer:
         self._ended, self._signal = os.pipe()
         self.done_lsn = log.acknowledged
         """Everything that starts before this LSN is durable, as of the last collected job."""
+        self.lagging = threading.Event()
+        """Set while what becomes durable is old, or part of a large transaction."""
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when a job can be collected."""
@@ -122,6 +126,7 @@ class _Writer:
 
     def record_idle(self, acknowledged: Lsn, current_us: int) -> None:
         """Submit the end of an idle stretch, as `CaptureLog.record_idle`."""
+        self.lagging.clear()
         self._start(lambda: self._log.record_idle(acknowledged, current_us))
 
     @property
@@ -158,6 +163,7 @@ class _Writer:
     def _write_part(self, part: FrameBuffer) -> None:
         decoded = self._decode(part)
         changes = self._missing(decoded.changes)
+        self.lagging.set()
         self._log.append_part(changes, self._messages(decoded))
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
 
@@ -166,6 +172,7 @@ class _Writer:
         commit = decoded.last_commit
         if commit is None:
             raise InvariantBroken("a batch that ends with a Commit has none")
+        self._show_lag(commit)
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
         changes = self._missing(decoded.changes)
         self._recorder.park_lost_partitions(present)
@@ -173,6 +180,12 @@ class _Writer:
         count(Counter.CAPTURED_TRANSACTIONS, by=decoded.transactions.num_rows)
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
         count(Counter.COMMITS, "capture")
+
+    def _show_lag(self, last: Commit) -> None:
+        if time.time() - last.time.timestamp() > _LAG_S:
+            self.lagging.set()
+        else:
+            self.lagging.clear()
 
     def _messages(self, decoded: Decoded) -> TableMessages:
         return TableMessages(decoded.entries, self._recorder)
@@ -215,7 +228,7 @@ class Capture:
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""
         self._idle_mark: WalEnd | None = None
         self._marked_at = -math.inf
-        self._awaited, self._lagging = threading.Event(), threading.Event()
+        self._awaited = threading.Event()
 
     @property
     def done_lsn(self) -> Lsn:
@@ -227,12 +240,14 @@ class Capture:
     ) -> None:
         """Capture until everything before `until` is durable; without `until` until `stop` is set.
 
-        While `awaited` is set, what an idle source has passed is recorded at once. `lagging` is set while batches are
-        large, because the source commits faster than they are written, or a transaction is too large for one.
+        While `awaited` is set, what an idle source has passed is recorded at once. `lagging` is set from a commit on
+        that is more than 5 s old when it is written, until one is not or all of the source is passed, and while a
+        transaction is written in parts.
         """
-        self._awaited, self._lagging = awaited or self._awaited, lagging or self._lagging
+        self._awaited = awaited or self._awaited
+        self._writer.lagging = lagging or self._writer.lagging
         with ExitStack() as held:
-            held.callback(self._lagging.clear)
+            held.callback(self._writer.lagging.clear)
             for each in (self._control, self._stream, self._writer):
                 held.enter_context(closing(each))
             while not self._stop.is_set() and (until is None or self._is_before(until)):
@@ -312,24 +327,15 @@ class Capture:
                 return
             self._frames, self._in_parts = rest, _NO_XIDS
             self._check_catalog()
-            self._show_lag(lags=len(whole) >= _BUSY_FRAMES)
             self._writer.write(whole, self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
             part, self._frames = frames.split_part()
             self._in_parts = np.concatenate([self._in_parts, part.xids()])[-1:]
-            self._show_lag(lags=True)
             self._writer.write_part(part)
         elif self._writer.needs_compaction:
             self._writer.compact()
         elif not len(frames) and not self._in_parts.size:
-            self._show_lag(lags=False)
             self._idle(until)
-
-    def _show_lag(self, *, lags: bool) -> None:
-        if lags:
-            self._lagging.set()
-        else:
-            self._lagging.clear()
 
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""
