@@ -1,4 +1,8 @@
-"""Random statements in PostgreSQL's dialect over the tables of `tests.postgres_dialect`; many fail, as they should."""
+"""Random statements in PostgreSQL's dialect over the tables of `tests.postgres_dialect`; many fail, as they should.
+
+A statement is a query over customers `c` and orders `o`, joined or computed in one of many ways, and perhaps a part of
+another query. Some have what PostgreSQL refuses: a name that is not in sight, an aggregate where none may be.
+"""
 
 # ruff: noqa: E501 - one form after the other
 
@@ -15,26 +19,40 @@ _LEAVES = {
     "float": ["o.weight", "2.5::float8", "o.qty::float8", "-0.1::float8"],
     "span": ["interval '1 month'", "interval '-3 days 02:00'", "interval '1 year 2 mons'", "interval '90 minutes'"],
     "json": ["c.settings", "c.settings -> 'n'", "c.settings -> 0", "c.settings -> 'n' -> 'x'"],
+    "char": ["c.code", "'ab'::char(4)", "''::char(5)"],
+    "ints": ["array[1, o.qty]", "'{{3,null,-2}}'::int[]", "'{{}}'::int[]", "null::int[]"],
+    "texts": ["c.tags", "array['a', c.name]", "'{{x y,NULL}}'::text[]"],
+    "bytes": ["'\\x61ff'::bytea", "''::bytea", "null::bytea"],
+    "uuid": ["c.ref", "'00000000-0000-0000-0000-000000000003'::uuid"],
 }
 _FORMS = {
     "int": ["({int} + {int})", "({int} - {int})", "({int} * {int})", "({int} / {int})", "({int} % {int})", "(- {int})",
             "abs({int})", "{num}::int", "{float}::int", "{text}::int", "({date} - {date})", "length({text})",
             "strpos({text}, {text})", "coalesce({int}, {int})", "nullif({int}, {int})", "greatest({int}, {int})",
             "case when {bool} then {int} else {int} end", "({json} ->> 'seats')::int", "{bool}::int", "{int}::bigint",
-            "{int}::smallint", "octet_length({text})"],
+            "{int}::smallint", "octet_length({text})", "ascii({text})", "bit_length({text})", "({int} & {int})",
+            "({int} | {int})", "({int} # {int})", "(~ {int})", "cardinality({ints})", "array_length({texts}, 1)", "length({char})",
+            "array_position({ints}, {int})", "({ints})[2]", "length({bytes})", "width_bucket({num}, 0, 10, 4)", "mod({int}, {int})",
+            "(select count(*) from orders i where i.id < {int} % 9)", "(select max(i.qty) from orders i where i.customer_id = c.id)",
+            "extract(century from {date})::int"],
     "num": ["({num} + {num})", "({num} - {num})", "({num} * {num})", "({num} / {num})", "({num} % {num})", "(- {num})",
             "({num} + {int})", "({int} / {num})", "round({num})", "round({num}, 2)", "round({num}, 0)", "trunc({num}, 1)",
             "ceil({num})", "floor({num})", "abs({num})", "{int}::numeric", "{num}::numeric(12,3)", "{text}::numeric",
             "coalesce({num}, {int})", "coalesce({num}, '0.10')", "case when {bool} then {num} else '7.0' end",
             "case when {bool} then {num} else {num} end", "extract(epoch from {ts})",
-            "extract(second from {tz})", "extract(dow from {date})", "{float}::numeric", "nullif({num}, {num})"],
+            "extract(second from {tz})", "extract(dow from {date})", "{float}::numeric", "nullif({num}, {num})", "div({num}, {int})", "trim_scale({num})", "sign({num})", "greatest({num}, {num})", "least({int}, {num})",
+            "extract(milliseconds from {ts})", "(select sum(i.price) from orders i where i.id < {int} % 9)"],
     "text": ["({text} || {text})", "({text} || {int})", "upper({text})", "lower({text})", "left({text}, {int})",
              "right({text}, 2)", "substring({text}, {int}, 3)", "substring({text} from {int})", "replace({text}, {text}, 'z')",
              "trim({text})", "split_part({text}, '@', 1)", "{int}::text", "{num}::text", "{bool}::text", "{date}::text",
              "{ts}::text", "{tz}::text", "{float}::text", "coalesce({text}, {text})", "nullif({text}, '')", "{text}::varchar(3)",
              "concat({text}, {int}, {num})", "({json} ->> 'plan')", "({json} ->> 1)", "reverse({text})", "{span}::text",
              "case {int} when {int} then {text} else {text} end", "least({text}, {text})", "jsonb_typeof({json})",
-             "to_char({num}, 'FM99990.00')", "to_char({ts}, 'YYYY-MM-DD HH24:MI:SS.US')", "to_char({date}, 'FMDay DD Mon')"],
+             "to_char({num}, 'FM99990.00')", "to_char({ts}, 'YYYY-MM-DD HH24:MI:SS.US')", "to_char({date}, 'FMDay DD Mon')", "translate({text}, 'abx', '1')",
+             "overlay({text} placing {text} from 2)", "chr(97 + abs({int} % 9))", "encode({bytes}, 'hex')", "md5({bytes})", "to_hex({int})",
+             "({char} || {text})", "({texts})[1]", "array_to_string({texts}, '-')", "{uuid}::text",
+             "substring({text} from '[a-z]+')", "{ints}::text", "{texts}::text", "({texts})[{int}]",
+             "concat({bool}, {texts})", "concat_ws('-', {text}, {date})", "(select min(i.status) from orders i where i.qty = {int})"],
     "bool": ["({int} = {int})", "({int} < {num})", "({num} >= {num})", "({text} = {text})", "({text} < {text})",
              "({text} like '%a%')", "({text} ilike 'A_%')", "({bool} and {bool})", "({bool} or {bool})", "(not {bool})",
              "({int} is null)", "({bool} is not true)", "({date} < {ts})", "({tz} >= {tz})", "({float} > {num})",
@@ -42,20 +60,44 @@ _FORMS = {
              "({num} is distinct from {num})", "({int} = any(array[1, {int}]))", "({json} @> '{{\"plan\": \"pro\"}}')",
              "({json} ? 'plan')", "({text} ~ '^[a-zA-Z]+$')", "({text} = any(c.tags))", "({date} = {date})", "({span} < {span})",
              "exists(select 1 from orders i where i.customer_id = c.id and i.qty > {int})",
-             "({int} in (select i.qty from orders i))", "(c.code = {text})", "(c.code = 'ab')"],
-    "date": ["({date} + {int} % 1000)", "({date} - 3)", "{ts}::date", "coalesce({date}, {date})", "date_trunc('month', {ts})::date"],
+             "({int} in (select i.qty from orders i))", "(c.code = {text})", "(c.code = 'ab')",
+             "({char} < {char})", "({uuid} = {uuid})", "({bytes} = {bytes})", "({int} = any({ints}))", "({int}::bigint = any({ints}))",
+             "({int} not between {int} and {num})", "(({int}, {text}) = ({int}, {text}))", "(({int}, {date}) < ({int}, {date}))",
+             "(({int}, {text}) in (select i.qty, i.status from orders i))", "({text} in (select i.status from orders i where i.id = {int}))",
+             "starts_with({text}, {text})", "({json} is null)", "({int} > any({ints}))", "({num} <> all({ints}))",
+             "({text} < any({texts}))", "({ints} = {ints})", "({texts} < {texts})", "({ints} @> {ints})", "({texts} && {texts})",
+             "({int} between symmetric {int} and {int})", "({int} > all (select i.qty from orders i where i.id < {int} % 9))",
+             "({int} >= any (select i.qty from orders i))"],
+    "date": ["({date} + {int} % 1000)", "({date} - 3)", "{ts}::date", "coalesce({date}, {date})", "date_trunc('month', {ts})::date", "make_date(2024, 2, 28 + abs({int} % 2))"],
     "ts": ["({ts} + {span})", "({ts} - {span})", "({date} + {span})", "date_trunc('week', {ts})", "date_trunc('quarter', {ts})",
-           "{tz}::timestamp", "{date}::timestamp", "({tz} at time zone 'UTC')"],
+           "{tz}::timestamp", "{date}::timestamp", "({tz} at time zone 'UTC')", "({tz} at time zone 'Europe/Paris')",
+           "date_bin('15 minutes', {ts}, {ts})"],
     "tz": ["({tz} + {span})", "({tz} - {span})", "date_trunc('hour', {tz})", "date_trunc('day', {date})", "{ts}::timestamptz"],
     "float": ["({float} + {float})", "({float} * {int})", "({float} / {float})", "{num}::float8", "(- {float})", "sqrt({float})",
-              "round({float})", "floor({float})", "abs({float})", "{int}::float8"],
-    "span": ["({span} + {span})", "({span} * 3)", "({ts} - {ts})", "({tz} - {tz})", "(- {span})"],
-    "json": ["({json} -> 'n')", "({json} -> 1)"],
+              "round({float})", "floor({float})", "abs({float})", "{int}::float8", "power({float}, 2)", "cbrt({float})", "atan({float})", "degrees({float})"],
+    "span": ["({span} + {span})", "({span} * 3)", "({ts} - {ts})", "({tz} - {tz})", "(- {span})", "age({ts}, {ts})", "age({date}, {date})"],
+    "json": ["({json} -> 'n')", "({json} -> 1)", "({json} || {json})", "({json} - {text})", "({json} - 0)", "({json} #- '{{n,x}}')",
+             "to_jsonb({text}::text)", "jsonb_build_object('k', {num}, {text}, {json})", "jsonb_build_array({ts}, {bool}, {json})",
+             "jsonb_strip_nulls({json})"],
+    "char": ["{text}::char(3)"],
+    "ints": ["array[{int}, {int}]", "({ints} || {int})", "coalesce({ints}, {ints})", "array_append({ints}, {int})", "array_remove({ints}, {int})",
+             "({ints})[2:3]", "array(select i.qty::int from orders i where i.customer_id = c.id order by i.id)", "{texts}::int[]"],
+    "texts": ["string_to_array({text}, {text})", "({texts} || {text})", "array[{text}, {text}]", "{ints}::text[]",
+              "array_prepend({text}, {texts})", "({texts})[:1]", "array(select i.status from orders i order by i.id limit 2)"],
+    "bytes": ["decode({text}, 'base64')", "convert_to({text}, 'UTF8')", "sha256({bytes})"],
+    "uuid": ["coalesce({uuid}, {uuid})"],
 }  # fmt: skip
 _AGGREGATES = (
     *("count(*)", "count({text})", "sum({int})", "sum({num})", "avg({num})", "avg({int})", "min({num})", "max({text})"),
     *("count(distinct {int})", "bool_and({bool})", "sum({num}) filter (where {bool})", "max({tz})", "min({float})"),
     "string_agg({text}, ',' order by o.id, c.id)",
+    *(
+        "array_agg({int} order by o.id, c.id)",
+        "string_agg(distinct {text}, '-')",
+        "any_value(o.id * 0)",
+        "stddev({int})",
+    ),
+    *("percentile_disc(0.5) within group (order by {int})", "sum(sum({int})) over ()", "array_agg('x')"),
 )
 _WINDOWS = (
     *("sum({int}) over (partition by {text} order by o.id, c.id)", "row_number() over (order by {num}, o.id, c.id)"),
@@ -72,6 +114,23 @@ _FROM = (
     "from customers c left join orders o on o.customer_id = c.id and o.qty > 2",
     "from orders o left join customers c on c.id = o.customer_id",
     "from customers c full join orders o on o.customer_id = c.id",
+    "from customers c right join orders o on o.customer_id = c.id and {bool}",
+    "from boxes b, customers c join orders o on o.customer_id = c.id and c.id < 9",
+    "from boxes b, customers c left join orders o on o.id = b.id",
+    "from customers c, lateral (select * from orders i where i.customer_id = c.id and i.qty < 6) o",
+    "from customers c left join lateral (select * from orders i where i.id = c.id % 9 order by i.id limit 1) o on true",
+    "from customers c, lateral (with recursive t(n) as (select 1 union all select n + 1 from t where n < c.id % 4) select o.* from orders o join t on n = o.id) o",
+    "from customers c join (select * from orders where qty > 0 union all select * from orders where qty is null) o on o.id = c.id",
+    "from (select * from customers where id in (select customer_id from orders)) c join orders o on o.customer_id = c.id",
+    "from (customers c join orders o on o.customer_id = c.id and {bool})",
+    "from customers c left join orders o on o.customer_id = c.id left join lateral unnest({texts}) with ordinality t(x, n) on n < 3",
+    "from customers c join orders o on o.customer_id = c.id, jsonb_each(case when jsonb_typeof(c.settings) = 'object' then c.settings else '{{}}' end) j",
+    "from customers c, orders o, generate_series(1, 2) g where o.customer_id = c.id and g = o.id and true",
+)
+_AROUND = (
+    *("{}", "{}", "{}", "select * from ({}) s", "with s as ({}) select * from s", "select exists ({})"),
+    *("with s as materialized ({}) select count(*) from s a, s b", "select (select count(*) from ({}) s)"),
+    *("select d.id, s.* from boxes d left join lateral ({} limit 0) s on d.id < 3", "({}) union all ({})"),
 )
 
 
@@ -100,7 +159,13 @@ class Draw:
 
     def statement(self) -> str:
         """Draw a statement."""
-        source = self._draw.choice(_FROM)
+        around, query = self._draw.choice(_AROUND), self._query()
+        return around.replace("{}", query) if around == "{}" or " order by " not in query else query
+
+    def _query(self) -> str:
+        source = self._filled(self._draw.choice(_FROM), 1)
+        if source.endswith("and true"):
+            return f"select {self.of(self._draw.choice(list(_FORMS)), 2)} {source}"
         where = f" where {self.of('bool', 2)}" if self._draw.random() < 0.5 else ""
         form = self._draw.randrange(6)
         kinds = list(_FORMS)
@@ -108,16 +173,26 @@ class Draw:
             key = f"({self.of(self._draw.choice(['text', 'bool', 'int', 'date']), 1)})"
             total = self._filled(self._draw.choice(_AGGREGATES), 1)
             having = f" having {self._filled('count(*) > 1', 0)}" if self._draw.random() < 0.3 else ""
-            sets = self._draw.choice(["{}", "rollup({})", "cube({}, c.vip)", "grouping sets (({}), (c.vip), ())"])
+            sets = self._draw.choice(
+                [
+                    "{}",
+                    "1",
+                    "1, 2",
+                    "k",
+                    "rollup({})",
+                    "rollup(1)",
+                    "cube({}, c.vip)",
+                    "grouping sets (({}), (c.vip), ())",
+                ]
+            )
             return f"select {key} as k, {total} as t {source}{where} group by {sets.format(key)}{having}"
         if form == 1:
             return f"select {self._filled(self._draw.choice(_WINDOWS), 1)} {source}{where}"
         if form == 2:
             kind = self._draw.choice(["int", "text", "bool", "date", "ts", "tz"])
             word = self._draw.choice(["union", "union all", "intersect", "except"])
-            return (
-                f"select {self.of(kind, 1)} {source}{where} {word} select {self.of(kind, 1)} {self._draw.choice(_FROM)}"
-            )
+            other = self._filled(self._draw.choice(_FROM), 1)
+            return f"select {self.of(kind, 1)} {source}{where} {word} select {self.of(kind, 1)} {other}"
         if form == 3:
             kind = self._draw.choice(["int", "text", "num", "tz", "float", "span"])
             way = self._draw.choice(["", " desc", " nulls first", " desc nulls last"])

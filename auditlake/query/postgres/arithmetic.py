@@ -15,6 +15,7 @@ from auditlake.query.postgres.conversions import (
     coerced,
     common,
     failed,
+    in_common,
     known,
     literal,
     numeric_text,
@@ -22,12 +23,14 @@ from auditlake.query.postgres.conversions import (
 from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined
 from auditlake.query.postgres.types import BOOL as BOOLEAN
 from auditlake.query.postgres.types import (
+    BYTEA,
     DATE,
     FLOAT4,
     FLOAT8,
     INT4,
     INTEGERS,
     INTERVAL,
+    JSONB,
     NUMBERS,
     NUMERIC,
     TEXT,
@@ -176,10 +179,13 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of texts, of which one may be of another type, or of arrays; raises Refused."""
     if left.type.element is not None or right.type.element is not None:
         return _appended(left, right, node)
+    for kind, form in ((JSONB, "pg_merged({}, {})"), (BYTEA, "({} || {})")):
+        if kind in {left.type, right.type} and all(each.is_unknown or each.type == kind for each in (left, right)):
+            return Cell(joined((left, right), [coerced(each, kind, node).sql for each in (left, right)], form), kind)
     if not any(cell.is_unknown or cell.type.is_text for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     one, other = (as_text(known(cell, node)) for cell in (left, right))
-    if one is None or other is None or {left.type.name, right.type.name} & {"jsonb", "bytea"}:
+    if one is None or other is None:
         raise Refused(node, f"{left.type.shown} || {right.type.shown}")
     return Cell(joined((left, right), (one, other), "({} || {})"), TEXT)
 
@@ -206,6 +212,8 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         if kind is not None:
             return Cell(f"(cast({left.sql} as {kind.duckdb}) {op} cast({right.sql} as {kind.duckdb}))", BOOLEAN)
     kind = common((left, right), node, COMPARISON)
+    if kind.element is not None and kind.is_groupable:
+        return Cell(f"({in_common(left, kind, node)} {op} {in_common(right, kind, node)})", BOOLEAN)
     if kind.name == "bpchar":
         kind = Type("bpchar")
         left, right = (literal(c, kind, node) if c.is_unknown else Cell(c.sql, kind) for c in (left, right))
@@ -274,7 +282,7 @@ def sort_key(cell: Cell, node: exp.Expr) -> str:
         return _length(cell.sql)
     if cell.type in {FLOAT4, FLOAT8}:  # DuckDB shows a column by its key of the order, in which -0 is 0
         return f"({cell.sql} + 0)"
-    if not cell.type.is_comparable:
+    if not cell.type.is_comparable and not (cell.type.element is not None and cell.type.is_groupable):
         raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
     return cell.sql
 

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from sqlglot import exp
 
 from auditlake.query.postgres import documents, numbers
-from auditlake.query.postgres.cells import Cell, Refused, construct
+from auditlake.query.postgres.cells import NULL, Cell, Refused, construct
 from auditlake.query.postgres.intervals import read_interval
 from auditlake.query.postgres.types import (
     BPCHAR,
@@ -45,11 +45,12 @@ _TIMESTAMP = re.compile(
     r"([ T](?P<h>\d{1,2}):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s?(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?",
     re.ASCII,
 )
+_ESCAPED_BYTE = re.compile(rb"\\\\|\\([0-3][0-7]{2})")
+_SIMPLE_ARRAY = re.compile(r"\{[^\"{},\\]*(,[^\"{},\\]*)*\}")
 _UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
 _MANY_FORMS = {
     **dict.fromkeys(("date", "timestamp", "timestamptz"), "Write it as 2026-11-21 or 2026-11-21 09:30:00+01."),
     "interval": "Write it as '1 day 02:30:00'.",
-    "bytea": "Write it as \\x0aff.",
 }
 _OF_CLOCK = {
     "now": "Write now().",
@@ -88,13 +89,16 @@ def _widens(one: str, other: str) -> bool:
     return one in TEXTS and other in TEXTS
 
 
-def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
+def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:  # noqa: C901 - one rule after the other
     """Return a literal, or NULL, as a value of a type; raises Refused if it is not one."""
     if to == UNKNOWN:
         to = TEXT
     if cell.null:
         return Cell(f"cast(null as {to.duckdb})", to, cell.name)
     text = cell.literal or ""
+    if to.element is not None:
+        texts = (cast(each, to.element, node).sql for each in elements_of(cell, node))
+        return Cell(f"cast([{', '.join(texts)}] as {to.duckdb})", to, cell.name)
     if to.labels:
         if text not in to.labels:
             raise Refused(node, f"the label {standard_literal(text)} of {to.shown}", "Labels: " + ", ".join(to.labels))
@@ -107,6 +111,17 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
         raise Refused(node, f"{standard_literal(text)} of {to.shown}") from None
     except ValueError:
         raise _not_read(text, to, node) from None
+
+
+def elements_of(cell: Cell, node: exp.Expr | None) -> list[Cell]:
+    """Return the elements of a literal of an array of simple values; raises Refused."""
+    text = cell.literal or ""
+    if not _SIMPLE_ARRAY.fullmatch(text):
+        raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
+    texts = [each.strip() for each in text[1:-1].split(",")] if text[1:-1].strip() else []
+    if "" in texts:
+        raise Refused(node, "malformed array literal", wrong=True)
+    return [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
 
 
 def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
@@ -150,13 +165,21 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "uuid":
             return standard_literal(str(uuid.UUID(text))), to
         case "bytea":
-            if not text.startswith("\\x"):
-                raise ValueError(text)
-            return f"from_hex({standard_literal(bytes.fromhex(text[2:]).hex())})", to
+            return f"from_hex({standard_literal(_bytes(text).hex())})", to
         case "json" | "jsonb":
             return standard_literal((documents.checked if to.name == "json" else documents.canonical)(text)), to
         case _:
             raise Refused(None, f"a literal of type {to.shown}")
+
+
+def _bytes(text: str) -> bytes:
+    r"""Read bytes: hexadecimal digits after \x, or characters, of which a backslash escapes some."""
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+    content = text.encode()
+    if b"\\" in _ESCAPED_BYTE.sub(b"", content):
+        raise ValueError(text)
+    return _ESCAPED_BYTE.sub(lambda found: bytes([int(found[1], 8)]) if found[1] else b"\\", content)
 
 
 def _numeric(text: str, to: Type) -> tuple[str, Type]:
@@ -271,6 +294,9 @@ def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
         return _limited(literal(cell, to, node), to)
     if cell.type == to:
         return cell
+    if cell.type.element is not None and to.element is not None:
+        element = cast(Cell("e", cell.type.element), to.element, node).sql
+        return Cell(f"cast(list_transform({cell.sql}, lambda e: {element}) as {to.duckdb})", to, cell.name)
     sql = _cast(cell, to)
     if sql is None:
         raise Refused(node, f"a cast from {cell.type.shown} to {to.shown}")
@@ -392,7 +418,7 @@ def padded(cell: Cell, node: exp.Expr) -> str:
     return f"rpad({cell.sql}, {cell.type.length}, ' ')"
 
 
-def as_text(cell: Cell) -> str | None:
+def as_text(cell: Cell) -> str | None:  # noqa: PLR0911 - one case for each type
     """Return the text of a value, as a cast to text; None for a type whose text is not known here."""
     match cell.type.name:
         case "text" | "varchar" | "bpchar" | "name" | "uuid" | "json" | "jsonb":
@@ -404,10 +430,18 @@ def as_text(cell: Cell) -> str | None:
             return f"(cast({with_year(cell.sql)} as varchar){zone})"
         case "float8" | "float4" | "interval":
             return f"pg_{cell.type.name}_text({cell.sql})"
+        case _ if cell.type.element is not None:
+            text = shown_text(Cell("e", cell.type.element))
+            return None if text is None else f"pg_array_text(list_transform({cell.sql}, lambda e: {text}))"
         case "bytea":
             return f"('\\x' || lower(hex({cell.sql})))"
         case _:
             return cell.sql if cell.type.labels else None
+
+
+def shown_text(cell: Cell) -> str | None:
+    """Return the text that PostgreSQL shows of a value; None as `as_text`."""
+    return f"left(cast({cell.sql} as varchar), 1)" if cell.type.name == "bool" else as_text(cell)
 
 
 def numeric_text(cell: Cell, node: exp.Expr | None) -> str:

@@ -160,6 +160,118 @@ def kind(text: str) -> str:
     return kinds[type(value)]
 
 
+def merged(one: str, other: str) -> str:
+    """`||`: of two objects, or of arrays, of which any other value is one."""
+    left, right = parsed(one), parsed(other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return jsonb.canonical(printed({**left, **right}))
+    return printed([*_listed(left), *_listed(right)])
+
+
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a document
+    return value if isinstance(value, list) else [value]
+
+
+def without(text: str, keys: Sequence[str | None]) -> str:
+    """`-` of keys: members of an object, texts of an array; raises Failed."""
+    value = parsed(text)
+    if isinstance(value, dict):
+        return printed({key: each for key, each in value.items() if key not in keys})
+    if not isinstance(value, list):
+        raise Failed("cannot delete from scalar")
+    return printed(
+        [each for each in value if isinstance(each, Number) or not isinstance(each, str) or each not in keys]
+    )
+
+
+def without_element(text: str, place: int) -> str:
+    """`-` of a place; raises Failed."""
+    value = parsed(text)
+    if not isinstance(value, list):
+        raise Failed(
+            "cannot delete from object using integer index" if isinstance(value, dict) else "cannot delete from scalar"
+        )
+    return printed([each for n, each in enumerate(value) if n not in {place, place + len(value)}])
+
+
+def without_path(text: str, path: Sequence[str | None]) -> str:
+    """`#-`; raises Failed."""
+    value = parsed(text)
+    if not isinstance(value, dict | list):
+        raise Failed("cannot delete path in scalar")
+    return printed(_without_path(value, path))
+
+
+def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - parts of documents
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if step is None:
+        raise Failed("path element is null")
+    if not isinstance(value, dict | list):
+        return value
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if rest or key != step}
+        return {**kept, step: _without_path(kept[step], rest)} if step in kept else kept
+    if not _PLACE.fullmatch(step):
+        raise Failed("path element is not an integer")
+    place = int(step) + (len(value) if int(step) < 0 else 0)
+    return [_without_path(each, rest) if n == place else each for n, each in enumerate(value) if rest or n != place]
+
+
+def without_nulls(text: str) -> str:
+    """`jsonb_strip_nulls`: members only."""
+    return printed(_without_nulls(parsed(text)))
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - a part of a document
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _parts(text: str, kind: type, what: str) -> Any:  # noqa: ANN401 - an array or an object
+    value = parsed(text)
+    if not isinstance(value, kind):
+        raise Failed(f"cannot extract {what}")
+    return value
+
+
+def elements(text: str) -> list[str | None]:
+    """`jsonb_array_elements`; raises Failed."""
+    return [_document(each) for each in _parts(text, list, "elements from a value that is no array")]
+
+
+def element_texts(text: str) -> list[str | None]:
+    """`jsonb_array_elements_text`; raises Failed."""
+    return [_text(each) for each in _parts(text, list, "elements from a value that is no array")]
+
+
+def keys(text: str) -> list[str]:
+    """`jsonb_object_keys`; raises Failed."""
+    return [*_parts(text, dict, "members of a value that is no object")]
+
+
+def members(text: str) -> list[str | None]:
+    """The values of `jsonb_each`, in the order of `keys`; raises Failed."""
+    return [*map(_document, _parts(text, dict, "members of a value that is no object").values())]
+
+
+def member_texts(text: str) -> list[str | None]:
+    """The values of `jsonb_each_text`; raises Failed."""
+    return [*map(_text, _parts(text, dict, "members of a value that is no object").values())]
+
+
+def string(text: str) -> str:
+    """Return a text as a JSON string."""
+    return printed(text)
+
+
+def named(key: str, value: str) -> str:
+    """Return a member of an object."""
+    return f"{printed(key)}: {value}"
+
+
 def length(text: str) -> int:
     """`jsonb_array_length`."""
     value = parsed(text)

@@ -32,7 +32,7 @@ from auditlake.query.duckdb_views import (
 )
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded
-from auditlake.query.postgres import documents, floats, formats, numbers, patterns, texts
+from auditlake.query.postgres import arrays, documents, floats, formats, numbers, patterns, texts
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
@@ -41,7 +41,7 @@ from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
-from auditlake.values.exact_text import RAW, arrow_of, double_text, real_text
+from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
 from auditlake.values.numeric_text import Failed
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -61,6 +61,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_sqrt": (numbers.root, (_TEXT,), _TEXT),
     "pg_remainder": (numbers.remainder, (_TEXT, _TEXT), _TEXT),
     "pg_compare": (numbers.compare, (_TEXT, _TEXT), _WHOLE),
+    "pg_greatest": (numbers.greatest, (_TEXTS,), _TEXT),
+    "pg_least": (numbers.least, (_TEXTS,), _TEXT),
     "pg_round": (numbers.rounded, (_TEXT, _WHOLE), _TEXT),
     "pg_number_text": (formats.number_text, (_TEXT, _TEXT), _TEXT),
     "pg_trunc": (numbers.truncated, (_TEXT, _WHOLE), _TEXT),
@@ -86,6 +88,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_trim_scale": (numbers.without_zeros, (_TEXT,), _TEXT),
     "pg_bucket": (numbers.bucket, (_TEXT, _TEXT, _TEXT, _WHOLE), _WHOLE),
     "pg_reverse": (texts.reversed_text, (_TEXT,), _TEXT),
+    "pg_array_text": (array_text, (_TEXTS,), _TEXT),
     "pg_character": (texts.character, (_WHOLE,), _TEXT),
     "pg_translate": (texts.translated, (_TEXT, _TEXT, _TEXT), _TEXT),
     "pg_overlay": (texts.overlaid, (_TEXT, _TEXT, _WHOLE, _WHOLE), _TEXT),
@@ -105,6 +108,20 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_has_any": (documents.has_any, (_TEXT, _TEXTS), _TRUTH),
     "pg_has_all": (documents.has_all, (_TEXT, _TEXTS), _TRUTH),
     "pg_contains": (documents.contains, (_TEXT, _TEXT), _TRUTH),
+    "pg_merged": (documents.merged, (_TEXT, _TEXT), _TEXT),
+    "pg_without": (documents.without, (_TEXT, _TEXTS), _TEXT),
+    "pg_without_element": (documents.without_element, (_TEXT, _WHOLE), _TEXT),
+    "pg_without_path": (documents.without_path, (_TEXT, _TEXTS), _TEXT),
+    "pg_without_nulls": (documents.without_nulls, (_TEXT,), _TEXT),
+    "pg_json_elements": (documents.elements, (_TEXT,), _TEXTS),
+    "pg_json_element_texts": (documents.element_texts, (_TEXT,), _TEXTS),
+    "pg_json_keys": (documents.keys, (_TEXT,), _TEXTS),
+    "pg_json_members": (documents.members, (_TEXT,), _TEXTS),
+    "pg_json_member_texts": (documents.member_texts, (_TEXT,), _TEXTS),
+    "pg_json_member": (documents.named, (_TEXT, _TEXT), _TEXT),
+    "pg_json_string": (documents.string, (_TEXT,), _TEXT),
+    "pg_array_contains": (arrays.contains, (_TEXTS, _TEXTS), _TRUTH),
+    "pg_array_overlaps": (arrays.overlaps, (_TEXTS, _TEXTS), _TRUTH),
     "pg_json": (documents.checked, (_TEXT,), _TEXT),
     "pg_jsonb": (documents.canonical, (_TEXT,), _TEXT),
     "pg_json_number": (documents.number, (_TEXT,), _TEXT),
@@ -115,7 +132,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
 _MAY_BE_NULL = frozenset(
     {
         *("pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"),
-        *("pg_at_path", "pg_at_path_text", "pg_json_number", "pg_json_truth"),
+        *("pg_greatest", "pg_least", "pg_at_path", "pg_at_path_text", "pg_json_number", "pg_json_truth"),
     }
 )
 _MAY_FAIL = frozenset(
@@ -125,6 +142,8 @@ _MAY_FAIL = frozenset(
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
+    *("pg_merged", "pg_without", "pg_without_element", "pg_without_path"),
+    *("pg_json_elements", "pg_json_element_texts", "pg_json_keys", "pg_json_members", "pg_json_member_texts"),
     *("pg_json_length", "pg_number_text", "pg_like"),
 }
 _INTERVAL_TEXT = "pg_interval_text"

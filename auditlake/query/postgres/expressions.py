@@ -23,9 +23,11 @@ from auditlake.query.postgres.conversions import (
     cast,
     coerced,
     common,
+    elements_of,
     in_common,
     interval,
     known,
+    literal,
     named_type,
     number,
 )
@@ -33,18 +35,18 @@ from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
 from auditlake.query.postgres.functions import called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.growth import listed
-from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, operate_on_json
+from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, built, operate_on_json, without
 from auditlake.query.postgres.patterns import liked, read_pattern
 from auditlake.query.postgres.row_comparisons import (
-    any_of_array,
     any_or_all,
     fields_compared,
     fields_of,
     in_list,
-    in_query,
     is_quantified,
     quantity,
     row_in_query,
+    with_array,
+    with_query,
 )
 from auditlake.query.postgres.scopes import Scope, folded
 from auditlake.query.postgres.types import (
@@ -55,6 +57,7 @@ from auditlake.query.postgres.types import (
     INT4,
     INTEGERS,
     INTERVAL,
+    JSONB,
     NUMBERS,
     NUMERIC,
     TEXT,
@@ -62,7 +65,6 @@ from auditlake.query.postgres.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
-    Type,
     array,
 )
 from auditlake.sql_names import standard_literal
@@ -71,6 +73,7 @@ _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
+_LONGEST = (1 << 31) - 1
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Sqrt: "sqrt",
     exp.Cbrt: "cbrt",
@@ -117,6 +120,8 @@ class Expressions:
 
     def _arithmetic(self, node: exp.Expr) -> Cell:
         left, right = self._cells(node, "this", "expression", "typed", "safe")
+        if isinstance(node, exp.Sub) and left.type == JSONB:
+            return without(left, right, node)
         return operate(SIGNS[type(node)], left, right, node)
 
     def _operator(self, node: exp.Expr) -> Cell:
@@ -154,33 +159,15 @@ class Expressions:
         return fields_compared(op, [self.cell(each) for each in one], [self.cell(each) for each in other], node)
 
     def _quantified(self, op: str, left: Cell, node: exp.Expr) -> Cell:
-        inner, is_any = quantity(node), isinstance(node, exp.Any)
+        inner = quantity(node)
         if isinstance(inner, exp.Query):
-            if (op, is_any) not in {("=", True), ("<>", False)}:
-                raise Refused(node, f"{op} {construct(node)} of a query")
-            return in_query(left, self._scope.subquery(inner), node, negated=not is_any)
-        elements = self._elements(inner)
-        if elements is not None:
-            return any_or_all(node, [compared(op, left, each, node) for each in elements])
-        return any_of_array(op, left, self.cell(inner), node)
-
-    def _elements(self, node: exp.Expr) -> list[Cell] | None:
-        """Return the elements of ARRAY[…], or of a literal of simple values; None for other arrays."""
-        if isinstance(node, exp.Array):
-            return self._cells(node, "expressions")
-        kind: Type | None = None
-        if isinstance(node, exp.Cast) and node.to.this == exp.DType.ARRAY:
-            kind, node = named_type(node.to.expressions[0]), node.this
-        if not isinstance(node, exp.Literal) or not node.is_string:
-            return None
-        text = str(node.this)
-        if not re.fullmatch(r"\{[^\"{},\\]*(,[^\"{},\\]*)*\}", text):
-            raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
-        texts = [each.strip() for each in text[1:-1].split(",")] if text[1:-1].strip() else []
-        if "" in texts:
-            raise Refused(node, "malformed array literal", wrong=True)
-        cells = [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
-        return cells if kind is None else [cast(each, kind, node) for each in cells]
+            return with_query(op, left, self._scope.subquery(inner), node)
+        if isinstance(inner, exp.Array) and not _is_query(inner):
+            return any_or_all(node, [compared(op, left, each, node) for each in self._cells(inner, "expressions")])
+        array_ = self.cell(inner)
+        if array_.literal is not None:
+            return any_or_all(node, [compared(op, left, each, node) for each in elements_of(array_, node)])
+        return with_array(op, left, array_, node)
 
     def _anonymous(self, node: exp.Expr) -> Cell:
         name = folded(node.this) if isinstance(node.this, exp.Identifier) else node.name.lower()
@@ -196,6 +183,8 @@ class Expressions:
                 found = self._date_part(cells, node)
             case "date_trunc", [Cell(literal=str(unit)), at]:
                 found = truncated_time(unit.lower(), at, node)
+            case "to_jsonb" | "jsonb_build_array" | "jsonb_build_object", _:
+                found = built(name, cells, node)
             case "ltrim" | "rtrim" | "btrim", _:
                 found = trimmed({"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH"), cells, node)
             case _:
@@ -228,19 +217,15 @@ class Expressions:
 
     def _cast_to_array(self, node: exp.Expr) -> Cell:
         kind, given = named_type(node.args["to"].expressions[0]), node.this
-        elements = self._elements(given) if isinstance(given, exp.Array | exp.Literal) else None
-        if elements is None:
-            cell = self.cell(given)
-            if cell.null:
-                return Cell(f"cast(null as {kind.duckdb}[])", array(kind), kind.name)
-            if cell.type != array(kind):
-                raise Refused(node, f"a cast from {cell.type.shown} to {array(kind).shown}")
-            return cell
         if not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
+        if not isinstance(given, exp.Array) or _is_query(given):
+            cell = self.cell(given)
+            weak = cell.name == NO_NAME or cell.weak
+            return cast(cell, array(kind), node).named(kind.name if weak else cell.name, weak=weak)
+        elements = self._cells(given, "expressions")
         whole = listed(elements, [cast(each, kind, node).sql for each in elements])
-        name = "array" if isinstance(given, exp.Array) else kind.name
-        return Cell(f"cast({whole} as {kind.duckdb}[])", array(kind), name)
+        return Cell(f"cast({whole} as {kind.duckdb}[])", array(kind), "array")
 
     def _parenthesised(self, node: exp.Expr) -> Cell:
         only(node, "this")
@@ -266,9 +251,10 @@ class Expressions:
                 raise Refused(node, f"IS {node.expression.sql('postgres')}")
 
     def _between(self, node: exp.Expr) -> Cell:
-        cell, low, high = self._cells(node, "this", "low", "high")
-        above, below = compared(">=", cell, low, node), compared("<=", cell, high, node)
-        return Cell(f"({above.sql} and {below.sql})", BOOL)
+        cell, low, high = self._cells(node, "this", "low", "high", "symmetric")
+        bounds = [(low, high), (high, low)] if node.args.get("symmetric") else [(low, high)]
+        within = (f"({compared('>=', cell, a, node).sql} and {compared('<=', cell, b, node).sql})" for a, b in bounds)
+        return Cell(f"({' or '.join(within)})", BOOL)
 
     def _in(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "query")
@@ -276,7 +262,7 @@ class Expressions:
         if query is not None and row is not None:
             return row_in_query([self.cell(each) for each in row], self._scope.subquery(query.unnest()), node)
         if query is not None:
-            return in_query(self.cell(node.this), self._scope.subquery(query.unnest()), node, negated=False)
+            return with_query("=", self.cell(node.this), self._scope.subquery(query.unnest()), node)
         if row is not None:
             rows = [self._rows_compared("=", node.this, each, node) for each in node.expressions]
             return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
@@ -319,7 +305,10 @@ class Expressions:
         cells = self._cells(node, "this", "expressions", "ignore_nulls")
         name = "greatest" if isinstance(node, exp.Greatest) else "least"
         kind = common(cells, node, name.upper())
-        if not kind.is_comparable or kind == NUMERIC or kind.name in {"interval", "bpchar"} or kind.labels:
+        if kind == NUMERIC:
+            texts = ", ".join(in_common(each, kind, node) for each in cells)
+            return Cell(f"pg_{name}([{texts}])", kind, name)
+        if not kind.is_comparable or kind.name in {"interval", "bpchar"} or kind.labels:
             raise Refused(node, f"{name} of {kind.shown}")
         return self._first_of(name, cells, node)
 
@@ -365,8 +354,12 @@ class Expressions:
         return liked(word, self.cell(node.this), self.cell(node.expression), escape, node)
 
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
-        elements = self._elements(quantity(node))
-        if elements is None:
+        given = quantity(node)
+        if isinstance(given, exp.Array) and not _is_query(given):
+            elements = self._cells(given, "expressions")
+        elif isinstance(given, exp.Literal):
+            elements = elements_of(self.cell(given), node)
+        else:
             raise Refused(node, f"{word.upper()} {construct(node)} of an array that is not written out")
         return any_or_all(node, [liked(word, left, each, "\\", node) for each in elements])
 
@@ -402,7 +395,9 @@ class Expressions:
     def _of_json(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
         op = OPERATORS[type(node)]
-        if op in {"@>", "<@", "?|", "?&"} and isinstance(node.expression, (exp.DPipe, *OPERATORS)):  # PostgreSQL groups
+        if op in {"@>", "<@", "&&", "?|", "?&"} and isinstance(
+            node.expression, (exp.DPipe, *OPERATORS)
+        ):  # PostgreSQL groups
             raise Refused(node, f"{op} before another operator", "Write parentheses.")
         left = self.cell(node.this)
         right = self._texts(node.expression) if op in OF_TEXTS else self.cell(node.expression)
@@ -410,11 +405,8 @@ class Expressions:
 
     def _texts(self, node: exp.Expr) -> Cell:
         """Translate an array of texts, which may be a literal."""
-        elements = self._elements(node)
-        if elements is None:
-            found = self.cell(node)
-        else:
-            found = Cell(f"[{', '.join(coerced(each, TEXT, node).sql for each in elements)}]::varchar[]", array(TEXT))
+        found = self.cell(node)
+        found = literal(found, array(TEXT), node) if found.is_unknown else found
         if found.type.element is None or not found.type.element.is_text:
             raise Refused(node, f"{found.type.shown} where text[] is needed", wrong=True)
         return found
@@ -453,12 +445,16 @@ class Expressions:
 
     def _subscript(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "offset")
-        cell, places = self.cell(node.this), node.expressions
-        place = str(places[0].this) if len(places) == 1 and isinstance(places[0], exp.Literal) else ""
-        if cell.type.element is None or not re.fullmatch("[0-9]{1,9}", place):
+        cell, element = self.cell(node.this), self.cell(node.this).type.element
+        place = node.expressions[0]
+        if element is None or len(node.expressions) != 1:
             raise Refused(node, f"a subscript of {cell.type.shown} of this form", "Write a number: tags[1].")
-        found = f"list_extract({cell.sql}, {place})" if int(place) else f"cast(null as {cell.type.element.duckdb})"
-        return Cell(found, cell.type.element, cell.name)
+        if isinstance(place, exp.Slice):
+            ends = [_place(each, node) for each in (place.this, place.expression)]
+            return Cell(f"list_slice({cell.sql}, {ends[0] or 1}, {ends[1] or _LONGEST})", cell.type, cell.name)
+        index = self.cell(place)
+        at = (cast if index.type.is_number else coerced)(index, INT4, node).sql
+        return Cell(f"list_extract({cell.sql}, nullif(greatest({at}, 0), 0))", element, cell.name)
 
     def _collated(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
@@ -470,6 +466,12 @@ class Expressions:
         return known(cell, node)
 
     def _array(self, node: exp.Expr) -> Cell:
+        if _is_query(node):
+            sql, columns = self._scope.subquery(node.expressions[0])
+            kind = known(columns[0]).type
+            if len(columns) != 1 or not kind.is_element:
+                raise Refused(node, f"ARRAY of a query of {kind.shown}")
+            return Cell(f"coalesce(array({sql}), cast([] as {kind.duckdb}[]))", array(kind), "array")
         cells = self._cells(node, "expressions")
         kind = common(cells, node, "ARRAY")
         if not cells or not kind.is_element:
@@ -606,6 +608,19 @@ class Expressions:
         **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), _aggregate),
     }
     """The translation of each node."""
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query)
+
+
+def _place(node: exp.Expr | None, array_: exp.Expr) -> str:
+    """Return a bound of a slice, empty if there is none."""
+    if node is None:
+        return ""
+    if not isinstance(node, exp.Literal) or not re.fullmatch("[1-9][0-9]{0,8}", str(node.this)):
+        raise Refused(array_, "a bound of an array that is not a number from 1 on")
+    return str(node.this)
 
 
 def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:

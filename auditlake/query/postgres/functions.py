@@ -10,20 +10,20 @@ from zoneinfo import available_timezones
 from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import operate
+from auditlake.query.postgres.arrays import called_on_array
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import (
     NO_YEAR,
-    as_text,
     coerced,
     failed,
     in_common,
     known,
     padded,
-    with_elements_like,
+    shown_text,
     with_year,
 )
 from auditlake.query.postgres.floats import ONE_ARGUMENT
-from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, may_be_long
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined
 from auditlake.query.postgres.types import (
     BOOL,
     BYTEA,
@@ -32,7 +32,6 @@ from auditlake.query.postgres.types import (
     INT2,
     INT4,
     INT8,
-    INTEGERS,
     INTERVAL,
     JSONB,
     NUMBERS,
@@ -132,6 +131,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "convert_from": (Form((BYTEA, TEXT), TEXT, "pg_of_utf8({0})"),),
     "sqrt": (Form((FLOAT8,), FLOAT8, _ROOT),),
     "jsonb_typeof": (Form((JSONB,), TEXT, "pg_json_kind({0})"),),
+    "jsonb_strip_nulls": (Form((JSONB,), JSONB, "pg_without_nulls({0})"),),
     "jsonb_array_length": (Form((JSONB,), INT4, "pg_json_length({0})"),),
     "floor": (Form((FLOAT8,), FLOAT8, "floor({0})"),),
     "ceil": (Form((FLOAT8,), FLOAT8, "ceil({0})"),),
@@ -217,8 +217,8 @@ def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
 
 def _of_own_type(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
     """Translate a function whose result has the type of an argument; None if it is another one."""
-    if cells and cells[0].type.element is not None:
-        return _of_array(name, cells, node)
+    if cells and any(cell.type.element is not None for cell in cells):
+        return called_on_array(name, cells, node)
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
     if name == "abs" and len(cells) == 1 and cells[0].type.is_number:
@@ -231,28 +231,6 @@ def _of_own_type(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | Non
 def _differing(form: Form, cells: Sequence[Cell]) -> int:
     """Return how many arguments are of another type than a form takes: the one with the fewest is called."""
     return sum(kind.name != cell.type.name for kind, cell in zip(form.takes, cells, strict=False))
-
-
-def _of_array(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
-    """Translate a function of an array; None if it is another one."""
-    value, element = cells[0].sql, cells[0].type.element or TEXT
-    match name, cells[1:]:
-        case "cardinality", []:
-            return Cell(f"cast(len({value}) as integer)", INT4)
-        case "array_length", [Cell() as dimension]:
-            size = f"case when {coerced(dimension, INT4, node).sql} = 1 then nullif(len({value}), 0) end"
-            return Cell(f"cast({size} as integer)", INT4)
-        case "array_position", [Cell() as searched] if element.is_groupable:
-            whole, one = with_elements_like(cells[0], searched, node)
-            place = f"list_position({whole.sql}, {one.sql})"
-            return Cell(f"cast(nullif({place}, 0) as integer)", INT4)
-        case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
-            if between.literal is None or may_be_long(between):
-                raise Refused(node, "array_to_string with a separator that is not a short literal")
-            texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
-            return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
-        case _:
-            return None
 
 
 def _takes(kind: Type, cell: Cell) -> bool:
@@ -333,8 +311,8 @@ def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cel
     if separator is not None:  # it is converted to text, without the blanks of a char(n)
         found = [coerced(separator, TEXT, node), *found]
         given, name, times = [separator, *cells], "concat_ws", len(cells) - 1
-    texts = [as_text(cell) for cell in found]
-    if None in texts or any(cell.type.name == "bool" for cell in found):
+    texts = [shown_text(cell) for cell in found]
+    if None in texts:
         raise Refused(node, "concat of such values", "Write casts to text.")
     form = f"{name}({', '.join(['{}'] * len(texts))})"
     return Cell(joined(given, [text or "" for text in texts], form, times), TEXT)

@@ -1,13 +1,17 @@
-"""Operators of jsonb by the types of their operands. Pure.
+"""Operators of jsonb by the types of their operands, and functions that make one. Pure.
 
 Authority: postgresql.org/docs/current/functions-json.html
 """
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
+from auditlake.query.postgres.arrays import operated
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import coerced
+from auditlake.query.postgres.conversions import as_text, coerced, failed, known
 from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT
+from auditlake.sql_names import standard_literal
 
 OPERATORS: dict[type[exp.Expr], str] = {
     exp.JSONExtract: "->",
@@ -16,17 +20,28 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.JSONBExtractScalar: "#>>",
     exp.ArrayContainsAll: "@>",
     exp.ArrayContainedBy: "<@",
+    exp.ArrayOverlaps: "&&",
+    exp.JSONBDeleteAtPath: "#-",
     exp.JSONBContainsTopKey: "?",
     exp.JSONBContainsAnyTopKeys: "?|",
     exp.JSONBContainsAllTopKeys: "?&",
 }
-OF_TEXTS = frozenset({"#>", "#>>", "?|", "?&"})
+OF_TEXTS = frozenset({"#>", "#>>", "?|", "?&", "#-"})
 """Operators whose right operand is an array of texts."""
-_FUNCTIONS = {"#>": "pg_at_path", "#>>": "pg_at_path_text", "?|": "pg_has_any", "?&": "pg_has_all"}
+_NO_NAME = failed("null value not allowed for object key")
+_FUNCTIONS = {
+    "#>": "pg_at_path",
+    "#>>": "pg_at_path_text",
+    "?|": "pg_has_any",
+    "?&": "pg_has_all",
+    "#-": "pg_without_path",
+}
 
 
 def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `left op right`; raises Refused."""
+    if op in {"@>", "<@", "&&"} and (left.type.element is not None or right.type.element is not None):
+        return operated(op, left, right, node)
     if op == "<@":
         left, right = right, left
     if op in {"@>", "<@"}:
@@ -42,8 +57,62 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         case "->" | "->>":
             return _step(left, right, node, suffix="_text" if op == "->>" else "")
         case _:
-            kind = {"#>": JSONB, "#>>": TEXT}.get(op, BOOL)
+            kind = {"#>": JSONB, "#-": JSONB, "#>>": TEXT}.get(op, BOOL)
             return Cell(f"{_FUNCTIONS[op]}({left.sql}, {right.sql})", kind)
+
+
+def without(left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate jsonb - key, - place or - keys; raises Refused."""
+    if right.type.element is not None and right.type.element.is_text:
+        return Cell(f"pg_without({left.sql}, {right.sql})", JSONB)
+    if right.is_unknown or right.type.is_text:
+        return Cell(f"pg_without({left.sql}, [{coerced(right, TEXT, node).sql}])", JSONB)
+    return Cell(f"pg_without_element({left.sql}, {coerced(right, INT4, node).sql})", JSONB)
+
+
+def json_text(cell: Cell, node: exp.Expr) -> str:
+    """Return the text of a value as `to_jsonb` gives it, NULL as null; raises Refused."""
+    cell = known(cell, node)
+    text = as_text(cell)
+    match cell.type.name:
+        case _ if text is None or cell.type.element is not None or cell.type.name in {"interval", "bytea", "bpchar"}:
+            raise Refused(node, f"a jsonb of {cell.type.shown}", "Cast it to text.")
+        case "int2" | "int4" | "int8" | "numeric" | "bool" | "jsonb":
+            pass
+        case "float4" | "float8":
+            raise Refused(node, f"a jsonb of {cell.type.shown}", "Cast it to numeric.")
+        case "json":
+            text = f"pg_jsonb({cell.sql})"
+        case "timestamp":
+            text = f"('\"' || replace({text}, ' ', 'T') || '\"')"
+        case "timestamptz":
+            text = f"('\"' || replace({text}, ' ', 'T') || ':00\"')"
+        case _:
+            text = f"pg_json_string({text})"
+    return f"coalesce({text}, 'null')"
+
+
+def built(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate to_jsonb, jsonb_build_array and jsonb_build_object; raises Refused."""
+    if name == "to_jsonb" and len(cells) == 1 and not cells[0].is_unknown:
+        return Cell(f"case when {cells[0].sql} is not null then {json_text(cells[0], node)} end", JSONB)
+    if name == "jsonb_build_array":
+        return Cell(_composed("[]", [json_text(each, node) for each in cells]), JSONB)
+    if name != "jsonb_build_object" or len(cells) % 2:
+        raise Refused(node, f"the function {name} of such arguments")
+    names = [as_text(known(each, node)) for each in cells[::2]]
+    if any(each is None for each in names) or any(each.null for each in cells[::2]):
+        raise Refused(node, "a name of this type in jsonb_build_object", "Cast it to text.")
+    values = (json_text(each, node) for each in cells[1::2])
+    members = [
+        f"pg_json_member(coalesce({key}, {_NO_NAME}), {value})" for key, value in zip(names, values, strict=True)
+    ]
+    return Cell(f"pg_jsonb({_composed('{}', members)})", JSONB)
+
+
+def _composed(brackets: str, parts: Sequence[str]) -> str:
+    start, end = map(standard_literal, brackets)
+    return f"({start} || concat_ws(', ', {', '.join(parts)}) || {end})" if parts else standard_literal(brackets)
 
 
 def _literal_as_jsonb(cell: Cell, other: Cell, node: exp.Expr) -> Cell:

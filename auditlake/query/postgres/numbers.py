@@ -167,6 +167,16 @@ def compare(one: str, other: str) -> int:
     return (left > right) - (left < right)
 
 
+def greatest(texts: list[str | None]) -> str | None:
+    """Return the first of the largest numbers; None if there is none."""
+    return max((each for each in texts if each is not None), key=read, default=None)
+
+
+def least(texts: list[str | None]) -> str | None:
+    """Return the first of the smallest numbers; None if there is none."""
+    return min((each for each in texts if each is not None), key=read, default=None)
+
+
 def _quantized(text: str, scale: int, rounding: str) -> str:
     value, scale = read(text), max(scale, -DIGITS - 1)
     with localcontext(_CONTEXT):

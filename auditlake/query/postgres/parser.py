@@ -50,6 +50,7 @@ class _Parser(Periods, PostgresParser):
     FUNCTIONS: ClassVar = {
         name: make for name, make in PostgresParser.FUNCTIONS.items() if name.lower() in _CALLS.split()
     }
+    LAMBDAS: ClassVar = {sign: make for sign, make in PostgresParser.LAMBDAS.items() if sign != TokenType.ARROW}
     JSON_OPERATORS: ClassVar = {  # sqlglot's would translate the key
         **PostgresParser.JSON_OPERATORS,
         TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
@@ -99,7 +100,9 @@ def parse(sql: str) -> exp.Query:
     _check_tokens(sql, tokens)
     _check_constructs(sql, tokens)
     try:
-        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(_with_ways(tokens)), sql)
+        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(
+            _with_casts(_with_strings(_with_ways(tokens), sql)), sql
+        )
     except ParseError as exc:
         if "does not support CTE" in str(exc):
             raise NotAnswerable("VALUES after WITH is not translated", "Write select … from (values …).") from exc
@@ -137,6 +140,29 @@ def _with_ways(tokens: list[Token]) -> list[Token]:
 
 
 _WAYS = {TokenType.LT: (TokenType.ASC, "asc"), TokenType.GT: (TokenType.DESC, "desc")}
+
+
+def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
+    r"""Write E'…' and $$…$$ as '…'; raises NotAnswerable for other escapes than those of `_ESCAPES`, such as \x41."""
+    written = []
+    for token in tokens:
+        if token.token_type is TokenType.RAW_STRING or token.token_type is TokenType.HEREDOC_STRING:
+            written.append(_like(token, TokenType.STRING, token.text))
+        elif token.token_type is TokenType.BYTE_STRING:
+            given = sql[token.start : token.end + 1][2:-1]
+            if _OTHER_ESCAPE.search(_ESCAPE.sub("", given)):
+                raise NotAnswerable(f"an escape at {place_in(sql, token.start)} is not translated", _ESCAPES_HINT)
+            text = _ESCAPE.sub(lambda found: _ESCAPES.get(found[0][1], found[0][1]), given)
+            written.append(_like(token, TokenType.STRING, text))
+        else:
+            written.append(token)
+    return written
+
+
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPE = re.compile(r"\\[bfnrt\\']|''")
+_OTHER_ESCAPE = re.compile(r"\\")
+_ESCAPES_HINT = r"Write the character itself, or one of \n \t \r \b \f \\ \'."
 
 
 def _with_casts(tokens: list[Token]) -> list[Token]:

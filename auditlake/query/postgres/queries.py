@@ -20,7 +20,7 @@ from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
-from auditlake.query.postgres.set_returning import series_of, unnested
+from auditlake.query.postgres.set_returning import is_unnested, series_of, unnested
 from auditlake.query.postgres.types import TEXT
 from auditlake.query.room import limited, require_plannable
 
@@ -190,7 +190,7 @@ class Names:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 return self._table(node)
             case exp.Table():
-                only(node, "this", "alias")
+                only(node, "this", "alias", "ordinality")
                 return self._function(node.this, scope, node)
             case exp.Subquery():
                 only(node, "this", "alias", "joins")
@@ -203,13 +203,13 @@ class Names:
                 inner = self.values(node, scope.outer)
                 return f"({inner.sql})", FromItem("", None, inner.columns)
             case exp.Unnest():
-                only(node, "expressions", "alias")
+                only(node, "expressions", "alias", "offset")
                 return self._function(node, scope, node)
             case _:
                 raise Refused(node, f"{construct(node)} in FROM")
 
     def _lateral(self, node: exp.Expr, scope: Scope) -> tuple[str, FromItem]:
-        only(node, "this", "alias", "view", "outer")
+        only(node, "this", "alias", "view", "outer", "ordinality")
         if not isinstance(node.this, exp.Subquery):
             return self._function(node.this, scope, node)
         inner = self.query(node.this.this, scope)
@@ -232,17 +232,21 @@ class Names:
         expressions = Expressions(inner, aggregates=False)
         alias = place.args.get("alias")
         given = folded(alias.this) if isinstance(alias, exp.TableAlias) and alias.this is not None else None
-        match node:
-            case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
-                series = series_of(expressions, node)
-                cell = Cell("o0", series.type, given or "generate_series")
-                return f"lateral ({series.rows})", FromItem(cell.name, None, (cell,))
-            case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
-                text, element = unnested(expressions, node)
-                cell = Cell("o0", element, given or "unnest")
-            case _:
-                raise Refused(node, f"{construct(node)} in FROM")
-        return f"lateral (select {text} as o0)", FromItem(cell.name, None, (cell,))
+        offset = node.args.get("offset") or place.args.get("ordinality")
+        if isinstance(node, exp.ExplodingGenerateSeries | exp.GenerateSeries) and not offset:
+            series = series_of(expressions, node)
+            cell = Cell("o0", series.type, given or "generate_series")
+            return f"lateral ({series.rows})", FromItem(cell.name, None, (cell,))
+        if not is_unnested(node):
+            raise Refused(node, f"{construct(node)} in FROM")
+        cells = unnested(expressions, node, ordinality=bool(offset))
+        text = ", ".join(f"{cell.sql} as o{n}" for n, cell in enumerate(cells))
+        columns = [replace(cell, sql=f"o{n}") for n, cell in enumerate(cells)]
+        if isinstance(offset, exp.Identifier):  # sqlglot takes it from the alias
+            columns[-1] = columns[-1].named(folded(offset))
+        if given and len(cells) - bool(offset) == 1 and columns[0].name != "value":
+            columns[0] = columns[0].named(given)
+        return f"lateral (select {text})", FromItem(cells[0].name, None, tuple(columns))
 
 
 def _names_itself(cte: exp.Expr, name: str) -> bool:
@@ -412,15 +416,18 @@ class _Select:
 
     def _shown(self, node: exp.Expr) -> Cell:
         """Translate a column of the result, which may be a set of rows."""
-        if not isinstance(node, exp.Explode | exp.ExplodingGenerateSeries):
+        if not is_unnested(node) and not isinstance(node, exp.ExplodingGenerateSeries):
             before = self._expressions.aggregated
             cell = self._expressions.cell(node)
             self._aggregated |= {cell.sql} if self._expressions.aggregated > before else set()
             return cell
         if self._node.args.get("group") or self._node.find(exp.AggFunc, exp.Window):
             raise Refused(node, f"{construct(node)} in SELECT beside an aggregate", "Write it in FROM.")
-        if isinstance(node, exp.Explode):
-            return Cell(*unnested(self._rows, node), "unnest")
+        if is_unnested(node):
+            cells = unnested(self._rows, node)
+            if len(cells) > 1:
+                raise Refused(node, f"{construct(node)} in SELECT", "Write it in FROM.")
+            return cells[0].named(node.name.lower() if isinstance(node, exp.Anonymous) else "unnest")
         if node.find(exp.Column) is not None:
             raise Refused(node, "generate_series of columns in SELECT", "Write it in FROM.")
         series = series_of(self._rows, node)
@@ -440,17 +447,16 @@ class _Select:
                 raise Refused(clause, "GROUP BY of numeric or floats beside HAVING, DISTINCT or ROLLUP", _GROUP_HINT)
             self._mixed = mixed_texts(self._keys_of_groups)
         if any(type(each) in _GROUPINGS for each in clause.expressions):
-            self._check_sets(clause, columns)
+            self._check_sets(clause)
         return f" group by {', '.join([*items, *self._determined(items)])}"
 
-    def _check_sets(self, clause: exp.Expr, columns: Sequence[Cell]) -> None:
+    def _check_sets(self, clause: exp.Expr) -> None:
         """Check the keys of grouping sets: DuckDB shows some where they are not grouped by, PostgreSQL other ones."""
         for key in self._keys_of_groups:
             code = _LITERALS.sub("", key.sql)
             if "select " in code:  # DuckDB takes it for a constant of the result
                 raise Refused(clause, "a subquery as a key of grouping sets", "Compute it in a subquery of FROM.")
-            shown = [each.name for each in columns if each.sql == key.sql]
-            if not _COLUMN.search(code) and shown != [key.name]:  # for DuckDB all of the same text are the key
+            if not _COLUMN.search(code):  # for DuckDB all of the same text are the key
                 raise Refused(clause, "a constant as a key of grouping sets", "Compute it in a subquery of FROM.")
 
     def _determined(self, keys: Sequence[str]) -> list[str]:

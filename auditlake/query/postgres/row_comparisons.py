@@ -10,11 +10,10 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct
-from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common, with_elements_like
+from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common
 from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, INTERVAL, NUMERIC, UNKNOWN
 
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
-_FOUND_IN_ARRAYS = frozenset({*INTEGERS, "text", "varchar", "uuid", "date"})
 
 
 def fields_of(node: exp.Expr) -> Sequence[exp.Expr] | None:
@@ -51,16 +50,18 @@ def in_list(left: Cell, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     return Cell(f"({' or '.join(parts)})", BOOL)
 
 
-def in_query(left: Cell, query: tuple[str, Sequence[Cell]], node: exp.Expr, *, negated: bool) -> Cell:
-    """Translate IN of a translated query; raises Refused."""
+def with_query(op: str, left: Cell, query: tuple[str, Sequence[Cell]], node: exp.Expr) -> Cell:
+    """Translate IN, or `op ANY` or ALL, of a translated query; raises Refused."""
     sql, columns = query
     if len(columns) != 1:
         raise Refused(node, "a subquery of several columns", wrong=True)
     kind = common((left, columns[0]), node, COMPARISON)
     if kind in {NUMERIC, INTERVAL} or kind.name == "bpchar" or not kind.is_comparable:
-        raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
+        raise Refused(node, f"IN, ANY or ALL of a query of {kind.shown}", "Write EXISTS.")
+    if kind.labels and op not in {"=", "<>"}:
+        raise Refused(node, f"{op} of a query of {kind.shown}")
     value = f"(select {coerced(columns[0], kind, node).sql} from ({sql}))"
-    return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated else ''}in {value})", BOOL)
+    return Cell(f"({coerced(left, kind, node).sql} {op} {'all' if is_all(node) else 'any'} {value})", BOOL)
 
 
 def row_in_query(row: Sequence[Cell], query: tuple[str, Sequence[Cell]], node: exp.Expr) -> Cell:
@@ -76,20 +77,18 @@ def row_in_query(row: Sequence[Cell], query: tuple[str, Sequence[Cell]], node: e
     return Cell(f"case when {found} then true when {unknown} then null else false end", BOOL)
 
 
-def any_of_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
-    """Translate `left = ANY (array)` of an array that is not written out; raises Refused."""
-    if array.type.element is None or op != "=" or not isinstance(node, exp.Any):
-        raise Refused(node, f"{op} {construct(node)} of {array.type.shown}")
-    if array.type.element.name not in _FOUND_IN_ARRAYS:
-        raise Refused(node, f"ANY of {array.type.shown}")
-    array, left = with_elements_like(array, left, node)
-    value = left.sql
-    unknown = f"{value} is null or len({array.sql}) <> list_count({array.sql})"
-    empty = f"when len({array.sql}) = 0 then false"
-    found = f"when list_contains({array.sql}, {value}) then true"
-    return Cell(
-        f"case when {array.sql} is null then null {empty} {found} when {unknown} then null else false end", BOOL
-    )
+def with_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
+    """Translate `left op ANY (array)` or ALL of an array that is not written out; raises Refused."""
+    if array.type.element is None:
+        raise Refused(node, f"{op} {construct(node)} of {array.type.shown}", wrong=not array.is_unknown)
+    value = left if left.is_unknown else replace(left, sql="s.t0")
+    test = compared(op, value, Cell("e", array.type.element), node).sql
+    tests = f"list_transform(s.t1, lambda e: {test})"
+    decides, else_ = ("true", "false") if isinstance(node, exp.Any) else ("false", "true")
+    unknown = f"len({tests}) <> list_count({tests})"
+    found = f"case when list_contains({tests}, {decides}) then {decides} when {unknown} then null else {else_} end"
+    parts = f"struct_pack(t0 := {left.sql}, t1 := {array.sql})"
+    return Cell(f"list_transform([{parts}], lambda s: case when s.t1 is not null then {found} end)[1]", BOOL)
 
 
 def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
@@ -103,16 +102,18 @@ def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
 
 def is_quantified(node: exp.Expr | None) -> bool:
     """Return whether an operand is ANY or ALL."""
-    return isinstance(node, exp.Any | exp.All) or _is_all(node)
+    return isinstance(node, exp.Any) or is_all(node)
 
 
-def _is_all(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
+def is_all(node: exp.Expr | None) -> bool:
+    """Return whether an operand is ALL."""
+    is_call = isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
+    return isinstance(node, exp.All) or is_call
 
 
 def quantity(node: exp.Expr) -> exp.Expr:
     """Return what ANY or ALL is of, without parentheses."""
-    given: exp.Expr = node.expressions[0] if _is_all(node) else node.this
+    given: exp.Expr = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
     return given.unnest()
 
 

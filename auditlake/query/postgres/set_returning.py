@@ -1,16 +1,16 @@
-"""Set-returning functions: generate_series and unnest, in FROM and in SELECT. Pure.
+"""Set-returning functions: generate_series, unnest and those of jsonb, in FROM and in SELECT. Pure.
 
 Authority: postgresql.org/docs/current/functions-srf.html
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from auditlake.query.postgres.cells import Refused, only
+from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
-from auditlake.query.postgres.types import INT2, INT4, INTERVAL, Type
+from auditlake.query.postgres.types import INT2, INT4, INT8, INTERVAL, JSONB, TEXT, Type
 
 _LONGEST_LIST = 1_000_000
 """DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
@@ -18,13 +18,44 @@ _NO_STEP = failed("step size cannot equal zero")
 _TOO_LONG = failed(f"a series in SELECT would have more than {_LONGEST_LIST:,} values; write it in FROM")
 
 
-def unnested(expressions: Expressions, node: exp.Expr) -> tuple[str, Type]:
-    """Translate unnest of one array."""
-    cell = expressions.cell((node.expressions or [node.this])[0])
-    element = cell.type.element
+_OF_DOCUMENTS: dict[str, tuple[tuple[str, str, Type], ...]] = {
+    "jsonb_array_elements": (("pg_json_elements", "value", JSONB),),
+    "jsonb_array_elements_text": (("pg_json_element_texts", "value", TEXT),),
+    "jsonb_object_keys": (("pg_json_keys", "jsonb_object_keys", TEXT),),
+    "jsonb_each": (("pg_json_keys", "key", TEXT), ("pg_json_members", "value", JSONB)),
+    "jsonb_each_text": (("pg_json_keys", "key", TEXT), ("pg_json_member_texts", "value", TEXT)),
+}
+"""For each function of a jsonb a list of values for each column."""
+
+
+def is_unnested(node: exp.Expr) -> bool:
+    """Return whether a node is a function whose rows are elements of lists."""
+    is_call = isinstance(node, exp.Anonymous) and node.name.lower() in _OF_DOCUMENTS
+    return is_call or isinstance(node, exp.Unnest | exp.Explode)
+
+
+def unnested(expressions: Expressions, node: exp.Expr, *, ordinality: bool = False) -> list[Cell]:
+    """Translate unnest of arrays, or a function of a jsonb, to columns; the last of `ordinality` is a number."""
+    if isinstance(node, exp.Anonymous):
+        if len(node.expressions) != 1:
+            raise Refused(node, f"{construct(node)} of several arguments", wrong=True)
+        document = coerced(expressions.cell(node.expressions[0]), JSONB, node).sql
+        lists = [Cell(f"{f}({document})", kind, name) for f, name, kind in _OF_DOCUMENTS[node.name.lower()]]
+    else:
+        arrays = [expressions.cell(each) for each in node.expressions or [node.this]]
+        lists = [Cell(each.sql, _element(each, node), "unnest") for each in arrays]
+    cells = [replace(each, sql=f"unnest({each.sql})") for each in lists]
+    if ordinality:
+        longest = f"greatest({', '.join(f'len({each.sql})' for each in lists)}, 0)"
+        cells.append(Cell(f"unnest(generate_series(1, {longest}))", INT8, "ordinality"))
+    return cells
+
+
+def _element(array: Cell, node: exp.Expr) -> Type:
+    element = array.type.element
     if element is None or element.name in {"timestamptz", "bpchar"}:
-        raise Refused(node, f"unnest of {cell.type.shown}")
-    return f"unnest({cell.sql})", element
+        raise Refused(node, f"unnest of {array.type.shown}")
+    return element
 
 
 @dataclass(frozen=True, slots=True)

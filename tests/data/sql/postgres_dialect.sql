@@ -151,7 +151,6 @@ select qty % 2 as parity, count(*) from orders group by parity order by parity
 select status, qty, count(*) from orders group by 1, 2 order by 1, 2
 select upper(status), count(*) from orders group by upper(status) order by 1
 select name from customers group by id
-select status, price from orders group by status
 select nosuch from orders
 select * from nosuch
 select o.nosuch from orders o
@@ -177,9 +176,7 @@ select id from orders where status not in ('paid', 'sent') order by id
 select id from orders where status not in ('paid', null)
 select id from orders limit 0
 select id from orders order by id limit all offset 55
-select sum(weight) from orders
 select greatest(price, 0) from orders
-select to_char(placed, 'DDTH') from orders
 select now() > placed, current_date > '2020-01-01'::date from orders
 select count(*) from orders where placed > now() - interval '1 day'
 select price, total from orders where price > 50 or total is null order by price, id
@@ -227,12 +224,9 @@ select status, vip, count(*) from orders o join customers c on c.id = o.customer
 select status, vip, count(distinct customer_id) from orders o join customers c on c.id = o.customer_id group by cube(status, vip) order by 1, 2, 3
 select distinct count(*) from orders group by rollup(status, qty)
 select upper(status), count(*) from orders group by rollup(status) order by 1, 2
-select 1 as one, count(*) from orders group by rollup(1) order by 1
 select 'x' as k, status, count(*) from orders group by grouping sets ((status), ()) order by 2, 3
-select price from orders group by distinct rollup(price)
 select id from orders order by id using > limit 3
 select * from (select 1), (select 2)
-select customers from customers
 select o.* from orders o, lateral (select o.*) x where o.id = 1
 select id, stage from parcels where stage = 'paid' order by id
 select stage, count(*) from parcels group by stage order by stage
@@ -246,9 +240,7 @@ select stage::text || '!', coalesce(stage, 'new'), case when id > 3 then stage e
 select distinct stage from parcels
 select stage from parcels union select other from parcels
 select size, count(*) from boxes group by size
-select id from boxes order by size
 select id from boxes where size <> 'middle'
-select id from parcels where stage = 'lost'
 select id from parcels where stage = of_order
 select id from parcels where stage is null order by stage, id
 select id from parcels where stage is distinct from 'paid' order by id
@@ -258,13 +250,11 @@ select id from parcels where stage = any(array['paid', 'sent']::text[]) order by
 select id from parcels where stage in (select other from parcels) order by id
 select array_agg(stage order by id) from parcels
 select string_agg(stage::text, ',' order by stage, id) from parcels
-select greatest(stage, other) from parcels
 select id from parcels where stage between 'paid' and 'sent' order by stage desc, id limit 5
 select upper(stage::text), length(stage::text) from parcels order by id
 select concat(stage, id) from parcels order by id
 select id from parcels where stage like 'p%'
 select stage, other, count(*) from parcels group by rollup(stage, other) order by 1, 2, 3
-select 'x' < stage from parcels
 select string_agg(distinct status, ',' order by status) from orders
 select string_agg(distinct status, ',' order by id) from orders
 select count() from orders
@@ -274,18 +264,13 @@ select id, from orders
 select count(*) over W from orders window w as (order by id)
 select count(*) over w from orders window w as (order by id), W as (order by id)
 select lag(qty, 1, 0.5) over (order by id) from orders
-select 'NaN'::numeric > 1
 select sum(distinct qty) over () from orders
 select lag(price, 1, 0) over (order by id), lag(price, 1, 0.5555) over (order by id), lag(price, 2, null) over (order by id), lead(price, 1, '0.1') over (order by id) from orders
 select lag(total, 1, 0) over (order by id), lag(id, 1, 0) over (order by id), lag(status, 1, 'x') over (order by id), lag(price) over (order by id) from orders
-select lag(email, 1, 'none') over (order by id), lead(code, 1, 'x') over (order by id), lag(born, 1, date '2020-01-01') over (order by id) from customers
 select coalesce(price, '0.1'), case when id > 3 then price else '0.1' end, nullif(price, '0.1') from orders order by id
-select coalesce(code, 'x'), case when id > 3 then code else 'x' end, coalesce(code, null) from customers order by id
 select price from orders union all select '0.1'
-select code from customers union all select 'x'
 select code from customers union all select null
 select greatest(qty, '3') from orders order by id
-select array[price, '0.1'] from orders
 select price from orders where price in ('0.1', '105.750') order by id
 select first_value(code) over (order by id) from customers
 select max(code), min(code) from customers
@@ -316,15 +301,6 @@ select id, span, span is null from spans order by id
 select interval '1 month' = interval '30 days', interval '1 year' < interval '359 days'
 select interval '1 month -1 day' = interval '29 days', interval '-3 days 02:00' * 3 < interval '-8 days -18:00', interval '1 day -1 hour' between interval '23 hours' and interval '23:00', interval '-9 days 06:00' in (interval '-8 days -18:00'), interval '1 day -24:00' is distinct from interval '0'
 select x::text from (values (interval '1 month -1 day', 3), ('29 days', 2), ('28 days 23:59', 1), ('28 days 25:00', 4)) v(x, n) order by x, n
-select interval '29 days' in (select interval '1 month -1 day')
-select code from customers union select name from customers
-select coalesce(code, name) from customers
-select case when vip then name else code end from customers
-select id from spans order by span
-select a.id from spans a join spans b on a.span = b.span
-select id, span in (select span from spans where id = 2) from spans
-select id, rank() over (order by span) from spans
-select settings in (select settings from customers) from customers
 select * from (customers c cross join (values (1)) v(n)) as tx (a, b) order by a
 select * from (orders o join customers c on o.customer_id = c.id) order by o.id
 select o.id, c.name from orders o left join (customers c join parcels p on p.id = c.id) on o.customer_id = c.id order by o.id
@@ -397,25 +373,11 @@ select name from customers where email not ilike any (array['USER1%', 'user2%'])
 select name from customers where not email like all (array['user1%', '%2@%']) order by id
 select id from orders where id not in (1,2) and status not like 'n%' and qty not between 1 and 2 order by id
 select tags[1], tags[2], tags[9], id from customers order by id
-select var_pop(weight) from orders
-select (select count(*) from orders o where sum(c.id) > o.id) from customers c
-select my_sum(id) filter (where id > 1) from orders
-select c.name, count(*) from customers c group by rollup(c.id)
-select placed at time zone 'Nowhere/City' from orders
 select interval '1.5 days'
-select date 'Jan 1 2026'
-select count(*), unnest(tags) from customers group by tags
-select * from orders join customers using (id) as x
-with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) search depth first by n set o select * from t
-with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) cycle n set is_cycle using path select * from t
-with t as (select 1) values (1)
-select sum(x::numeric) from (values ('1'), ('-Infinity')) v(x)
 select string_agg(distinct email::text, ',' order by email) from customers
 select string_agg(distinct email, ',' order by email::text) from customers
 select string_agg(distinct email, ',' order by email) from customers
-select my_all(vip) filter (where id > 1) over (order by id) from customers
 select c.name as nombre, upper(c.name), (select count(*) from orders o where o.customer_id = c.id and c.vip) from customers c group by c.id order by c.born, c.id
-select 7 in (select qty from orders) as k, count(*) from orders group by rollup ((7 in (select qty from orders)))
 select '{"b": 1.50, "a": {"x": 1e3, "x": 2}, "aa": [1, -0, 1E-2, "\u00e9\/\t"]}'::jsonb
 select '{"b": 1.50,  "a":1}'::json, '{"b": 1.50,  "a":1}'::json::jsonb, '{"b": 1.50,  "a":1}'::jsonb::json
 select '"\u0000"'::jsonb
@@ -447,10 +409,8 @@ select note::jsonb from orders where id in (1,2) order by id
 select ('{"a": "' || note || '"}')::jsonb ->> 'a' from orders order by id
 select ('{"a": "' || note || '"}')::jsonb @> '{"a": "x"}' from orders order by id
 select settings @> '[1' from customers
-select settings::text::jsonb = settings from customers
 select settings -> 1.5 from customers
 select settings -> id::bigint from customers
-select settings #>> '{"n",x}' from customers
 select settings -> 'n' -> 'x' -> 1, settings->'n'#>>'{x,0}' from customers order by id
 select settings #>> '{n, x, 99999999999}', settings #>> '{n,x, +1}' from customers order by id
 select '1e400'::jsonb, '12345678901234567890123456789012345678901234567890.10'::jsonb
@@ -461,8 +421,6 @@ select settings ? null, settings ? 'a', settings ? name from customers order by 
 select convert_from('\x61c3a9'::bytea, 'UTF8'), convert_from('\x61'::bytea, 'utf-8')
 select convert_from('\xff'::bytea, 'UTF8')
 select convert_from('\x6100'::bytea, 'UTF8')
-select convert_from('\x61'::bytea, 'LATIN1')
-select settings @> settings -> 'n' from customers
 select '\x61ff'::bytea::text, '\x61'::bytea
 select '\x61'::bytea || 'a'
 select 'epoch'::timestamptz, 'epoch'::date
@@ -482,10 +440,6 @@ select 'select ' || status as k, count(*) from orders group by rollup('select ' 
 select timestamp '2026-01-01 24:00', timestamp '2026-01-01 10:00:60', timestamptz '2026-12-31 23:59:60+01', timestamptz '2026-12-31 24:00+01'
 select timestamp '2026-01-01 25:00'
 select timestamp '2026-01-01 24:00:01'
-select '1 day 1 day'::interval
-select 'today'::date
-select substring('foobar' from '(o)(o)')
-select substring('ab' from 'a|ab')
 select ((- -7)) as k, count(*) from customers group by ((- -7))
 select id as k, count(*) from customers group by - -1 order by (- (-1)) limit 2
 select id from customers order by -1
@@ -526,36 +480,23 @@ select weight, count(*), min(id) from orders group by weight order by weight
 select distinct total from orders
 select distinct total, status from orders order by total, status limit 4
 select distinct weight from orders order by 1 desc
-select total from orders union select 1.50
 select total from orders union select 7.0 order by 1
 select weight from orders union select 2.5::float8 order by 1
 select 1.1 as two union select 2 order by 1
 select 1 as one union select 1.0::float8 order by 1
-select x::numeric, count(*) from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1
-select distinct x::numeric from (values ('1.0'), ('1.00'), ('2')) v(x)
-select distinct x::float8 from (values ('0'), ('-0')) v(x)
-select x::float8, count(*) from (values ('0'), ('-0')) v(x) group by x::float8
-select total, count(*) from orders group by total having count(*) > 2
 select total, status, count(*) from orders group by total, status order by 3 desc, 1, 2 limit 5
 select count(*) from orders group by total
 select distinct price / 3 from orders where id < 5 order by 1
-select total, count(*) from orders group by rollup(total)
 select count(*) from (select total from orders group by total) s
 select count(*) from (select distinct total from orders) s
-select count(*) from (select x::numeric from (values ('1.0'), ('1.00')) v(x) group by 1) s
-select count(*) from (select x::numeric from (values ('1.0'), ('1.00')) v(x) union select 3.0) s
 select total, row_number() over (order by total) from orders group by total
 select id from customers where (id, vip) in (select id, vip from customers)
 select id, (id, vip) in (select id, vip from customers where id > 3), (id, name) not in (select id + 1, name from customers where id < 4) from customers order by id
 select id from customers where (id, vip) < (5, true) order by id
 select id, (id, vip) >= (5, false), row(vip, id) <= row(true, 7), (vip, name, id) > (false, 'a', 3) from customers order by id
 select row(1, 2) = row(1, 2), (1, null) = (1, 2), (1, null) < (2, 1), (1, null) <= (1, 2), (2, null) <> (1, null)
-select id from orders o where (customer_id, qty) = any (select c.id, 2 from customers c)
 select (1, 2) in (select 1)
 select id from orders o where (o.qty, o.id) in (select x.qty, x.id from orders x where x.customer_id = o.customer_id) order by id
-select (1, 2) = (1, 2, 3)
-select * from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1
-select * from (select distinct x::numeric as x from (values ('1.0'), ('1.00'), ('2')) v(x)) s where x > 1.5
 select x from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1 limit 0
 select x::float4, count(*) from (values ('0'), ('0'), ('2'), ('NaN')) v(x) group by x::float4 order by 1
 select avg(n) from (select total, count(*) as n from orders group by total) s where total > 1
@@ -565,29 +506,17 @@ select tags || tags, tags || name, name || tags from customers order by id
 select name collate "C" from customers order by name collate "C", id
 select 'a' < 'B' collate "POSIX", max(name collate "C") from customers
 select 1 collate "C"
-select name collate "de_DE" from customers
-select array[1] || '{2}'
 with recursive t(id, path) as (select 1, array[1] union all select id + 1, path || (id + 1) from t where id < 4) select * from t order by id
 select count(*), sum(a) from (values (1),(2),(3),(4),(5),(6),(7),(8),(9),(10),(11),(12),(13),(14),(15),(16),(17),(null)) v(a)
 select substring('a(b)c' from '\(b'), substring('a(b)c' from '\((b)\)'), substring('aa(' from '\({1,2}'), substring('x' from '\(')
 select '-' ~ '[-]', 'b' ~ '[-a-c]', '-' ~ '[a-]', 'd' ~ '[^a-c-]', '&' ~ '[%-*]', '-' ~ '[a-c-]'
-select 'a-d' ~ '[a-c-e]'
-select '50% off' ilike '%X% %' escape 'X', 'aXb' ilike '%X%b%' escape 'x'
-select name ilike '%X_y' escape 'X' from customers
 select name like '%X_y' escape 'X', '50% off' ilike '%!% O%' escape '!' from customers order by id
 select interval '1h30m', interval '1d2h', interval '0.0000015 seconds', interval '2.5 us', interval '0.0015 ms', interval '00:00:00.0000015', interval 'PT0.0000015S', interval 'P15.25WT3.7242055S', interval '-1.0000015'
 select interval '07:12 +0-6 -100.25 days', interval '-100.25 days 07:12', interval '1 day 02:00 ago', interval '1-2 ago', interval '0.33 months', interval '1.3 weeks'
 select interval '2026-11-27'
-select interval '1-2-3'
-select interval '1 day-2 hours'
-select interval '1day2hours'
-select interval 'P+1Y'
-select interval '3 ago'
 select '[1,2]'::jsonb #>> '{00000000000001}', '[1,2]'::jsonb #>> '{4294967297}', '{ }'::text[], '[1]'::jsonb #>> '{ }', cardinality('{  }'::int[])
 select '2026-01-01 10:00:60.5'::timestamp, '2026-12-31 24:00 -05:30'::timestamptz
 select '2026-01-01 23:59:60.5'::timestamp
-select '9999-12-31 24:00'::timestamp
-select '2026-01-01 24:00'::date
 select '2026-13-01'::date
 select '0e400'::float8, '1e-310'::float8, '1e-40'::float4, x::float8 from (values ('0e999'), ('1e-310')) v(x)
 select '1e400'::float8
@@ -629,8 +558,6 @@ select string_agg(name, ',' order by id) || string_agg(email, ',' order by id), 
 select round(1.5, -2000000000), trunc(15.5, -2000000000), round(25::numeric, -1), round(-2.5::numeric, -1)
 select array_agg(id) over (order by id rows between 1 preceding and 1 following) from orders order by id
 select upper(name || email) || lower(email || name) || (id + length(name || email)) from customers order by name || email
-select array_agg(id) over (order by id) from orders
-select array_to_string(tags, name) from customers
 select concat_ws(code, id, name, code), concat_ws(', '::char(3), name, id) from customers order by id
 select concat_ws(id, name, email) from customers
 select array['\x61'::bytea, '\x62ff'::bytea], array['\x61'::bytea] || array['\x62'::bytea, null] || '\x63'::bytea
@@ -649,15 +576,10 @@ select distinct on ('x') id from customers order by id
 select null as k, 'y' as l, max(id) from customers group by 1, l order by k
 select (tags || array['z'])[2], (coalesce(tags, array['x', 'y']))[2], (case when vip then tags else array['m', 'n'] end)[1], tags[1], ('{7,8}'::int[])[2], (array[4, 5])[1] from customers order by id
 select (tags)[0], (tags::text[])[3], ((select array['p', 'q']))[2] from customers order by id
-select c.id from customers c left join orders o on o.id = c.id or 2 in (select id from orders)
-select coalesce(array['a'::varchar], tags) from customers
 select settings - 'plan' from customers
 select string_agg(distinct placed::date::text, ','), string_agg(distinct repeat(status, 2), '-' order by repeat(status, 2) desc) from orders
 select array_agg(distinct left(status, 2) order by left(status, 2) desc) filter (where qty > 0), string_agg(distinct status, '+') filter (where id < 0), array_agg(distinct qty order by qty nulls first) from orders
 select count(distinct qty order by qty), sum(distinct qty order by qty desc), max(distinct status order by status), string_agg(distinct status, ',' order by status desc, status) from orders
-select array_agg(distinct stage) from parcels
-select 'x' as k, count(*) from orders group by cube(k)
-select 'x' as k, count(*) from orders group by grouping sets ((qty), ('x'::text), ())
 select * from (select 1 as n) a, lateral (with recursive t(n) as (select a.n union all select n + 1 from t where n < 3) select * from t) s
 select * from boxes b, customers c join parcels p using (id) where b.id = c.id order by b.id
 select * from boxes b, customers c natural join parcels p where b.id = c.id order by b.id
@@ -703,10 +625,7 @@ select asin(2)
 select div(9, 4), div(-9.5, 4), div(0.00, 7), mod(9, 4), mod(-9.5, 4), scale(8.4100), scale(total), trim_scale(8.4100), trim_scale(total) from orders order by id
 select width_bucket(price, 0, 100, 5), width_bucket(price, 100, 0, 5), width_bucket(-0.001, 0, 7, 3) from orders order by id
 select 91 & 15, 32 | 3, 17 # 5, ~1, 7::smallint & 3, 5 & 6::bigint, 1 | 2 & 3 # 4, 1 + 2 & 3, qty # id from orders order by id
-select |/ 24.0 + 1
-select ~1 + 2
 select 'ab' ^@ 'a', name ^@ 'b' from customers order by id
-select 'ab' ^@ 'b' || 'c'
 select ascii(name), bit_length(name), translate(name, 'abn', '12'), translate(email, '@.e', ''), overlay(name placing 'XY' from 2), overlay(name placing 'XY' from 2 for 1) from customers order by id
 select chr(65), chr(233), chr(128512), to_hex(255), to_hex(-1), to_hex(-1::bigint)
 select chr(0)
@@ -722,7 +641,107 @@ select make_date(2024, 2, 29), to_timestamp(1284352323), to_timestamp(1.25), isf
 select make_date(2023, 2, 29)
 select date_bin('1 month', shipped, timestamp '2001-01-01') from orders
 select extract(century from born), extract(decade from born), extract(millennium from born), extract(milliseconds from born::timestamp + interval '1.2345 s'), extract(microseconds from born::timestamp + interval '1.2345 s'), date_trunc('decade', born), date_trunc('milliseconds', born + interval '1.2345 s') from customers order by id
-select nvl(name, 'x') from customers
-select len(name) from customers
-select lcase(name) from customers
-select "Left"(name, 1), "left"(name, 1) from customers
+select 2 between symmetric 3 and 1, 2 not between symmetric 3 and 1, qty between symmetric 3 and -1 from orders order by id
+select 10 >= any (array[1,2]), 10 > all (array[1,2]), 2 <> all (array[1,2])
+select id > any(array_append(array[1,2], customer_id)), id <> all(array_append(array[1,2], customer_id)), id = any(array_append(array[1,2], qty)) , id < all(array_append(array[100,null], qty)) from orders order by id
+select 'a' = any(tags), name = any(tags), 'b' <> all(tags), name > all(tags), 'a' < any(tags) from customers order by id
+select price = any('{1.50,-12.5}'), price = any(array[1.50,-12.5]), price > all('{1.50,-12.5}'), total = any('{1.5,0}') from orders order by id
+select (select max(name) from customers) = any(tags), max(name) over () = any(tags) from customers order by id
+select id from orders where qty > all (select id from customers where id < 4)
+select id from orders where qty >= any (select id from customers where id < 4) order by 1
+select id from orders where qty = some (select id from customers) order by 1
+select id from orders where qty <> all (select id from customers) order by 1
+select id from orders o where qty < any (select i.qty from orders i where i.customer_id = o.customer_id) order by 1
+select qty > all (select id from customers where false), qty > any (select id from customers where false), qty > all (select null::int), null > any (select id from customers) from orders order by id
+select status, count(*) from orders group by status having count(*) >= all (select count(*) from orders group by status) order by 1
+select price > any (select price from orders where id < 3) from orders order by id
+select weight > any (select weight from orders where id < 3), note > any (select name from customers) from orders order by id
+select array[1,2,3] = array[1,2,3], array[1,2] < array[1,3], array[1,2] <> array[1,2], array[1] < array[1,null], array[1,null] = array[1,null], array[null::int] > array[5], tags = tags, tags = '{a,b}', tags is distinct from '{c}' from customers order by id
+select id, tags from customers order by tags, id
+select id, tags from customers order by tags desc nulls last, id
+select x from (values (array[1,null]), (array[1]), (array[2]), (null), (array[null::int]), ('{}'), (array[1,5])) v(x) order by x
+select x from (values (array[1,null]), (array[1]), (array[2]), (null), (array[null::int]), ('{}'), (array[1,5])) v(x) order by x desc
+with recursive search_tree(id, path) as (select id, array[id] from orders where id < 3 union all select o.id, path || o.id from orders o, search_tree st where o.customer_id = st.id and o.id > st.id) select id, path from search_tree order by path
+select tags, count(*) from customers group by tags order by tags
+select array_append(array[1,2], 3), array_append(array[1,2], null), array_append(null::int[], 3), array_prepend(1, array[2,3]), array_cat(array[1,2,3], array[4,5]), array_remove(array[1,2,3,2,null], 2), array_remove(array[1,null], null), array_remove(tags, 'a'), array_remove(tags, name), array_append(tags, name) from customers order by id
+select array_lower(tags, 1), array_upper(tags, 1), array_upper(tags, 2), array_lower('{}'::int[], 1) from customers order by id
+select (array[1,2,3,4])[2:3], (array[1,2,3,4])[:2], tags[2:], tags[:1], tags[1:9], tags[3:2] from customers order by id
+select tags[id], tags[-1], tags[0], tags[null], tags[1], (array[1,2])[id - 1] from customers order by id
+select array(select id from customers where id < 4 order by id), array(select id from customers where id < 4 order by id desc), array(select id from customers where false), array(select name from customers order by name desc nulls last limit 3)
+select c.id, array(select o.id from orders o where o.customer_id = c.id order by o.price desc, o.id) from customers c order by 1
+select array(select distinct status from orders order by 1), array(select id from orders order by qty, id limit 4)
+select array[1, 2]::text[], '{1,2}'::int[]::text[], string_to_array('1,2', ',')::int[], array['1.5','2']::numeric(4,2)[], '{}'::text[], null::text[], tags::varchar(1)[] from customers order by id
+select array['x']::int[]
+select array[1,2]::text, tags::text, array[true,null,false]::text, array[born]::text, '{}'::int[]::text, array['a"b','c\d','NULL','','x y']::text, array[price]::text from customers left join orders on orders.id = customers.id order by customers.id
+select array[shipped]::text, array[ref]::text, array[weight]::text, array['\x61'::bytea]::text from customers left join orders on orders.id = customers.id order by customers.id
+select concat('a', true, null, false), concat(vip, name, tags), concat_ws('|', vip, tags) from customers order by id
+select greatest(1.5, 2), least(1.50, total, 2), greatest(null, total), greatest(price, 0), least(price, rate, 1.0), greatest(null::numeric, null) from orders order by id
+select greatest(1.0, 1.00), greatest(1.00, 1.0), least(1.0, 1.00)
+select greatest(1, 2.5, 3)
+select settings ?| '{plan,seats}', settings ?& array['plan'], settings #>> '{n,x,0}', settings #> array['n','x'] from customers order by id
+select name like any('{A%,%b}'), name not like all(array['A%','%b']), name like any(array[email, 'b%']) from customers order by id
+select 'a' = any('{a, b ,NULL}'), 3 <> all('{1,2}'), 1 = any('{}')
+select 1 = any('{a}')
+select 1 = any('{1,,2}')
+select id = any(id) from orders
+select exists(select 1 from customers c where c.id = any(array(select customer_id from orders)))
+select count(*) from orders where status = any(string_to_array('new,paid', ','))
+select unnest(array[1,2]), unnest(tags) from customers order by id
+select array[1,4,3] @> array[3,1,3], array[2,2,7] <@ array[1,7,4,2,6], array[1,4,3] && array[2,1], tags @> array['a'], tags @> '{}', tags && '{a,c}', '{a}' <@ tags, array[1,null] @> array[null::int], array[null::int] && array[null::int] from customers order by id
+select '["a", "b"]'::jsonb || '["a", "d"]'::jsonb, '{"a": "b"}'::jsonb || '{"c": "d", "aa": 1}'::jsonb, '[1, 2]'::jsonb || '3'::jsonb, '{"a": "b"}'::jsonb || '[42]'::jsonb, '1'::jsonb || '"x"', '{"k": 1}' || settings from customers where jsonb_typeof(settings) = 'object'
+select '{"a": "b"}'::jsonb || '42'::jsonb
+select name || settings, settings || name, name || '\x61'::bytea, 'x: ' || settings::text from customers order by id
+select '\x61'::bytea || 'a' || '\xff', 'b' || '\x61'::bytea
+select '{"a": "b", "c": "d"}'::jsonb - 'a', '["a", "b", "c", "b"]'::jsonb - 'b', '{"a": "b", "c": "d"}'::jsonb - '{a,c}'::text[], '["a", "b"]'::jsonb - 1, '["a", "b"]'::jsonb - -1, '["a", "b"]'::jsonb - 5, '[1, "1", null, true]'::jsonb - '1', '["true", true, "null", null]'::jsonb - array['true', 'null']
+select settings - 'plan', settings - array['plan', name] from customers where jsonb_typeof(settings) in ('object', 'array') order by id
+select '1'::jsonb - 'a'
+select '{"a": 1}'::jsonb - 1
+select '["a", {"b":1}]'::jsonb #- '{1,b}', '["a", {"b":1}]'::jsonb #- '{-1}', '["a", {"b":1}]'::jsonb #- '{9,b}', '{"a": {"b": {"c": 1, "d": 2}}}'::jsonb #- array['a','b','c'], '{"a": 1}'::jsonb #- '{a,b}', '{"a": 1}'::jsonb #- '{}', '{"a": 1}'::jsonb #- '{x,b}'
+select '["a"]'::jsonb #- '{x}'
+select '1'::jsonb #- '{x}'
+select '{"a": 1}'::jsonb #- array['a', null]
+select to_jsonb(name), to_jsonb(id), to_jsonb(vip), to_jsonb(born), to_jsonb(settings), to_jsonb(ref), to_jsonb(1.50), to_jsonb(born::timestamp), to_jsonb(born::timestamptz), to_jsonb('{"a" : 1}'::json), to_jsonb(E'a"b\\c'::text) from customers order by id
+select to_jsonb(placed), to_jsonb(shipped), to_jsonb(price), to_jsonb(total) from orders order by id
+select jsonb_build_object('foo', 1, 'b', 'bar', 'n', null, 't', true, 2, name, 'd', born), jsonb_build_array(1, 2, 'foo', null, settings), jsonb_build_array(), jsonb_build_object(), jsonb_build_object('a', 1, 'a', 2) from customers order by id
+select jsonb_build_object(name, 1) from customers where name is null
+select jsonb_strip_nulls('[{"f1":1,"f2":null},2,null,3]'), jsonb_strip_nulls(settings) from customers order by id
+select E'a\nb\t\'c\\d''e', $$it's$$, E'', length(E'\n'), $x$a$b$x$
+select string_agg(name, E'\n' order by id) from customers
+select * from unnest(array[1,2], array['foo','bar','baz']) as x(a,b)
+select * from unnest(array[1,2], array['foo','bar','baz']) with ordinality as x(a,b,n)
+select * from unnest(array['a','b']) with ordinality
+select * from unnest(array['a','b']) with ordinality u
+select u, ordinality from unnest(array['a','b']) with ordinality u order by 2
+select c.id, t.tag, t.n from customers c, unnest(c.tags) with ordinality as t(tag, n) order by 1, 3
+select c.id, t.tag, t.n from customers c left join lateral unnest(c.tags) with ordinality as t(tag, n) on true order by 1, 3
+select c.id, t.* from customers c cross join lateral unnest(c.tags) t order by 1, 2
+select * from unnest('{}'::int[]) with ordinality
+select * from unnest(null::int[], array[1]) with ordinality
+select * from jsonb_array_elements('[1,true, [2,false], null, "x"]')
+select * from jsonb_array_elements_text('["foo", "bar", null, 1.50]')
+select jsonb_array_elements_text('["foo", "bar"]'), jsonb_array_elements('[1]')
+select * from jsonb_each('{"a":"foo", "b":null}')
+select * from jsonb_each_text('{"a":"foo", "b":null, "c": {"d": 1}}')
+select * from jsonb_object_keys('{"f1":"abc","f2":{"f3":"a", "f4":"b"}}')
+select jsonb_object_keys('{"f1":"abc","f2":{"f3":"a", "f4":"b"}}')
+select k from jsonb_object_keys('{"f1":"abc"}') k
+select value from jsonb_array_elements('[1,2]') e
+select e.x, n from jsonb_array_elements('[1,2]') with ordinality e(x, n) order by n
+select * from jsonb_array_elements('[1,2]') with ordinality
+select c.id, s.key, s.value from customers c, jsonb_each(c.settings) s where jsonb_typeof(c.settings) = 'object' order by 1, 2
+select c.id, s.key from customers c cross join lateral jsonb_each_text(case when jsonb_typeof(c.settings) = 'object' then c.settings else '{}' end) s order by 1, 2
+select id, count(*) from customers c, jsonb_array_elements(settings -> 'n' -> 'x') e group by id order by id
+select jsonb_array_elements('1')
+select * from jsonb_each('[1]')
+select id, jsonb_array_elements(settings) from customers where jsonb_typeof(settings) = 'array' order by id
+select '{"a":1}'::jsonb #- array['a', null]
+select jsonb_build_object(name, 1) from customers where name is null
+select '{"a": "b"}'::jsonb || '42'::jsonb, '42' || '{"a": "b"}'::jsonb, '[]' || '{"a": 1}'::jsonb
+select to_jsonb(E'a"b\\c\n'::text)
+select jsonb_typeof(settings -> 'n'), coalesce(settings -> 'plan', '1'), coalesce(settings ->> 'plan', '-') from customers order by id
+select count(settings -> 'n'), count(distinct settings ->> 'plan'), max(settings ->> 'plan') from customers
+select tags[id::bigint], tags['1'] from customers order by id
+select ''::bytea, 'abc'::bytea, 'a\\b\000\377'::bytea, 'é'::bytea, '\x61'::bytea
+select 'a\b'::bytea
+select 'é\000'::bytea
+select (array[1, 2])[1.5], (array[1, 2])[0.4], (array[1,2])[2.4::float8]

@@ -173,7 +173,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         (f"select 1 from orders o0 {' '.join(f'cross join orders o{n}' for n in range(1, 65))}", "more than 64 tables"),
         ("select 'today'::date", "'today' of date at line 1, column 8"),
         ("select current_user", "the function current_user"),
-        ("select e'a\\n'", "BYTESTRING"),
+        ("select e'\\x41'", "an escape at line 1, column 8"),
         ("select $1", "PARAMETER"),
         ("select at::timestamp at time zone 'Europe/Paris' from orders", "AT TIME ZONE of timestamp"),
         (
@@ -191,7 +191,6 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "array_agg over a frame of many rows",
         ),
         ("select orders from orders", "a row of orders as a value at line 1, column 8"),
-        ("select (array[1, 2])[1.5]", "a subscript of integer[] of this form"),
     ],
 )
 def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: str, what: str) -> None:

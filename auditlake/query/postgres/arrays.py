@@ -1,0 +1,77 @@
+"""Functions of arrays of one dimension. Pure.
+
+Authority: postgresql.org/docs/current/functions-array.html
+"""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from auditlake.query.postgres.arithmetic import concatenated
+from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.conversions import coerced, with_elements_like
+from auditlake.query.postgres.growth import may_be_long
+from auditlake.query.postgres.types import BOOL, INT4, INTEGERS, TEXT
+
+
+def called_on_array(  # noqa: C901, PLR0911 - one case for each function
+    name: str, cells: Sequence[Cell], node: exp.Expr
+) -> Cell | None:
+    """Translate a function of an array; None if it is another one; raises Refused."""
+    value, element = cells[0].sql, cells[0].type.element or TEXT
+    match name, cells[1:]:
+        case "cardinality", []:
+            return Cell(f"cast(len({value}) as integer)", INT4)
+        case "array_length" | "array_upper", [Cell() as dimension]:
+            return _length(cells[0], dimension, node)
+        case "array_lower", [Cell() as dimension]:
+            return Cell(f"case when {_length(cells[0], dimension, node).sql} > 0 then 1 end", INT4)
+        case "array_append", [Cell() as added]:
+            return concatenated(*with_elements_like(cells[0], added, node), node)
+        case "array_cat", [Cell() as added]:
+            return concatenated(cells[0], added, node)
+        case "array_prepend", [Cell() as array_]:
+            whole, one = with_elements_like(array_, cells[0], node)
+            return concatenated(one, whole, node)
+        case "array_remove", [Cell() as removed] if element.is_groupable:
+            whole, one = with_elements_like(cells[0], removed, node)
+            kept = "list_filter(s.t0, lambda e: e is distinct from s.t1)"
+            parts = f"struct_pack(t0 := {whole.sql}, t1 := {one.sql})"
+            return Cell(f"list_transform([{parts}], lambda s: {kept})[1]", whole.type)
+        case "array_position", [Cell() as searched] if element.is_groupable:
+            whole, one = with_elements_like(cells[0], searched, node)
+            return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
+        case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
+            if between.literal is None or may_be_long(between):
+                raise Refused(node, "array_to_string with a separator that is not a short literal")
+            texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
+            return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
+        case _:
+            return None
+
+
+def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate @>, <@ or && of two arrays; raises Refused."""
+    if op == "<@":
+        op, left, right = "@>", right, left
+    kind = right.type if left.is_unknown else left.type
+    pair = [coerced(each, kind, node) if each.is_unknown else each for each in (left, right)]
+    if kind.element is None or pair[0].type != pair[1].type or not kind.is_groupable:
+        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "Cast both to one type of array.")
+    texts = ", ".join(f"cast({each.sql} as varchar[])" for each in pair)
+    return Cell(f"pg_array_{'contains' if op == '@>' else 'overlaps'}({texts})", BOOL)
+
+
+def contains(whole: Sequence[str | None], part: Sequence[str | None]) -> bool:
+    """`@>` of arrays; a NULL is in none."""
+    return None not in part and set(part) <= set(whole)
+
+
+def overlaps(one: Sequence[str | None], other: Sequence[str | None]) -> bool:
+    """`&&`."""
+    return bool((set(one) & set(other)) - {None})
+
+
+def _length(array: Cell, dimension: Cell, node: exp.Expr) -> Cell:
+    size = f"case when {coerced(dimension, INT4, node).sql} = 1 then nullif(len({array.sql}), 0) end"
+    return Cell(f"cast({size} as integer)", INT4)
