@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, Edges, mark
 from auditlake.apply.large_rows import has_large_changes
 from auditlake.apply.merge import reshape, reshaping
-from auditlake.apply.parts import TailPart, divide
+from auditlake.apply.parts import TailPart, divide_tail
 from auditlake.apply.tails import Tail
 from auditlake.delta.sql import VIRTUAL_COLUMNS, register, shared_cursor
 from auditlake.failpoints import After, reach
@@ -85,7 +85,7 @@ def merge_embedded(tail: Tail) -> None:
     with ExitStack() as kept:
         try:
             with _not_folded():
-                parts = divide(tail, opened, kept)
+                parts = divide_tail(tail, opened, kept)
             computed = chain.from_iterable(_computed(tail, part) for part in parts)
             mark(opened, computed, tail.upto, reshaping(tail))
         except TooLarge as exc:

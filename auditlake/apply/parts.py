@@ -101,7 +101,7 @@ class TailPart:
         )
 
 
-def divide(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
+def divide_tail(tail: Tail, opened: Files, kept: ExitStack) -> Sequence[TailPart]:
     """Divide a tail with changes into parts that fit into memory; most tails are one.
 
     `opened` are the files of the versions open before it. Files of the parts exist until `kept` is closed.

@@ -52,7 +52,7 @@ class _Places:
     tables: Counter[str] = field(default_factory=Counter)
 
 
-def lines(committed: ChangedTransaction, database: str, now_ms: int) -> Iterator[str]:
+def envelopes(committed: ChangedTransaction, database: str, now_ms: int) -> Iterator[str]:
     """Yield the BEGIN event, an event for every change, and the END event of one transaction."""
     number = f"{committed.xid}:{int(committed.lsn)}"
     at_ms = committed.time_us // 1000

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from auditlake.delta.log_reader import entries_since, read_actions
-from auditlake.lake.history import HistoryTable, as_lsn, former_of, open_history
+from auditlake.lake.history import HistoryTable, former_of, lsn_or_none, open_history
 from auditlake.lake.layout import (
     ERASED_APP,
     EXPIRED_APP,
@@ -284,7 +284,9 @@ class _SavedColumns(Sequence[Column]):
 
 def _column(values: Sequence[Any]) -> Column:
     name, type_oid, typmod, key, stored_as, since, attnum, until, former = values
-    return Column(name, type_oid, typmod, key, stored_as, as_lsn(since), attnum, as_lsn(until), former_of(former))
+    return Column(
+        name, type_oid, typmod, key, stored_as, lsn_or_none(since), attnum, lsn_or_none(until), former_of(former)
+    )
 
 
 def _parsed(lake: Lake, line: str) -> _Read:

@@ -449,9 +449,9 @@ def _column(field: Mapping[str, Any]) -> Column:
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
         stored_as=name if "auditlake.name" in metadata else None,
-        since=as_lsn(numbers.get("since")),
+        since=lsn_or_none(numbers.get("since")),
         attnum=numbers.get("attnum"),
-        until=as_lsn(numbers.get("until")),
+        until=lsn_or_none(numbers.get("until")),
         former=former_of(json.loads(str(metadata.get("auditlake.former", "[]")))),
     )
 
@@ -470,7 +470,7 @@ def former_of(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:
     return tuple(Former(Lsn(until), name, key) for until, name, key in listed)
 
 
-def as_lsn(number: int | None) -> Lsn | None:
+def lsn_or_none(number: int | None) -> Lsn | None:
     """Return a number from JSON, or NULL, as an LSN."""
     return None if number is None else Lsn(number)
 

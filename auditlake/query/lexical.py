@@ -1,4 +1,4 @@
-r"""The one text of a statement that every reader of it takes in the same way: `canonical`. Pure.
+r"""The one text of a statement that every reader of it takes in the same way: `canonical_sql`. Pure.
 
 sqlglot finds the tables of a statement, DuckDB and Spark run it. Where two lexers differ, a part of a statement can be
 a comment for one and code for the other. So the text is divided here, by the rules of Spark's lexer, and composed again
@@ -94,7 +94,7 @@ _KINDS = {
 }
 
 
-def canonical(sql: str) -> str:
+def canonical_sql(sql: str) -> str:
     """Return the canonical text; that of a canonical text is the text itself; raises BadUsage, Unfinished."""
     return "".join(piece for _, piece in _pieces(sql))
 

@@ -25,7 +25,7 @@ from sqlglot import Token, exp
 from auditlake.errors import BadUsage
 from auditlake.query.dialect import QUERY_STARTS, READ_ONLY, first_word, parse_query, require_start, tokenize
 from auditlake.query.functions import EXACT_TEXT, check_calls
-from auditlake.query.lexical import canonical, tokens_of
+from auditlake.query.lexical import canonical_sql, tokens_of
 from auditlake.query.system_time import Period, PeriodForm, Reading
 from auditlake.relation import TableName
 from auditlake.sql_names import spark_identifier, spark_literal
@@ -63,7 +63,7 @@ class Rewritten:
 
 def rewrite(sql: str, names: Names) -> Rewritten:
     """Rewrite one statement; raises BadUsage if it is malformed, does not just read, or names an unknown table."""
-    sql = canonical(sql)
+    sql = canonical_sql(sql)
     if _SHOW_TABLES.fullmatch(sql):
         return Rewritten(_list_tables(names.tables), {})
     tokens = tokenize(sql)

@@ -37,7 +37,7 @@ from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, columns_shown_of
 from auditlake.query.comparisons import Checked, check_comparisons
 from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
-from auditlake.query.lexical import canonical
+from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
@@ -75,13 +75,13 @@ class Definition:
 
 def split(script: str) -> list[str]:
     """Split a script into statements, without empty ones; raises BadUsage if a quote or comment does not end."""
-    script = canonical(script)
+    script = canonical_sql(script)
     return split_at_semicolons(script, tokenize(script))
 
 
 def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
     """Parse a view definition, or return None; `defined` are views, in lower case. Raises BadUsage."""
-    sql = canonical(sql)
+    sql = canonical_sql(sql)
     tokens = tokenize(sql)
     head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))
     if head is None:

@@ -23,7 +23,7 @@ class Nearest:
     after: Lsn | None
 
 
-def nearest(reader: Reader, table: str | None, asked: str | None) -> Nearest:
+def nearest_moments(reader: Reader, table: str | None, asked: str | None) -> Nearest:
     """Return the moments around `asked`, a WHEN, at which the state of a table is known, or of the lake without one.
 
     If `asked` has no LSN, it is before the lake begins, or beyond what it knows: the first moment is after it, or the

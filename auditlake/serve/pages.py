@@ -50,7 +50,7 @@ from auditlake.serve.formatting import (
     visible,
 )
 from auditlake.serve.lake_answers import ChartPeriod, moment, timeline
-from auditlake.serve.nearest import Nearest, nearest
+from auditlake.serve.nearest import Nearest, nearest_moments
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import (
     Listed,
@@ -160,7 +160,7 @@ class Pages:
         return "before"
 
     def _around(self, request: Request, asked: str | None) -> Nearest:
-        return nearest(self._resources.reader(), request.query_params.get("table") or None, asked)
+        return nearest_moments(self._resources.reader(), request.query_params.get("table") or None, asked)
 
     def _with_moment(self, path: str, request: Request, context: Context) -> Context:
         """Add what every page shows: the moment, the timeline, the links."""

@@ -51,7 +51,7 @@ def test_a_change_in_debezium_s_form_has_no_control_characters() -> None:
     columns, row = (Column(_HOSTILE, 25, -1, key=True),), {_HOSTILE: _HOSTILE}
     change = Change(TableName("public", _HOSTILE), "insert", 0, columns, (_HOSTILE,), None, row)
     committed = ChangedTransaction(Lsn(1), 1, 0, None, Context(), 1, 0, 0, 0, (_HOSTILE,), (change,), "cursor")
-    texts = list(debezium.lines(committed, _HOSTILE, 0))
+    texts = list(debezium.envelopes(committed, _HOSTILE, 0))
     assert all(text.isprintable() for text in texts)
     assert json.loads(texts[1])["after"] == {_HOSTILE: _HOSTILE}
 

@@ -107,11 +107,11 @@ def _json(committed: ChangedTransaction) -> Iterator[str]:
 
 
 def _debezium(settings: Settings) -> Callable[[ChangedTransaction], Iterator[str]]:
-    from auditlake.feed.debezium import lines
+    from auditlake.feed.debezium import envelopes
     from auditlake.lake.manifest import require_manifest
 
     database = require_manifest(lake_of(settings)).database
-    return lambda committed: lines(committed, database, time.time_ns() // 1_000_000)
+    return lambda committed: envelopes(committed, database, time.time_ns() // 1_000_000)
 
 
 @click.command()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
-from auditlake.query.lexical import canonical
+from auditlake.query.lexical import canonical_sql
 from auditlake.query.spark_engine import plan, session_for_statements
 from auditlake.query.statement import PreparedQuery, prepare_statement, read_state
 from tests.attacks import ATTACKS, READ_DIFFERENTLY, SUBSTITUTED
@@ -140,7 +140,7 @@ select 1 + 1, upper('a'), 'a' || 'b', nvl(a, b), if(a, b, c), a + 1 as `x y`, co
 
 def test_a_canonical_text_is_the_same_statement(spark: SparkSession) -> None:
     """Spark parses both to the same plan, so columns have the same names: literals, escapes, operators, types."""
-    found = [sql for sql in _statements() if _parsed(spark, sql) != _parsed(spark, canonical(sql))]
+    found = [sql for sql in _statements() if _parsed(spark, sql) != _parsed(spark, canonical_sql(sql))]
     assert not found, "\n".join(found)
 
 

@@ -9,7 +9,7 @@ from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
 from auditlake.query.dialect import tokenize
-from auditlake.query.lexical import TokenKind, Unfinished, canonical, tokens_of
+from auditlake.query.lexical import TokenKind, Unfinished, canonical_sql, tokens_of
 
 _BACKSLASH = "\\"
 
@@ -38,8 +38,8 @@ _BACKSLASH = "\\"
 )
 def test_a_statement_is_composed_again_from_its_tokens(sql: str, expected: str) -> None:
     """Comments and hints are blank, strings are written from their values, operators do not touch."""
-    assert canonical(sql) == expected
-    assert canonical(expected) == expected
+    assert canonical_sql(sql) == expected
+    assert canonical_sql(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_statement_is_composed_again_from_its_tokens(sql: str, expected: str) 
 def test_what_has_no_one_meaning_is_refused(sql: str, words: list[str]) -> None:
     """With its place."""
     with pytest.raises(BadUsage) as caught:
-        canonical(sql)
+        canonical_sql(sql)
     assert not isinstance(caught.value, Unfinished)
     assert all(word in f"{caught.value.message} {caught.value.hint}" for word in words), caught.value.message
 
@@ -79,7 +79,7 @@ def test_what_has_no_one_meaning_is_refused(sql: str, words: list[str]) -> None:
 def test_what_does_not_end_is_unfinished(sql: str) -> None:
     """A prompt reads on then."""
     with pytest.raises(Unfinished, match="does not end"):
-        canonical(sql)
+        canonical_sql(sql)
 
 
 # fmt: off
@@ -101,10 +101,10 @@ _KINDS = {
 def test_sqlglot_divides_a_canonical_text_alike(sql: str) -> None:
     """Strings and quoted names at the same places, and nothing is a comment; a canonical text stays as it is."""
     try:
-        text = canonical(sql)
+        text = canonical_sql(sql)
     except BadUsage:
         return
-    assert canonical(text) == text
+    assert canonical_sql(text) == text
     ours = [(each.kind, each.end) for each in tokens_of(text) if each.kind in {TokenKind.STRING, TokenKind.QUOTED}]
     found = tokenize(text)
     theirs = [(_KINDS[each.token_type], each.end + 1) for each in found if each.token_type in _KINDS]
@@ -118,5 +118,5 @@ def test_a_string_keeps_its_value(value: str) -> None:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     with contextlib.suppress(UnicodeEncodeError):
         value.encode()
-        (token,) = tokenize(canonical(f"'{escaped}'"))
+        (token,) = tokenize(canonical_sql(f"'{escaped}'"))
         assert token.text == value
