@@ -6,12 +6,17 @@
 4. Of more than `MOST` connections, the one that waits longest for its request is ended, else the one that takes its
    response longest, else the new one. A request that has arrived is never ended for another.
 
-A connection beyond a limit is aborted: its client does not read, so it would not read an error either. A server checks
-its connections once per second (`end_slow`); h11 limits the size of a head, `server` that of a body.
+A connection beyond a limit is aborted: its client does not read, so it would not read an error either. Whenever a
+response is cut short, its connection is reset: in HTTP/1.0, which reverse proxies speak, an ordinary end would complete
+it. A server checks its connections once per second (`end_slow`); h11 limits the size of a head, `server` that of a
+body.
 """
 
 import asyncio
-from collections.abc import Iterable
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,18 +28,34 @@ REQUEST_S = 10.0
 WINDOW_S = 20.0
 SLOWEST_BYTES_PER_S = 10_000
 LONGEST_S = 3_600.0
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER: what was not taken is dropped."""
 
 
 class _Counted:
-    """A transport that counts the bytes given to it."""
+    """A transport that counts the bytes given to it, and resets a connection whose response `is_cut` short."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, is_cut: Callable[[], bool]) -> None:
         self._transport = transport
+        self._is_cut = is_cut
         self.given = 0
 
     def write(self, data: bytes) -> None:
         self.given += len(data)
         self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection, once everything was sent."""
+        if self._is_cut():
+            self.abort()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        with suppress(OSError):  # it is closed
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self._transport.abort()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a transport
         return getattr(self._transport, name)
@@ -53,7 +74,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count what is sent, and make room."""
-        self._counted = _Counted(transport)
+        self._counted = _Counted(transport, lambda: self._is_answering)
         self._waits_since: float | None = self.loop.time()
         self._answered_since: float | None = None
         self._window: _Window | None = None

@@ -34,8 +34,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @contextmanager
-def _server(lake: Lake, code: str | None = None) -> Iterator[tuple[str, int]]:
-    """Run the server; yield its address."""
+def _server(lake: Lake, code: str | None = None, reported: str = "") -> Iterator[tuple[str, int]]:
+    """Run the server, which reports no more than this; yield its address."""
     with command.start(["serve", "--lake", lake.root, "--listen", "127.0.0.1:0"], code=code) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -46,7 +46,8 @@ def _server(lake: Lake, code: str | None = None) -> Iterator[tuple[str, int]]:
         yield found.hostname, found.port
         process.terminate()
         assert process.wait(20) == 0
-        assert process.stderr.read() == ""
+        said = process.stderr.read()
+        assert (reported in said, bool(said)) == (True, bool(reported)), said
 
 
 def _sent(address: tuple[str, int], data: bytes) -> socket.socket:
@@ -136,3 +137,22 @@ def test_a_response_has_an_end(lake: Lake) -> None:
     ):
         assert asked.recv(12) == b"HTTP/1.1 200"
         await_true(lambda: _has_ended(asked), 20)
+
+
+_FAILING = """
+import auditlake.serve.export as export
+
+def pieces(*_):
+    yield b"x" * 100_000
+    raise OSError(5, "the disk fails")
+
+export.pieces = pieces
+"""
+
+
+def test_an_export_that_fails_does_not_look_complete(lake: Lake) -> None:
+    """Not in HTTP/1.0 either, in which reverse proxies ask: without a length, the end of the connection ends it."""
+    with _server(lake, _FAILING, "an export was cut short") as address:
+        head = f"GET /api/v1/export?table=orders HTTP/1.0\r\nhost: {address[0]}:{address[1]}\r\n\r\n"
+        with closing(_sent(address, head.encode())) as asked, pytest.raises(ConnectionResetError):
+            b"".join(iter(lambda: asked.recv(65_536), b""))
