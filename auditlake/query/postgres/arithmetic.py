@@ -19,6 +19,7 @@ from auditlake.query.postgres.conversions import (
     known,
     literal,
     numeric_text,
+    with_elements_like,
 )
 from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined
 from auditlake.query.postgres.types import BOOL as BOOLEAN
@@ -192,6 +193,12 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of two arrays, or of an array and an element; NULL is an empty array, but a NULL element."""
+    kind = left.type if left.type.element is not None else right.type
+    left, right = (literal(cell, kind, node) if cell.is_unknown else cell for cell in (left, right))
+    if left.type.element is None:
+        right, left = with_elements_like(right, left, node)
+    elif right.type.element is None:
+        left, right = with_elements_like(left, right, node)
     kind = left.type if left.type.element is not None else right.type
     if any(cell.type not in {kind, kind.element} for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")

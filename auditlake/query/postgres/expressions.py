@@ -36,7 +36,7 @@ from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offse
 from auditlake.query.postgres.functions import called, concat, extracted, trimmed, truncated_time, zoned
 from auditlake.query.postgres.growth import listed
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, built, operate_on_json, without
-from auditlake.query.postgres.patterns import liked, read_pattern
+from auditlake.query.postgres.patterns import called_with_pattern, liked, read_pattern, searched
 from auditlake.query.postgres.row_comparisons import (
     any_or_all,
     fields_compared,
@@ -61,7 +61,6 @@ from auditlake.query.postgres.types import (
     NUMBERS,
     NUMERIC,
     TEXT,
-    TEXTS,
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
@@ -163,13 +162,16 @@ class Expressions:
         if isinstance(inner, exp.Query):
             return with_query(op, left, self._scope.subquery(inner), node)
         if isinstance(inner, exp.Array) and not _is_query(inner):
-            return any_or_all(node, [compared(op, left, each, node) for each in self._cells(inner, "expressions")])
+            elements = self._cells(inner, "expressions")
+            kind = common(elements, node, "ARRAY")
+            elements = [literal(each, kind, node) if each.is_unknown else each for each in elements]
+            return any_or_all(node, [compared(op, left, each, node) for each in elements])
         array_ = self.cell(inner)
         if array_.literal is not None:
             return any_or_all(node, [compared(op, left, each, node) for each in elements_of(array_, node)])
         return with_array(op, left, array_, node)
 
-    def _anonymous(self, node: exp.Expr) -> Cell:
+    def _anonymous(self, node: exp.Expr) -> Cell:  # noqa: C901 - one case for each kind of function
         name = folded(node.this) if isinstance(node.this, exp.Identifier) else node.name.lower()
         if name in AGGREGATES:
             return self._aggregate(node)
@@ -185,6 +187,8 @@ class Expressions:
                 found = truncated_time(unit.lower(), at, node)
             case "to_jsonb" | "jsonb_build_array" | "jsonb_build_object", _:
                 found = built(name, cells, node)
+            case _ if name.startswith("regexp_"):
+                found = called_with_pattern(name, cells, node)
             case "ltrim" | "rtrim" | "btrim", _:
                 found = trimmed({"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH"), cells, node)
             case _:
@@ -366,18 +370,11 @@ class Expressions:
     def _regexp(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "full_match")
         text = standard_literal(read_pattern(node.expression)[0])
-        of = self._searched(node)
+        of = searched(self.cell(node.this), node)
         if not isinstance(node, exp.RegexpILike):
             return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
         # For DuckDB the long s is another case of s; the pattern has neither letter.
         return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
-
-    def _searched(self, node: exp.Expr) -> str:
-        """Return the text to which a regular expression is applied."""
-        left = self.cell(node.this)
-        if not left.is_unknown and left.type.name not in TEXTS - {"bpchar"}:
-            raise Refused(node, f"a regular expression on {left.type.shown}")
-        return coerced(left, TEXT, node).sql
 
     def _substring(self, node: exp.Expr) -> Cell:
         """Translate substring, of places or of what a regular expression finds."""
@@ -388,7 +385,7 @@ class Expressions:
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")
         pattern, groups = read_pattern(start, finds=True)
-        of, text = self._searched(node), standard_literal(pattern)
+        of, text = searched(self.cell(node.this), node), standard_literal(pattern)
         found = f"regexp_extract({of}, {text}, {groups}, 's')"
         return Cell(f"case when regexp_matches({of}, {text}, 's') then {found} end", TEXT, "substring")
 

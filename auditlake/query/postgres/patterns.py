@@ -8,13 +8,14 @@ Authority: src/backend/utils/adt/like_match.c; postgresql.org/docs/current/funct
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, padded
-from auditlake.query.postgres.types import BOOL, TEXT
+from auditlake.query.postgres.growth import MOST_BYTES, held
+from auditlake.query.postgres.types import BOOL, INT4, TEXT, TEXTS, array
 from auditlake.sql_names import standard_literal
 from auditlake.values.numeric_text import Failed
 
@@ -103,5 +104,58 @@ def read_pattern(node: exp.Expr, *, finds: bool = False) -> tuple[str, int]:
     return text, groups
 
 
+_TEXT_TYPES = TEXTS - {"bpchar"}
+
+
+def searched(cell: Cell, node: exp.Expr) -> str:
+    """Return the text to which a regular expression is applied; raises Refused."""
+    if not cell.is_unknown and cell.type.name not in _TEXT_TYPES:
+        raise Refused(node, f"a regular expression on {cell.type.shown}")
+    return coerced(cell, TEXT, node).sql
+
+
+def called_with_pattern(  # noqa: C901 - one case for each function
+    name: str, cells: Sequence[Cell], node: exp.Expr
+) -> Cell:
+    """Translate a function of a text and a regular expression; raises Refused."""
+    if len(cells) < 2:  # noqa: PLR2004 - the text and the pattern
+        raise Refused(node, f"{name} of one argument")
+    pattern, groups = read_pattern(node.expressions[1], finds=name != "regexp_like")
+    of, text = searched(cells[0], node), standard_literal(pattern)
+    matches = f"regexp_matches({of}, {text}, 's')"
+    if name == "regexp_like" and len(cells) == 2:  # noqa: PLR2004
+        return Cell(matches, BOOL)
+    if re.search(pattern, ""):
+        raise Refused(node, f"{name} with a pattern that matches an empty text")
+    match name, cells[2:]:
+        case "regexp_count", []:
+            return Cell(f"cast(len(regexp_extract_all({of}, {text}, 0, 's')) as integer)", INT4)
+        case "regexp_substr", []:
+            return Cell(f"case when {matches} then regexp_extract({of}, {text}, 0, 's') end", TEXT)
+        case "regexp_match", []:
+            return Cell(f"case when {matches} then [regexp_extract({of}, {text}, {groups}, 's')] end", array(TEXT))
+        case "regexp_replace", [Cell(literal=str(new))]:
+            return _replaced(of, text, _replacement(new, groups, node), "s")
+        case "regexp_replace", [Cell(literal=str(new)), Cell(literal="" | "g" as flags)]:
+            return _replaced(of, text, _replacement(new, groups, node), f"s{flags}")
+        case _:
+            raise Refused(node, f"{name} of such arguments", "The replacement is a literal, and 'g' the only flag.")
+
+
+def _replacement(new: str, groups: int, node: exp.Expr) -> str:
+    r"""Return a replacement, in which `\&` is the whole match, as DuckDB reads it."""
+    found = _REPLACEMENT.fullmatch(new)
+    if found is None or (found[1] and not groups):
+        raise Refused(node, "a replacement of this form", "It may have one of \\1 and \\&.")
+    return new.replace("\\&", "\\0")
+
+
+def _replaced(of: str, pattern: str, new: str, flags: str) -> Cell:
+    call = f"regexp_replace(s.t0, {pattern}, {standard_literal(new)}, '{flags}')"
+    size, all_ = len(new.encode()), f"len(regexp_extract_all(s.t0, {pattern}, 0, 's'))"
+    return Cell(held((of,), f"strlen(s.t0) * {size} > {MOST_BYTES} and {all_} * {size} > {MOST_BYTES}", call), TEXT)
+
+
+_REPLACEMENT = re.compile(r"[^\\]*(?:(\\1)|\\&)?[^\\]*")
 _PARTS = "Translated are patterns without |, with one pair of parentheses at most, and nothing that repeats it."
 _PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."

@@ -246,7 +246,8 @@ class Names:
             columns[-1] = columns[-1].named(folded(offset))
         if given and len(cells) - bool(offset) == 1 and columns[0].name != "value":
             columns[0] = columns[0].named(given)
-        return f"lateral (select {text})", FromItem(cells[0].name, None, tuple(columns))
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else "unnest"
+        return f"lateral (select {text})", FromItem(name, None, tuple(columns), is_value=len(cells) == 1)
 
 
 def _names_itself(cte: exp.Expr, name: str) -> bool:

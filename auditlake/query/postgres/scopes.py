@@ -55,6 +55,8 @@ class FromItem:
     schema: str | None
     cells: tuple[Cell, ...]
     key: frozenset[str] = frozenset()
+    is_value: bool = False
+    """Whether its name means its only column, as that of a function does."""
 
 
 @dataclass
@@ -98,7 +100,8 @@ class Scope:
         only(node, "this", "table", "db")
         name = folded(node.this)
         if node.args.get("table") is None:
-            return [cell for cell in self.shown if cell.name == name]
+            found = [cell for cell in self.shown if cell.name == name]
+            return found or [each.cells[0].named(name) for each in self.sources if each.is_value and each.given == name]
         return [cell for source in self.named(node) for cell in source.cells if cell.name == name]
 
     def named(self, node: exp.Column) -> list[FromItem]:

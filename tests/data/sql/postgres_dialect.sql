@@ -735,7 +735,6 @@ select jsonb_array_elements('1')
 select * from jsonb_each('[1]')
 select id, jsonb_array_elements(settings) from customers where jsonb_typeof(settings) = 'array' order by id
 select '{"a":1}'::jsonb #- array['a', null]
-select jsonb_build_object(name, 1) from customers where name is null
 select '{"a": "b"}'::jsonb || '42'::jsonb, '42' || '{"a": "b"}'::jsonb, '[]' || '{"a": 1}'::jsonb
 select to_jsonb(E'a"b\\c\n'::text)
 select jsonb_typeof(settings -> 'n'), coalesce(settings -> 'plan', '1'), coalesce(settings ->> 'plan', '-') from customers order by id
@@ -745,3 +744,60 @@ select ''::bytea, 'abc'::bytea, 'a\\b\000\377'::bytea, 'é'::bytea, '\x61'::byte
 select 'a\b'::bytea
 select 'é\000'::bytea
 select (array[1, 2])[1.5], (array[1, 2])[0.4], (array[1,2])[2.4::float8]
+select array[1] || '{2}'
+select e.value, e from jsonb_array_elements('[1,2]') e
+select (settings -> 'n' ->> 'x') from customers order by id
+select string_agg(name, ', ' order by tags, id) from customers
+select row_number() over (partition by tags order by id) from customers order by id
+select id from customers where tags in (array['a','b'], '{c}') order by id
+select tags from customers union select array['q']
+select tags from customers union all select null
+select case when vip then tags else array['z'] end from customers order by id
+select nullif(tags, '{}') from customers order by id
+select coalesce(tags, '{}') from customers order by id
+select id between any(array[1]) from customers
+select not 1 = any(array[2]), 1 = any(array[2]) is null
+select tags || '{z}' from customers
+select array_append(tags, 'z'), array_append(tags, null) from customers order by id
+select array_remove(tags, null) from customers order by id
+select id::numeric = any('{1,2.0}') from customers order by id
+select 1.0 = any(array[1, 2]), 1 = any(array[1.0]), 2.5 > all(array[id, 1]) from customers order by id
+select born = any(array['1971-02-02', '1970-01-01']::date[]) from customers order by id
+select code = any(array['a', 'ab']), code = any('{a,ab }'), code = any(tags) from customers order by id
+select count(*) filter (where name = any(tags)), sum(id) filter (where 'a' = any(tags)) from customers
+select c.id from customers c join orders o on o.status = any(c.tags) or o.id = any(array[c.id]) order by 1, o.id
+select c.id from customers c left join orders o on o.id = any(array_append(array[c.id], 7)) order by 1, o.id
+select e.value ->> 'a' from jsonb_array_elements('[{"a": 1}, {"b": 2}]') as e
+select e ->> 'a' from jsonb_array_elements('[{"a": 1}]') as e
+select x.k, x.v from customers c, jsonb_each_text(c.settings) as x(k, v) where jsonb_typeof(c.settings) = 'object' order by 1, 2
+select u.*, c.id from customers c, unnest(c.tags, array[1,2,3]) as u(t, n) order by c.id, n
+select sum(n) from unnest(array[1,2]) n
+select id, (select string_agg(t, '+' order by t) from unnest(tags) t) from customers order by id
+select id, (select count(*) from jsonb_object_keys(settings) k) from customers where jsonb_typeof(settings) = 'object' order by id
+select id from customers where exists (select 1 from unnest(tags) t where t like 'a%') order by id
+select id, array(select upper(t) from unnest(tags) with ordinality u(t, n) order by n desc) from customers order by id
+select id from customers where id > all (select id from customers c where c.vip) order by id
+select placed > all (select placed from orders where id < 3) from orders order by id
+select stage = any (select stage from parcels), stage <> all (array['new', 'paid']) from parcels order by id
+select stage = any (array['new', 'paid']::text[]) from parcels order by id
+select stage::text = any (array['new', 'paid']) from parcels order by id
+select array_agg(stage order by id)::text from parcels
+select to_jsonb(stage), jsonb_build_object('s', stage) from parcels order by id
+select date '2026-01-01' + 1 = any(array[date '2026-01-02'])
+select array[]::int[], array[null]::text[], '{NULL}'::int[], cardinality('{}'::text[])
+select '{ }'::int[], '{1 , 2}'::int[]
+select tags || '{z}', '{z}' || tags, tags || null from customers order by id
+select array[1] || 2::bigint, 1::smallint || array[2], array[1::bigint] || 2, array[1] || '{2}', array[1,2] || null, null || array[1]
+select e from jsonb_array_elements('[{"a": 1}]') as e(x)
+select jsonb_array_elements.value, jsonb_array_elements from jsonb_array_elements('[{"a": 1}]')
+select e -> 'a' from customers c, jsonb_array_elements('[{"a": 1}]') e where c.id < 3
+select stage <> all (array['new', 'paid']) from parcels
+select born = any(array['1971-02-02']) from customers
+select born = any('{1971-02-02,1970-01-01}') from customers order by id
+select id = any(array[1, '2', null]), name = any(array['Anna', null]), price = any(array[1.5, '2']) from customers c join orders o using (id) order by id
+select id in ('1', 2) from customers order by id
+select regexp_replace('Thomas', '.[mN]a.', 'M'), regexp_replace('foobarbaz', 'b..', 'X'), regexp_replace('foobarbaz', 'b..', 'X', 'g'), regexp_replace('foobarbaz', 'b(..)', 'X\1Y', 'g'), regexp_replace(email, '[0-9]+', '<\&>', 'g'), regexp_replace(name, '[^a-zA-Z]', '', 'g'), regexp_replace(email, '@.*$', '') from customers order by id
+select regexp_count('ABCABCAXYaxy', 'A.'), regexp_count(email, '[aeiou]'), regexp_substr(email, '[0-9]+'), regexp_substr(name, 'b(o)'), regexp_match(email, '@([a-z]+)'), (regexp_match(email, '([0-9]+)@'))[1], regexp_match(name, 'o'), regexp_like(name, 'a|b'), regexp_like('Hello World', 'World$') from customers order by id
+select regexp_replace(name, 'b+$', 'x', 'g'), regexp_replace('aaa', '^a', 'x', 'g'), regexp_replace('a.b.c', '\.', '', 'g'), regexp_replace('aab', 'a{2}', 'x'), regexp_replace(E'a\nb', 'a.b', 'x'), regexp_count(E'ab\nab', 'b$'), regexp_count('aaa', '^a'), regexp_replace('naïve', '[^a-z]', '?', 'g') from customers order by id
+select length(regexp_replace(repeat('a', 100000), 'a', 'bb', 'g'))
+select regexp_replace(null, 'a', 'b'), regexp_count(null, 'a'), regexp_match(null, 'a')

@@ -54,7 +54,6 @@ select (1, 2) = (1, 2, 3)
 select * from (select x::numeric as x, count(*) as n from (values ('1.0'), ('1.00'), ('2')) v(x) group by 1) s where n > 1
 select * from (select distinct x::numeric as x from (values ('1.0'), ('1.00'), ('2')) v(x)) s where x > 1.5
 select name collate "de_DE" from customers
-select array[1] || '{2}'
 select array_agg(id) over (order by id) from orders
 select array_to_string(tags, name) from customers
 select '1 day 1 day'::interval
@@ -89,8 +88,24 @@ select array[array[1]]
 select jsonb_build_object(null, 1)
 select to_jsonb('x')
 select E'\x41'
-select e.value, e from jsonb_array_elements('[1,2]') e
 select key, count(*) from (select id, (jsonb_each(settings)).key from customers) s group by key
 select * from generate_series(1, 3) with ordinality
 select 'x' as k, count(*) from orders group by rollup(1) union all select 'x', 1
 select interval '29 days' in (select interval '1 month -1 day')
+select min(tags) from customers
+select array_agg(tags) from customers
+select id from customers where tags in (select tags from customers where id < 3) order by id
+select greatest(tags, '{}') from customers order by id
+select tags || 'z' from customers order by id
+select ref = any(array_agg(ref) over ()) from customers order by id limit 1
+select to_jsonb(tags) from customers
+select power(1.05, 3)
+select 'a' || array['b'], array['a'] || array['b'], 1 || array[2]
+select '{"a b","c"}'::text[]
+select e from jsonb_each('{"a": 1}') e
+select regexp_replace(name, 'x*', '-', 'g') from customers
+select regexp_replace(name, 'a|b', '-', 'g') from customers
+select regexp_replace(name, 'a', '\2', 'g') from customers
+select regexp_replace(name, 'a', name, 'g') from customers
+select regexp_replace(name, 'A', 'x', 'gi') from customers
+select regexp_replace(id, 'a', 'b') from customers
