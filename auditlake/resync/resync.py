@@ -207,7 +207,8 @@ def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> 
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
     try:
-        done = supersede(run.start.spark, run.target.lake, hold, copied, run.target.engine)
+        is_asked = run.target.capture is None
+        done = supersede(run.start.spark, run.target.lake, hold, copied, run.target.engine, is_asked=is_asked)
     except AuditlakeError as exc:
         run.progress.fail(copied.name, exc)
         return None

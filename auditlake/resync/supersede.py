@@ -96,12 +96,19 @@ class Resynced:
         return f"{self.name} is at its new snapshot {self.lsn}: {', '.join(parts)}{missing}"
 
 
-def supersede(
-    start_spark: StartSpark, lake: Lake, hold: Hold, copied: Copied, engine: Engine = Engine.AUTO
+def supersede(  # noqa: PLR0913 - what a new snapshot needs
+    start_spark: StartSpark,
+    lake: Lake,
+    hold: Hold,
+    copied: Copied,
+    engine: Engine = Engine.AUTO,
+    *,
+    is_asked: bool = True,
 ) -> Resynced:
-    """Bring a table's history to the state of a new snapshot.
+    """Bring a table's history to the state of a new snapshot; damaged files leave it if a person has asked for that.
 
     Raises:
+        LakeUnusable: if files are damaged, and nobody has asked.
         Unsupported: if the history has foreign table features.
         LakeConflict: if other processes commit again and again, or one has brought the history further.
     """
@@ -112,7 +119,7 @@ def supersede(
             upto = copied.mark.lsn if doubt is None else doubt.lsn
             doubt = fold_held(start_spark, lake, hold.table, upto, engine) or doubt
             with suppress(FileExistsError):
-                return _supersede(lake, doubt, _files(lake, copied.name), copied)
+                return _supersede(lake, doubt, _files(lake, copied.name), copied, is_asked=is_asked)
     raise AssertionError  # `attempts` ends with an error
 
 
@@ -129,13 +136,15 @@ def _files(lake: Lake, name: TableName) -> Files:
     return files
 
 
-def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -> Resynced:
+def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied, *, is_asked: bool) -> Resynced:
     mark, table = copied.mark, files.table
     _require_reachable(table, mark)
     shape = _shape(table, copied)
     moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
     files = Files(replace(table, columns=shape, former_oids=moved_to.former_oids), files.by_name)
     lost = files.which(lambda file: any(file_problems(table.path, file.add)))
+    if lost.by_name and not is_asked:
+        raise _damaged(lost)
     readable = files.which(lambda file: file.name not in lost.by_name)
     names = _names(lake, table, copied)
     is_reshaped = (shape, moved_to, names) != (table.columns, table, table.names)
@@ -157,6 +166,15 @@ def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -
     reach(After.RESYNCED)
     counts = (difference.closed, difference.begun, difference.removed, len(lost.by_name))
     return Resynced(copied.name, mark.lsn, *counts, gap)
+
+
+def _damaged(lost: Files) -> LakeUnusable:
+    """Return the error for files that a new snapshot would remove: their closed versions are nowhere else."""
+    name = lost.table.name
+    return LakeUnusable(
+        f"the history of {name} has damaged data files: {len(lost.by_name)}, such as {min(lost.by_name)}",
+        f"Restore them from a backup, or remove them and their versions: auditlake resync --table {name}.",
+    )
 
 
 def _require_reachable(table: HistoryTable, mark: SnapshotMark) -> None:

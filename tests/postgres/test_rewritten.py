@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +205,23 @@ def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
     done = site.run("diff", str(site.before.lsn), str(site.after.lsn), "items", "--format", "sql", "-R")
     assert done.code == 7
     assert "columns of public.items differ between the two moments" in done.stderr
+
+
+def test_a_new_snapshot_that_nobody_asked_for_removes_no_damaged_file(database: str, tmp_path: Path) -> None:
+    """Its closed versions are nowhere else, and a backup may have it."""
+    both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    follow: list[str | Path] = ["follow", "--until-current", "--engine", "duckdb", *both]
+    execute(database, "create table t (id int primary key, v int)", "insert into t values (1, 1)")
+    assert run_here(["bootstrap", *both]).code == 0
+    execute(database, "update t set v = 2")
+    assert run_here(follow).code == 0
+    (closed,) = (tmp_path / "lake" / "history" / "public" / "t").glob("_part=2*/*.parquet")
+    whole = closed.read_bytes()
+    closed.write_bytes(whole[:-1])
+    execute(database, "alter table t alter v type text using 'x' || v")
+    refused = run_here(follow)
+    assert refused.code == 6
+    assert f"damaged data files: 1, such as {closed.name}" in refused.stderr
+    closed.write_bytes(whole)
+    assert run_here(follow).code == 0
+    assert "v: 1 → 2" in run_here(["row", "t", "1", *both[2:]]).stdout
