@@ -319,8 +319,9 @@ def _require_walsender(conn: SourceConnection) -> None:
     try:
         conn.execute("IDENTIFY_SYSTEM")
     except psycopg.errors.SyntaxError:
-        dropped = "the connection does not speak the replication protocol: its setting was dropped"
-        raise SourceUnready(dropped, DIRECT) from None
+        raise SourceUnready(
+            "the connection does not speak the replication protocol: its setting was dropped", DIRECT
+        ) from None
     _require_pinned(conn)
 
 
