@@ -157,11 +157,11 @@ def test_an_older_snapshot_does_not_replace_a_newer_one(site: Site, monkeypatch:
     """A process may be suspended for longer than its lease in a store, and another one takes over."""
     real = resyncing.supersede  # type: ignore[attr-defined] # as this module calls it
 
-    def overtaken(*given: Any) -> object:
+    def overtaken(*given: Any, **named: Any) -> object:
         monkeypatch.setattr(resyncing, "supersede", real)
         site.run("update other set v = 'newer' where id = 2", "insert into other values (11)")
         site.resync("other")
-        return real(*given)
+        return real(*given, **named)
 
     monkeypatch.setattr(resyncing, "supersede", overtaken)
     before = site.moment()
