@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 
 TEXT_FORMATS = ("table", "csv", "json")
+_DEVICES = Path("/dev")
 _TABLE_ROWS = 10_000
 
 
@@ -264,15 +265,22 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished, is_device = path.with_name(f".{path.name}.unfinished"), _is_device(path)
     try:
         unfinished.unlink(missing_ok=True)  # of a killed process, or another user's link
-        out = unfinished.open("xb")
+        out = path.open("wb") if is_device else unfinished.open("xb")
     except OSError as exc:
         raise BadUsage(f"{path} cannot be written: {exc.strerror}", "Choose another --output.") from exc
     try:
         with out:
             yield out
-        unfinished.replace(path)
+        if not is_device:
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether a path is a device or a pipe, such as /dev/null or /dev/fd/63: root would replace it by a file."""
+    is_ordinary = path.is_symlink() or path.is_file() or not path.exists()
+    return not is_ordinary or (path.exists() and _DEVICES in path.absolute().parents)

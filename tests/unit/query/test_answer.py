@@ -1,6 +1,7 @@
 """Results that fail on a row, formats that need distinct column names, and where results are written."""
 
 import io
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,3 +79,13 @@ def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     answer([_row("id", "7")], OutputForm("csv", tmp_path / "out"))
     assert (tmp_path / "other").read_text() == "kept"
     assert (tmp_path / "out").read_text() == "id\n7\n"
+
+
+def test_a_pipe_or_a_device_is_written_and_stays(tmp_path: Path) -> None:
+    """A file in the place of /dev/null would be the end of it for every process of the machine, if root asked."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert answer([_row("id", "7")], OutputForm("csv", pipe)) == 1
+    assert (os.read(reader, 100), pipe.is_fifo()) == (b"id\n7\n", True)
+    os.close(reader)
+    assert [module._is_device(Path(each)) for each in ("/dev/null", "/dev/stdout", "/dev/none")] == [True, True, False]  # noqa: SLF001 - not tried with a device
