@@ -162,6 +162,9 @@ _ON_VALUES = (
     "negative substring",
     "base64",
     "stride must be",
+    "must not be null",
+    "cannot delete",
+    "path element",
 )
 
 

@@ -442,16 +442,18 @@ class Expressions:
 
     def _subscript(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "offset")
-        cell, element = self.cell(node.this), self.cell(node.this).type.element
-        place = node.expressions[0]
+        cell, place = self.cell(node.this), node.expressions[0]
+        element = cell.type.element
         if element is None or len(node.expressions) != 1:
             raise Refused(node, f"a subscript of {cell.type.shown} of this form", "Write a number: tags[1].")
         if isinstance(place, exp.Slice):
             ends = [_place(each, node) for each in (place.this, place.expression)]
-            return Cell(f"list_slice({cell.sql}, {ends[0] or 1}, {ends[1] or _LONGEST})", cell.type, cell.name)
+            return Cell(f"list_slice({cell.sql}, {ends[0] or 1}, {ends[1] or _LONGEST})", cell.type).named(
+                cell.name, weak=cell.weak
+            )
         index = self.cell(place)
         at = (cast if index.type.is_number else coerced)(index, INT4, node).sql
-        return Cell(f"list_extract({cell.sql}, nullif(greatest({at}, 0), 0))", element, cell.name)
+        return Cell(f"list_extract({cell.sql}, nullif(greatest({at}, 0), 0))", element).named(cell.name, weak=cell.weak)
 
     def _collated(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")

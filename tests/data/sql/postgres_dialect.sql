@@ -801,3 +801,4 @@ select regexp_count('ABCABCAXYaxy', 'A.'), regexp_count(email, '[aeiou]'), regex
 select regexp_replace(name, 'b+$', 'x', 'g'), regexp_replace('aaa', '^a', 'x', 'g'), regexp_replace('a.b.c', '\.', '', 'g'), regexp_replace('aab', 'a{2}', 'x'), regexp_replace(E'a\nb', 'a.b', 'x'), regexp_count(E'ab\nab', 'b$'), regexp_count('aaa', '^a'), regexp_replace('naïve', '[^a-z]', '?', 'g') from customers order by id
 select length(regexp_replace(repeat('a', 100000), 'a', 'bb', 'g'))
 select regexp_replace(null, 'a', 'b'), regexp_count(null, 'a'), regexp_match(null, 'a')
+select ('{x y,NULL}'::text[])[1]::char(3), (tags[1])::varchar(2), ('{a,b}'::text[])[1:1]::text from customers order by id
