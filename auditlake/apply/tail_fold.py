@@ -154,7 +154,8 @@ def _arranged(name: str, layouts: dict[int, Layout], texts: Callable[[Layout], S
 def _renumbered(layouts: dict[int, Layout]) -> Expression:
     renumbered = F.col("unchanged")
     for number, layout in layouts.items():
-        targets = F.array(*(F.lit(layout.targets.get(place)).cast("smallint") for place in range(layout.width)))
+        target_of = layout.targets
+        targets = F.array(*(F.lit(target_of.get(place)).cast("smallint") for place in range(layout.width)))
         here = (F.col("relation") == number) & F.col("unchanged").isNotNull()
         kept = F.filter(F.transform("unchanged", _element_of(targets)), lambda place: place.isNotNull())
         renumbered = F.when(here, kept).otherwise(renumbered)
