@@ -42,7 +42,7 @@ def _catch_up(site: Site, until: str, *, sealing: bool) -> _CatchUp:
         began = time.monotonic()
         command = [*AUDITLAKE, "capture", "--until-current"]
         process = subprocess.Popen(command, env={**environment, "AUDITLAKE_SEAL_EVERY_S": str(int(sealing))})
-        while conn.execute(_CONFIRMED, [until]).fetchall() != [(True,)]:
+        while conn.execute(_CONFIRMED, [until]).fetchall() != [(True,)] and not _has_ended(process.pid):
             time.sleep(_POLL_S)
         seconds, used_s = time.monotonic() - began, cpu_s(Path(f"/proc/{process.pid}"))
         *_, status, usage = os.wait4(process.pid, 0)
@@ -50,6 +50,11 @@ def _catch_up(site: Site, until: str, *, sealing: bool) -> _CatchUp:
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
     return _CatchUp(seconds, used_s, usage.ru_utime + usage.ru_stime - used_s)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended, and leave its status to `wait4`."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _middle(runs: list[_CatchUp]) -> _CatchUp:

@@ -245,3 +245,14 @@ def test_lag_shows_while_commits_are_old_or_a_transaction_is_large(
         capture(database, lake, lagging)
     lagging.set.assert_called()
     assert lagging.method_calls[-1] == mock.call.clear()
+
+
+def test_lag_ends_once_all_of_the_source_is_passed(database: str, lake: Lake) -> None:
+    """A source that is quiet after it was caught up with has no new commit that would show it."""
+    lagging = mock.Mock(spec=threading.Event)
+    with mock.patch.object(stage, "_LAG_S", -60.0):
+        commit(database, "insert into t values (0)")
+        with psycopg.connect(database) as conn:
+            conn.execute("select pg_logical_emit_message(false, 'other', repeat('x', 100))")
+        capture(database, lake, lagging)
+    assert lagging.method_calls == [mock.call.set(), mock.call.clear(), mock.call.clear()]  # the last at the end
