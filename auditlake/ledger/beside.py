@@ -95,19 +95,22 @@ class Sealing:
     def _gives_way(self) -> bool:
         return self.capture_lags() and time.monotonic() < self._late_s
 
-    def _await_turn(self) -> None:
-        while self._gives_way() and not self.stop.wait(_GIVING_WAY_S):
-            pass
+    def _await_turn(self) -> bool:
+        """Wait while the pass gives way; return False if `stop` came meanwhile."""
+        while self._gives_way():
+            if self.stop.wait(_GIVING_WAY_S):
+                return False
+        return True
 
     def _seal(self) -> bool:
-        """Seal what is durable when its turn comes; return False if `stop` came before."""
-        self._await_turn()
+        """Wait for the turn of the pass, and seal everything durable; return False if `stop` came before the end."""
+        if not self._await_turn():
+            return False
         begun_s, now_s, watermark = time.time(), time.monotonic(), sealable_upto(self.lake)
         if watermark != self._watermark or now_s - self._looked_s >= _LOOK_S:
             self._sealer.seal(self.command)
             while self._sealer.was_stopped:
-                self._await_turn()
-                if self.stop.is_set():
+                if self.stop.is_set() or not self._await_turn():
                     return False
                 self._sealer.seal(self.command)
             self._watermark, self._looked_s = watermark, time.monotonic()

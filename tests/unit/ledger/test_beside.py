@@ -161,6 +161,14 @@ def test_a_pass_gives_way_to_a_capture_that_lags(lake: Lake, monkeypatch: pytest
     assert last_block(lake).upto.commit == read_marks()[Mark.SEALED_LSN] == 0x300
 
 
+def test_a_pass_that_is_stopped_while_it_gives_way_seals_nothing(lake: Lake) -> None:
+    """It does not keep a run waiting that ends with an error."""
+    sealing = _sealing(lake, None, lambda _: None, lambda: True)
+    sealing.stop.set()
+    sealing.once()
+    assert not has_ledger(lake)
+
+
 def test_a_source_that_capture_never_catches_up_with_is_sealed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that is late is made as a whole."""
     monkeypatch.setattr(seal, "MOST_TRANSACTIONS", 1)
