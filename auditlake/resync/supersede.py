@@ -19,6 +19,7 @@ Data files that are missing or unreadable are removed from the log. Their open v
 snapshot. Their closed versions cannot be restored, so the gap begins before them.
 """
 
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -170,10 +171,10 @@ def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied, *
 
 def _damaged(lost: Files) -> LakeUnusable:
     """Return the error for files that a new snapshot would remove: their closed versions are nowhere else."""
-    name = lost.table.name
+    name = str(lost.table.name)
     return LakeUnusable(
         f"the history of {name} has damaged data files: {len(lost.by_name)}, such as {min(lost.by_name)}",
-        f"Restore them from a backup, or remove them and their versions: auditlake resync --table {name}.",
+        f"Restore them from a backup, or remove them and their versions: auditlake resync --table {shlex.quote(name)}.",
     )
 
 

@@ -211,17 +211,18 @@ def test_a_new_snapshot_that_nobody_asked_for_removes_no_damaged_file(database: 
     """Its closed versions are nowhere else, and a backup may have it."""
     both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
     follow: list[str | Path] = ["follow", "--until-current", "--engine", "duckdb", *both]
-    execute(database, "create table t (id int primary key, v int)", "insert into t values (1, 1)")
+    execute(database, 'create table "a t" (id int primary key, v int)', 'insert into "a t" values (1, 1)')
     assert run_here(["bootstrap", *both]).code == 0
-    execute(database, "update t set v = 2")
+    execute(database, 'update "a t" set v = 2')
     assert run_here(follow).code == 0
-    (closed,) = (tmp_path / "lake" / "history" / "public" / "t").glob("_part=2*/*.parquet")
+    (closed,) = (tmp_path / "lake" / "history" / "public").glob("*/_part=2*/*.parquet")
     whole = closed.read_bytes()
     closed.write_bytes(whole[:-1])
-    execute(database, "alter table t alter v type text using 'x' || v")
+    execute(database, "alter table \"a t\" alter v type text using 'x' || v")
     refused = run_here(follow)
     assert refused.code == 6
     assert f"damaged data files: 1, such as {closed.name}" in refused.stderr
+    assert "auditlake resync --table 'public.\"a t\"'.\n" in refused.stderr
     closed.write_bytes(whole)
     assert run_here(follow).code == 0
-    assert "v: 1 → 2" in run_here(["row", "t", "1", *both[2:]]).stdout
+    assert "v: 1 → 2" in run_here(["row", '"a t"', "1", *both[2:]]).stdout
