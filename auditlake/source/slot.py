@@ -36,6 +36,7 @@ from auditlake.source.connection import (
     fetch_one,
     lsn_at_source,
     lsn_in_lake,
+    translated_errors,
     unreachable,
 )
 from auditlake.source.lock_waits import transaction_age
@@ -256,14 +257,18 @@ def create_slot(
     temporary: bool,
     waiting: Waiting,
 ) -> CreatedSlot:
-    """Create a logical slot; its snapshot lives until the next command on `replication`. Raises SourceUnready."""
+    """Create a logical slot; its snapshot lives until the next command on `replication`.
+
+    Raises SourceUnready, SourceUnreachable.
+    """
     # The options in parentheses exist since 15; 14 to 18 accept this form.
     kind = b"TEMPORARY LOGICAL" if temporary else b"LOGICAL"
     quoted = sql.Identifier(name).as_bytes()
     pgconn = replication.pgconn
-    pgconn.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
-    _await_result(pgconn, control, name, waiting)
-    result = pgconn.get_result()
+    with translated_errors():
+        pgconn.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
+        _await_result(pgconn, control, name, waiting)
+        result = pgconn.get_result()
     if result is None or result.status != pq.ExecStatus.TUPLES_OK:
         raise _not_created(name, pgconn.get_error_message())
     point, snapshot = result.get_value(0, 1), result.get_value(0, 2)

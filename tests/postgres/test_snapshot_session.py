@@ -3,8 +3,10 @@
 The blocking session belongs to the test, so its pid and command are known.
 """
 
+import os
 import re
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -15,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready
+from auditlake.errors import AuditlakeError, LakeUnusable, SourceAway, SourceUnreachable, SourceUnready
 from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -135,6 +137,19 @@ def test_slot_creation_names_the_transactions_it_waits_for(database: str) -> Non
         finally:
             control.execute("rollback prepared 'forgotten'")
         await_true(lambda: not control.execute("select from pg_replication_slots where slot_name = 'waits'").fetchall())
+
+
+def test_a_connection_that_is_lost_while_a_slot_is_created_is_a_source_that_is_away(database: str) -> None:
+    """As on every other statement: it is no bug, and another attempt can help."""
+    writing = _session(database, "select pg_current_xact_id()")
+    with writing, connect(database) as control, closing(connect_replication(database)) as replication:
+
+        def lose(_: str) -> None:
+            with socket.socket(fileno=os.dup(replication.fileno())) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+        with pytest.raises(SourceAway, match="cannot be reached"):
+            create_slot(replication, control, "lost", temporary=True, waiting=Waiting(60, lose))
 
 
 def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
