@@ -174,13 +174,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form((TIMESTAMPTZ, TIMESTAMPTZ), INTERVAL, "age(cast({0} as timestamp), cast({1} as timestamp))"),
         Form((TIMESTAMP, TIMESTAMP), INTERVAL, "age({0}, {1})"),
     ),
-    "make_date": (
-        Form(
-            (INT4, INT4, INT4),
-            DATE,
-            f"case when {{0}} < 1 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end",
-        ),
-    ),
+    "make_date": (Form((INT4, INT4, INT4), DATE, _DATE),),
     "to_timestamp": (Form((FLOAT8,), TIMESTAMPTZ, "pg_of_epoch({0})"),),
     "isfinite": tuple(Form((kind,), BOOL, _FINITE) for kind in (DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL)),
     "date_bin": tuple(Form((INTERVAL, kind, kind), kind, _BIN) for kind in (TIMESTAMPTZ, TIMESTAMP)),
