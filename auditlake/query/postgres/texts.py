@@ -18,6 +18,7 @@ from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
 _BASE64_LINE, _MOST_INT4 = 76, (1 << 31) - 1
+_NO_FORM = "the form of encode or decode is neither hex nor base64"
 _BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
@@ -81,7 +82,7 @@ def encoded(content: bytes, form: str) -> str:
             text = b64encode(content).decode()
             return "\n".join(text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
         case _:
-            raise Failed(f'unrecognized encoding: "{form}"')
+            raise Failed(_NO_FORM)
 
 
 def decoded(text: str, form: str) -> bytes:
@@ -94,7 +95,7 @@ def decoded(text: str, form: str) -> bytes:
                 return b64decode(_BLANKS.sub("", text), validate=True)
     except ValueError:
         raise Failed("invalid symbol found while decoding") from None
-    raise Failed(f'unrecognized encoding: "{form}"')
+    raise Failed(_NO_FORM)
 
 
 def split_text(text: str, separator: str, null: str) -> list[str | None]:
