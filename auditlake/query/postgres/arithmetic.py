@@ -180,7 +180,7 @@ def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of texts, of which one may be of another type, or of arrays; raises Refused."""
     if left.type.element is not None or right.type.element is not None:
         return _appended(left, right, node)
-    for kind, form in ((JSONB, "pg_merged({}, {})"), (BYTEA, "({} || {})")):
+    for kind, form in ((JSONB, "pg_merged({}, {})"), (BYTEA, "cast({} || {} as blob)")):
         if kind in {left.type, right.type} and all(each.is_unknown or each.type == kind for each in (left, right)):
             return Cell(joined((left, right), [coerced(each, kind, node).sql for each in (left, right)], form), kind)
     if not any(cell.is_unknown or cell.type.is_text for cell in (left, right)):
