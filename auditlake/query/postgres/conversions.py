@@ -47,6 +47,7 @@ _TIMESTAMP = re.compile(
 )
 _ESCAPED_BYTE = re.compile(rb"\\\\|\\([0-3][0-7]{2})")
 _SIMPLE_ARRAY = re.compile(r"\{[^\"{},\\]*(,[^\"{},\\]*)*\}")
+_BLANKS = " \t\n\v\f\r"
 _UNBOUNDED = frozenset({"numeric", "float4", "float8", "date", "timestamp", "timestamptz", "interval"})
 _MANY_FORMS = {
     **dict.fromkeys(("date", "timestamp", "timestamptz"), "Write it as 2026-11-21 or 2026-11-21 09:30:00+01."),
@@ -118,7 +119,7 @@ def elements_of(cell: Cell, node: exp.Expr | None) -> list[Cell]:
     text = cell.literal or ""
     if not _SIMPLE_ARRAY.fullmatch(text):
         raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
-    texts = [each.strip() for each in text[1:-1].split(",")] if text[1:-1].strip() else []
+    texts = [each.strip(_BLANKS) for each in text[1:-1].split(",")] if text[1:-1].strip(_BLANKS) else []
     if "" in texts:
         raise Refused(node, "malformed array literal", wrong=True)
     return [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
@@ -126,7 +127,7 @@ def elements_of(cell: Cell, node: exp.Expr | None) -> list[Cell]:
 
 def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
     """Return the error for a text that is no value here: PostgreSQL reads many more times, and words such as today."""
-    given, bare = standard_literal(text), text.strip()
+    given, bare = standard_literal(text), text.strip(_BLANKS)
     if to.is_time and bare.lower() in _OF_CLOCK:
         return Refused(node, f"{given} of {to.shown}", _OF_CLOCK[bare.lower()])
     if to.name in _MANY_FORMS and not (_DATE if to == DATE else _TIMESTAMP).fullmatch(bare):
@@ -141,7 +142,7 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "bpchar":
             return standard_literal(text.rstrip(" ")), to
         case "bool":
-            word = text.strip().lower()
+            word = text.strip(_BLANKS).lower()
             if word not in _TRUE + _FALSE:
                 raise ValueError(text)
             return ("true" if word in _TRUE else "false"), to
@@ -155,11 +156,11 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "float4" | "float8":
             if not _FLOAT.fullmatch(text):
                 raise ValueError(text)
-            return _float(standard_literal(text.strip()), to), to
+            return _float(standard_literal(text.strip(_BLANKS)), to), to
         case "date":
-            return f"date {standard_literal(_day(text.strip()).isoformat())}", to
+            return f"date {standard_literal(_day(text.strip(_BLANKS)).isoformat())}", to
         case "timestamp" | "timestamptz":
-            return f"timestamp {standard_literal(_timestamp(text.strip(), to.name).isoformat(' '))}", to
+            return f"timestamp {standard_literal(_timestamp(text.strip(_BLANKS), to.name).isoformat(' '))}", to
         case "interval":
             return interval(text), to
         case "uuid":

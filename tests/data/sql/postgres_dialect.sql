@@ -803,3 +803,4 @@ select length(regexp_replace(repeat('a', 100000), 'a', 'bb', 'g'))
 select regexp_replace(null, 'a', 'b'), regexp_count(null, 'a'), regexp_match(null, 'a')
 select ('{x y,NULL}'::text[])[1]::char(3), (tags[1])::varchar(2), ('{a,b}'::text[])[1:1]::text from customers order by id
 select '\x01'::bytea || null, null || '\x01'::bytea
+select '{ a , b }'::text[], array_length('{ }'::text[], 1)

@@ -109,3 +109,4 @@ select regexp_replace(name, 'a', '\2', 'g') from customers
 select regexp_replace(name, 'a', name, 'g') from customers
 select regexp_replace(name, 'A', 'x', 'gi') from customers
 select regexp_replace(id, 'a', 'b') from customers
+select ' 2026-01-01'::date
