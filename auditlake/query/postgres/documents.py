@@ -199,7 +199,7 @@ def without_path(text: str, path: Sequence[str | None]) -> str:
     value = parsed(text)
     if not isinstance(value, dict | list):
         raise Failed("cannot delete path in scalar")
-    return printed(_without_path(value, path))
+    return printed(_without_path(value, path) if value else value)
 
 
 def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - parts of documents

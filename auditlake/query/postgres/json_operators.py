@@ -10,7 +10,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arrays import operated
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, known
-from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT
+from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT, Type
 from auditlake.sql_names import standard_literal
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -66,7 +66,8 @@ def without(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if right.type.element is not None and right.type.element.is_text:
         return Cell(f"pg_without({left.sql}, {right.sql})", JSONB)
     if right.is_unknown or right.type.is_text:
-        return Cell(f"pg_without({left.sql}, [{coerced(right, TEXT, node).sql}])", JSONB)
+        key = coerced(right, TEXT, node).sql
+        return Cell(f"pg_without({left.sql}, case when {key} is not null then [{key}] end)", JSONB)
     return Cell(f"pg_without_element({left.sql}, {coerced(right, INT4, node).sql})", JSONB)
 
 
@@ -83,13 +84,24 @@ def json_text(cell: Cell, node: exp.Expr) -> str:
             raise Refused(node, f"a jsonb of {cell.type.shown}", "Cast it to numeric.")
         case "json":
             text = f"pg_jsonb({cell.sql})"
-        case "timestamp":
-            text = f"('\"' || replace({text}, ' ', 'T') || '\"')"
-        case "timestamptz":
-            text = f"('\"' || replace({text}, ' ', 'T') || ':00\"')"
+        case "timestamp" | "timestamptz":
+            text = f"('\"' || {_time(cell.type, text or '')} || '\"')"
         case _:
             text = f"pg_json_string({text})"
     return f"coalesce({text}, 'null')"
+
+
+def _time(kind: Type, text: str) -> str:
+    return f"(replace({text}, ' ', 'T') || '{':00' if kind.name == 'timestamptz' else ''}')"
+
+
+def _name(cell: Cell, node: exp.Expr) -> str:
+    """Return the text of a name of a member; raises Refused."""
+    is_null, cell = cell.null, known(cell, node)
+    text = as_text(cell)
+    if text is None or is_null or cell.type.element is not None or cell.type.name in {"json", "jsonb", "bpchar"}:
+        raise Refused(node, "a name of this type in jsonb_build_object", "Cast it to text.")
+    return _time(cell.type, text) if cell.type.name in {"timestamp", "timestamptz"} else text
 
 
 def built(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -100,9 +112,7 @@ def built(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         return Cell(_composed("[]", [json_text(each, node) for each in cells]), JSONB)
     if name != "jsonb_build_object" or len(cells) % 2:
         raise Refused(node, f"the function {name} of such arguments")
-    names = [as_text(known(each, node)) for each in cells[::2]]
-    if any(each is None for each in names) or any(each.null for each in cells[::2]):
-        raise Refused(node, "a name of this type in jsonb_build_object", "Cast it to text.")
+    names = (_name(each, node) for each in cells[::2])
     values = (json_text(each, node) for each in cells[1::2])
     members = [
         f"pg_json_member(coalesce({key}, {_NO_NAME}), {value})" for key, value in zip(names, values, strict=True)

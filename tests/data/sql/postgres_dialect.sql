@@ -804,3 +804,6 @@ select regexp_replace(null, 'a', 'b'), regexp_count(null, 'a'), regexp_match(nul
 select ('{x y,NULL}'::text[])[1]::char(3), (tags[1])::varchar(2), ('{a,b}'::text[])[1:1]::text from customers order by id
 select '\x01'::bytea || null, null || '\x01'::bytea
 select '{ a , b }'::text[], array_length('{ }'::text[], 1)
+select settings - null::text from customers where jsonb_typeof(settings) <> 'string' order by id
+select '[]'::jsonb #- '{a}', '{}'::jsonb #- array[null]::text[]
+select jsonb_build_object(shipped, placed, placed, 2) from orders order by id

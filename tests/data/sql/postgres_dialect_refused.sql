@@ -110,3 +110,4 @@ select regexp_replace(name, 'a', name, 'g') from customers
 select regexp_replace(name, 'A', 'x', 'gi') from customers
 select regexp_replace(id, 'a', 'b') from customers
 select ' 2026-01-01'::date
+select jsonb_build_object(code, 1) from customers where code is not null
