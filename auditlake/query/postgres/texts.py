@@ -39,9 +39,9 @@ def of_epoch(seconds: float) -> datetime:
         raise Failed(NO_YEAR) from None
 
 
-def _held(text: str, *given: str) -> str:
-    """Return a text that a function has made of others, unless it is too long; raises Failed."""
-    if len(text.encode()) - max(len(each.encode()) for each in given) > MOST_BYTES:
+def _held(text: str, given_bytes: int) -> str:
+    """Return a text made of a value of so many bytes, unless it is too much longer; raises Failed."""
+    if len(text.encode()) - given_bytes > MOST_BYTES:
         raise Failed(TOO_LONG_TEXT)
     return text
 
@@ -65,7 +65,8 @@ def overlaid(text: str, new: str, start: int, count: int) -> str:
         raise Failed("negative substring length not allowed")
     if start + count > _MOST_INT4:
         raise Failed("integer out of range")
-    return _held(text[: start - 1] + new + text[max(start - 1 + count, 0) :], text, new)
+    longest_bytes = max(len(text.encode()), len(new.encode()))
+    return _held(text[: start - 1] + new + text[max(start - 1 + count, 0) :], longest_bytes)
 
 
 def hex_text(value: int) -> str:
@@ -77,7 +78,7 @@ def encoded(content: bytes, form: str) -> str:
     """`encode` as hex or base64; raises Failed."""
     match form.lower():
         case "hex":
-            return _held(content.hex(), content.hex()[len(content) :])
+            return _held(content.hex(), len(content))
         case "base64":
             text = b64encode(content).decode()
             return "\n".join(text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
