@@ -15,9 +15,10 @@
     rewritten                [OID, reason]: 1 persistence, 2 default value, 4 column type, 8 access method
     types                    types changed by the command: oid, array, schema, name, kind, base, labels, attributes
 
-or {"failed": true}. A missing member is empty. The message stands in the stream where the command ran: rows before it
-have the former shape, except those of CREATE TABLE AS, which come before its message. What a command rewrites comes in
-a message of its own, before those with the shapes; `joined` joins them.
+or {"failed": true}, also in place of a message longer than `MOST_BYTES`. A missing member is empty. The message stands
+in the stream where the command ran: rows before it have the former shape, except those of CREATE TABLE AS, which come
+before its message. What a command rewrites comes in a message of its own, before those with the shapes; `joined` joins
+them.
 
 Any role can send a message with this prefix. One without a seal (`seal_of`), or whose seal the source does not
 recognize, is none of the triggers': it is not parsed, and has no effect.
@@ -36,6 +37,8 @@ from auditlake.values.types import base_type
 
 PREFIX = "auditlake:ddl"
 FORM = "3"
+MOST_BYTES = 2**24
+"""Bytes of the longest message that the triggers send; a longer one is cut, so its seal is wrong."""
 _SEALED = re.compile(rb"%s ([0-9a-f]{64}) " % FORM.encode())
 _COLUMN_MEMBERS = 7
 

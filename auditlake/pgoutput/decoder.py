@@ -44,6 +44,7 @@ DecodeError with the message's tag, the offset, and the requirement that failed.
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
 """
 
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ from typing import Final, TypeAlias
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.ddl_message import MOST_BYTES as MOST_DDL_BYTES
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.escapes import decode_bytes
@@ -166,8 +168,7 @@ class Truncate:
 class LogicalMessage:
     """A message from `pg_logical_emit_message`; only a transactional one belongs to a transaction.
 
-    Any role may send a gigabyte, so `content` has the first `MOST_CONTENT_BYTES`; that of a DDL message is complete,
-    because it is sealed.
+    Any role may send a gigabyte: `cut_message` cuts one before it is decoded.
     """
 
     transactional: bool
@@ -226,7 +227,7 @@ Message: TypeAlias = (
 
 MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
-MOST_CONTENT_BYTES = 2**20
+MOST_CONTENT_BYTES, MOST_PREFIX_BYTES = 2**20, 2**10
 MAX_LSN = 2**63 - 1
 """LSNs are BIGINT in the lake; a server would need centuries at full speed to exceed this."""
 
@@ -247,12 +248,12 @@ class ByteCursor:
         tag = ascii(chr(self._data[0])) if self._data else "without a tag"
         return DecodeError(f"pgoutput message {tag} at offset {self._offset}: {problem}")
 
-    def take(self, size: int, most: int | None = None) -> bytes:
-        """Read `size` bytes; return at most `most` of them."""
+    def take(self, size: int) -> bytes:
+        """Read `size` bytes."""
         end = self._offset + size
         if end > len(self._data):
             raise self.error(f"need {size} bytes, have {self.left}")
-        taken = self._data[self._offset : end if most is None else min(end, self._offset + most)]
+        taken = self._data[self._offset : end]
         self._offset = end
         return taken
 
@@ -469,9 +470,30 @@ def _truncate(cursor: ByteCursor) -> Truncate:
 
 def _message(cursor: ByteCursor) -> LogicalMessage:
     transactional = cursor.flags(allowed=_TRANSACTIONAL) == _TRANSACTIONAL
-    lsn, prefix = cursor.lsn(), cursor.name()
-    most = None if prefix == DDL_PREFIX else MOST_CONTENT_BYTES
-    return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32(), most))
+    return LogicalMessage(transactional, cursor.lsn(), cursor.name(), cursor.take(cursor.u32()))
+
+
+_PREFIX_AT, _XID_BYTES = 10, 4
+_ZERO = re.compile(b"\0")
+
+
+def cut_message(payload: memoryview, *, in_block: bool) -> memoryview | bytes:
+    """Return a logical message with what the lake keeps of it; a malformed one, which `decode` refuses, unchanged.
+
+    That is the first `MOST_CONTENT_BYTES` of the content and the first `MOST_PREFIX_BYTES` of the prefix. A DDL message
+    is worth nothing unless it is complete: the trigger sends no more than `MOST_DDL_BYTES`.
+    """
+    at = _PREFIX_AT + _XID_BYTES * in_block
+    zero = _ZERO.search(payload, at)
+    if zero is None or payload[zero.end() :].nbytes < _U32.size:
+        return payload
+    (size,) = _U32.unpack_from(payload, zero.end())
+    prefix, content = payload[at : zero.start()], payload[zero.end() + _U32.size :]
+    if size != content.nbytes:
+        return payload
+    kept = content[: MOST_DDL_BYTES if prefix == DDL_PREFIX.encode() else MOST_CONTENT_BYTES]
+    whole = bytes(prefix[:MOST_PREFIX_BYTES]).decode(errors="ignore").encode()
+    return b"".join((payload[:at], whole, b"\0", _U32.pack(kept.nbytes), kept))
 
 
 def _schema(cursor: ByteCursor) -> str:

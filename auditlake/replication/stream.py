@@ -50,7 +50,7 @@ from psycopg import pq
 from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
-from auditlake.pgoutput.decoder import EPOCH_UNIX_US
+from auditlake.pgoutput.decoder import EPOCH_UNIX_US, MOST_CONTENT_BYTES, cut_message
 from auditlake.replication.spool import PayloadSegment, Spool
 from auditlake.replication.start import ENDED, stream_failure
 from auditlake.settings.streaming_mode import Streaming
@@ -61,7 +61,7 @@ _NONE: "array[int]" = array("q")
 
 Payloads = tuple[bytearray, Ints, Ints]
 _BOUNDARY = re.compile(b"[SEcAbPKpr]")
-_RELATION = ord("R")
+_RELATION, _STREAM_START, _BLOCK_BOUNDS = ord("R"), ord("S"), b"SE"
 _BEGIN, _XID_IN_BEGIN, _XID_BYTES = ord("B"), 17, 4
 _ABORT = b"A"
 # XLogData: 'w', then the message's LSN; the frame starts 24 bytes after the start of that LSN.
@@ -217,6 +217,11 @@ class Intake:
         return max(0, self._limits.size_bytes - len(self._frames.data))
 
     @property
+    def in_block(self) -> bool:
+        """Return whether the next frame is in a block of a streamed transaction, once none is waiting."""
+        return self._spool is not None and self._spool.in_block
+
+    @property
     def full(self) -> bool:
         """Return whether the reader must pause: the buffer is full, or many bytes have been routed since `fill`."""
         return self._limits.met_by(self._frames) or self._moved_bytes >= _AT_ONCE_BYTES
@@ -342,7 +347,7 @@ class CopyBoth:
     def _move(self, intake: Intake, keepalives: list[bytes]) -> bool:
         """Move some messages at once; return False if no more are waiting."""
         get, consume = self._pgconn.get_copy_data, self._pgconn.consume_input
-        frames, known, ahead = list[memoryview](), _Socket.UNKNOWN, 0
+        frames, known, ahead = list[memoryview | bytes](), _Socket.UNKNOWN, 0
         room = min(_MOST_BYTES, intake.room_bytes // 4)
         try:
             while room >= 0 and len(frames) < _MOST_FRAMES:
@@ -351,7 +356,7 @@ class CopyBoth:
                     ahead -= 1
                 length, message = get(1)
                 if length > _XLOG_HEADER_BYTES:
-                    frames.append(message)
+                    frames.append(message if length <= MOST_CONTENT_BYTES else _bounded(message, frames, intake))
                     room -= length
                     known = _Socket.UNKNOWN
                 elif length != _COPY_IN_PROGRESS:
@@ -407,7 +412,16 @@ class CopyBoth:
         self._replication.close()
 
 
-def _add(intake: Intake, messages: list[memoryview], lsn_offset: int) -> None:
+def _bounded(message: memoryview, before: list[memoryview | bytes], intake: Intake) -> memoryview | bytes:
+    """Cut a logical message of any length; return another message unchanged. `before` are not in the intake yet."""
+    if message[_XLOG_HEADER_BYTES] != _MESSAGE[0]:
+        return message
+    tags = (each[_XLOG_HEADER_BYTES] for each in reversed(before))
+    in_block = next((tag == _STREAM_START for tag in tags if tag in _BLOCK_BOUNDS), intake.in_block)
+    return bytes(message[:_XLOG_HEADER_BYTES]) + cut_message(message[_XLOG_HEADER_BYTES:], in_block=in_block)
+
+
+def _add(intake: Intake, messages: list[memoryview | bytes], lsn_offset: int) -> None:
     """Append XLogData messages to the intake's data, and their payloads as frames."""
     data = intake.data
     ends = np.cumsum([len(data), *map(len, messages)])

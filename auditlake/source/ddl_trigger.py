@@ -35,7 +35,7 @@ from typing import cast
 import psycopg
 
 from auditlake.errors import SourceUnready
-from auditlake.pgoutput.ddl_message import FORM, PREFIX, Seal
+from auditlake.pgoutput.ddl_message import FORM, MOST_BYTES, PREFIX, Seal
 from auditlake.source.catalog import SHAPE
 from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one
 from auditlake.sql_names import display_identifier
@@ -46,6 +46,7 @@ _SETTINGS = (
     "quote_all_identifiers", "standard_conforming_strings",
 )  # fmt: skip
 _RENDERING = " ".join(f"set {name} = '{PINNED[name]}'" for name in _SETTINGS)
+_MOST_CONTENT_BYTES = MOST_BYTES - 128  # leaves room for form and seal
 _SEAL = "sha256(k.key || {digest} || int8send({xid}))"
 # By its owner, because the name may mean a relation that the owner of the schema has put in its place.
 _KEY = "auditlake.ddl_key k join pg_class c on c.oid = k.tableoid and pg_get_userbyid(c.relowner) = current_user"
@@ -138,6 +139,9 @@ begin
 
   -- The stream does not convert messages.
   content := convert_to(message::text, 'UTF8');
+  if length(content) > {_MOST_CONTENT_BYTES} then
+    content := '{{"failed": true}}';
+  end if;
   select {_SEAL.format(digest="sha256(content)", xid="pg_current_xact_id()::text::bigint & 4294967295")}
     into strict seal from {_KEY};
   content := convert_to('{FORM} ' || encode(seal, 'hex') || ' ', 'UTF8') || content;

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.errors import SourceUnready
-from auditlake.pgoutput.ddl_message import PREFIX
+from auditlake.pgoutput.ddl_message import MOST_BYTES, PREFIX
 from auditlake.pgoutput.decoder import Insert, LogicalMessage, decode
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger, read_ddl_trigger, remove
@@ -73,6 +73,17 @@ def source(database: str) -> Iterator[Source]:
         source = Source(database, conn)
         conn.add_notice_handler(lambda notice: source.warnings.append(str(notice.message_primary)))
         yield source
+
+
+def test_a_message_that_would_be_cut_reports_a_failure(source: Source) -> None:
+    """A cut one would look like a forged one, which has no effect."""
+    found = source.conn.execute("select pg_get_functiondef('auditlake.record_ddl'::regproc)").fetchone()
+    assert found is not None
+    limit, shorter = f"length(content) > {MOST_BYTES - 128} then", "length(content) > 2000 then"
+    assert limit in found[0]
+    source.conn.execute(found[0].replace(limit, shorter))
+    assert source.message(f"alter table a add d text default '{'x' * 2000}'") == {"failed": True}
+    assert "failed" not in source.message("alter table a drop d")
 
 
 def test_a_message_stands_between_the_rows_of_its_transaction(source: Source) -> None:

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.ddl_message import MOST_BYTES as MOST_DDL_BYTES
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
-from auditlake.pgoutput.decoder import MOST_CONTENT_BYTES, Insert, LogicalMessage, Message, decode, decode_streamed
+from auditlake.pgoutput.decoder import (
+    MOST_CONTENT_BYTES,
+    MOST_PREFIX_BYTES,
+    Insert,
+    LogicalMessage,
+    Message,
+    cut_message,
+    decode,
+    decode_streamed,
+)
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.strategies import effort, in_blocks, messages, u32
 from tests.unit.pgoutput.vectors import BOUNDARIES, IN_BLOCKS, VECTORS
@@ -149,9 +159,26 @@ def test_arbitrary_bytes_raise_decode_error_or_decode(tag: int, rest: bytes) -> 
             read(bytes([tag]) + rest)
 
 
-def test_the_content_of_a_message_is_kept_up_to_a_megabyte() -> None:
-    """Any role may send a gigabyte; a DDL message is sealed, so it is complete or worth nothing."""
-    long = bytes(range(256)) * (2 * MOST_CONTENT_BYTES // 256)
-    for prefix, kept in (("auditlake", long[:MOST_CONTENT_BYTES]), (DDL_PREFIX, long)):
+@pytest.mark.parametrize("in_block", [False, True])
+def test_a_message_is_cut_to_what_the_lake_keeps(*, in_block: bool) -> None:
+    """Any role may send a gigabyte; a DDL message is kept as long as the trigger makes them. Characters stay whole."""
+
+    def cut(message: LogicalMessage) -> Message:
+        payload = cut_message(memoryview(encode_streamed(9 if in_block else None, message)), in_block=in_block)
+        return decode_streamed(bytes(payload))[1] if in_block else decode(bytes(payload))
+
+    long = bytes(range(256)) * (MOST_DDL_BYTES // 256 + 1)
+    for prefix, kept in (("auditlake", MOST_CONTENT_BYTES), ("", MOST_CONTENT_BYTES), (DDL_PREFIX, MOST_DDL_BYTES)):
         message = LogicalMessage(True, Lsn(1), prefix, long)
-        assert decode(encode(message)) == replace(message, content=kept)
+        assert cut(message) == replace(message, content=long[:kept])
+    named = LogicalMessage(False, Lsn(1), "x" + "ä" * MOST_PREFIX_BYTES, b"short")
+    assert cut(named) == replace(named, prefix="x" + "ä" * (MOST_PREFIX_BYTES // 2 - 1))
+
+
+def test_a_malformed_message_is_not_cut() -> None:
+    """The decoder refuses it."""
+    payload = encode(LogicalMessage(True, Lsn(1), "x", b"y" * 2 * MOST_CONTENT_BYTES))
+    for malformed in (payload[:-1], payload + b"y", payload[:12], payload[:11], payload[:5], payload[:1]):
+        assert cut_message(memoryview(malformed), in_block=False) == malformed
+        with pytest.raises(DecodeError):
+            decode(malformed)

@@ -2,13 +2,30 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from auditlake.errors import DecodeError, SourceUnreachable
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.decoder import (
+    MOST_CONTENT_BYTES,
+    Begin,
+    Commit,
+    Insert,
+    LogicalMessage,
+    Message,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+    decode,
+)
+from auditlake.replication.spool import Spool
 from auditlake.replication.stream import BufferLimits, CopyBoth, FrameBuffer, Intake
+from tests.unit.pgoutput.encode import encode, encode_streamed
 
 PLENTY = BufferLimits(frames=10_000, size_bytes=1 << 24)
 HEADER = b"w" + bytes(24)
@@ -129,6 +146,28 @@ def test_messages_before_a_lost_connection_are_read_first(connection: TlsConnect
         with pytest.raises(SourceUnreachable, match="server closed the connection"):
             copy.read(intake)
     assert len(frames) == 300
+
+
+@pytest.mark.parametrize("rows", [0, 300])
+def test_a_long_logical_message_is_cut_before_it_is_copied(connection: TlsConnection, rows: int) -> None:
+    """In a block of a streamed transaction, where its xid precedes it, and outside; a long row stays whole."""
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    long = LogicalMessage(True, Lsn(1), "x", b"y" * 2 * MOST_CONTENT_BYTES)
+    row = Insert(1, ("z" * 2 * MOST_CONTENT_BYTES,))
+    inside: list[Message] = [*[Insert(1, ("z",))] * rows, long, row]
+    after: list[Message] = [StreamStop(), Begin(Lsn(2), at, 8), long, Commit(Lsn(2), Lsn(3), at)]
+    after.append(StreamCommit(9, Lsn(4), Lsn(5), at))
+    sent = [encode(StreamStart(9, first=True)), *(encode_streamed(9, each) for each in inside), *map(encode, after)]
+    assert not any(b"\n" in each for each in sent)
+    connection.receive(*(HEADER + each + b"\n" for each in sent))
+    received, copy, frames, intake = list[Message](), reader(connection), FrameBuffer(), Intake(Spool())
+    while len(received) < rows + 7:
+        intake.fill(frames, PLENTY)
+        copy.read(intake)
+        received = [decode(bytes(frames.data[a:b])) for a, b in zip(frames.starts, frames.ends, strict=True)]
+    kept = replace(long, content=long.content[:MOST_CONTENT_BYTES])
+    assert [each for each in received if isinstance(each, LogicalMessage)] == [kept, kept]
+    assert row in received
 
 
 @pytest.mark.parametrize("body", [b"w" + bytes(24), b"k", b"k" + bytes(18), b"z" + bytes(40)])
