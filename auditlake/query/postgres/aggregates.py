@@ -226,7 +226,7 @@ def _extreme(name: str, call: _Call) -> Cell:
         if call.distinct or call.frame is not None:
             raise Refused(call.node, f"{name} of {kind.shown} with DISTINCT or OVER")
         return Cell(f"arg_{name}({call.value.sql}, {sort_key(call.value, call.node)}){call.tail}", kind)
-    return Cell(call.of(name), kind)
+    return Cell(call.of(name), TEXT if kind.name == "varchar" else kind)
 
 
 def _joined(call: _Call, cell: Translate) -> Cell:

@@ -19,7 +19,7 @@ from auditlake.query.postgres.conversions import (
     known,
     literal,
     numeric_text,
-    with_elements_like,
+    with_common_element,
 )
 from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined
 from auditlake.query.postgres.types import BOOL as BOOLEAN
@@ -133,9 +133,13 @@ def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         raise Refused(node, "% of double precision", wrong=True)
     value = f"(({left.sql}) {op} ({right.sql}))"
     ends = f"isfinite({left.sql}) and isfinite({right.sql})"
-    checked = f"case when not isfinite({value}) and {ends} then {failed('value out of range')} else {value} end"
+    lost = f"not isfinite({value}) and {ends}"
+    if op in {"*", "/"}:
+        beside = f"{right.sql} <> 0" if op == "*" else f"isfinite({right.sql})"
+        lost = f"({lost} or {value} = 0 and {left.sql} <> 0 and {beside})"
+    checked = f"case when {lost} then {failed('value out of range')} else {value} end"
     if op == "/":
-        by_zero = f"({right.sql}) = 0 and ({left.sql}) is not null"
+        by_zero = f"({right.sql}) = 0 and not isnan({left.sql})"
         checked = f"case when {by_zero} then {failed('division by zero')} else {checked} end"
     return Cell(checked, left.type)
 
@@ -195,10 +199,8 @@ def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Translate `||` of two arrays, or of an array and an element; NULL is an empty array, but a NULL element."""
     kind = left.type if left.type.element is not None else right.type
     left, right = (literal(cell, kind, node) if cell.is_unknown else cell for cell in (left, right))
-    if left.type.element is None:
-        right, left = with_elements_like(right, left, node)
-    elif right.type.element is None:
-        left, right = with_elements_like(left, right, node)
+    if left.type.element is None or right.type.element is None:
+        left, right = with_common_element(left, right, node)
     kind = left.type if left.type.element is not None else right.type
     if any(cell.type not in {kind, kind.element} for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")

@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import concatenated
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import coerced, with_elements_like
+from auditlake.query.postgres.conversions import coerced, with_common_element
 from auditlake.query.postgres.growth import may_be_long
-from auditlake.query.postgres.types import BOOL, INT4, INTEGERS, TEXT
+from auditlake.query.postgres.types import BOOL, INT4, INTEGERS, TEXT, Type
 
 
 def called_on_array(  # noqa: C901, PLR0911 - one case for each function
@@ -26,20 +26,19 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
             return _length(cells[0], dimension, node)
         case "array_lower", [Cell() as dimension]:
             return Cell(f"case when {_length(cells[0], dimension, node).sql} > 0 then 1 end", INT4)
-        case "array_append", [Cell() as added]:
-            return concatenated(*with_elements_like(cells[0], added, node), node)
+        case "array_append", [Cell(type=Type(element=None)) as added]:
+            return concatenated(*with_common_element(cells[0], added, node), node)
+        case "array_prepend", [Cell() as array_] if cells[0].type.element is None:
+            return concatenated(*with_common_element(cells[0], array_, node), node)
         case "array_cat", [Cell() as added]:
             return concatenated(cells[0], added, node)
-        case "array_prepend", [Cell() as array_]:
-            whole, one = with_elements_like(array_, cells[0], node)
-            return concatenated(one, whole, node)
         case "array_remove", [Cell() as removed] if element.is_groupable:
-            whole, one = with_elements_like(cells[0], removed, node)
+            whole, one = with_common_element(cells[0], removed, node)
             kept = "list_filter(s.t0, lambda e: e is distinct from s.t1)"
             parts = f"struct_pack(t0 := {whole.sql}, t1 := {one.sql})"
             return Cell(f"list_transform([{parts}], lambda s: {kept})[1]", whole.type)
         case "array_position", [Cell() as searched] if element.is_groupable:
-            whole, one = with_elements_like(cells[0], searched, node)
+            whole, one = with_common_element(cells[0], searched, node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
         case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
             if between.literal is None or may_be_long(between):
@@ -56,8 +55,10 @@ def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         op, left, right = "@>", right, left
     kind = right.type if left.is_unknown else left.type
     pair = [coerced(each, kind, node) if each.is_unknown else each for each in (left, right)]
-    if kind.element is None or pair[0].type != pair[1].type or not kind.is_groupable:
-        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "Cast both to one type of array.")
+    is_wrong = pair[0].type.name != pair[1].type.name
+    if is_wrong or pair[0].type != pair[1].type or not kind.is_groupable:
+        hint = "Cast both to one type of array."
+        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", hint, wrong=is_wrong)
     texts = ", ".join(f"cast({each.sql} as varchar[])" for each in pair)
     return Cell(f"pg_array_{'contains' if op == '@>' else 'overlaps'}({texts})", BOOL)
 

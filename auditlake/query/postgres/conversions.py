@@ -61,6 +61,8 @@ _OF_CLOCK = {
 }
 _EPOCH = "epoch"
 _LAST_MINUTE, _LAST_SECOND, _DAY_US = 59, 60, 86_400_000_000
+_DIGITS_OF_DOUBLE, _POWERS_OF_DOUBLE = 15, 22
+"""A double holds every number of so many digits, and so many powers of ten, so that their quotient rounds once."""
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
@@ -73,6 +75,8 @@ def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
         return literal(cell, to, node)
     if cell.type == to or (cell.type.is_text and to.is_text):
         return Cell(cell.sql, to, cell.name)
+    if to.element is not None and cell.type.name == to.name:
+        return Cell(f"cast({cell.sql} as {to.duckdb})", to, cell.name)
     if _widens(cell.type.name, to.name):
         return cast(cell, to, node)
     raise Refused(node, f"{cell.type.shown} where {to.shown} is needed", "Write a cast.", wrong=True)
@@ -177,6 +181,11 @@ def _bytes(text: str) -> bytes:
     r"""Read bytes: hexadecimal digits after \x, or characters, of which a backslash escapes some."""
     if text.startswith("\\x"):
         return bytes.fromhex(text[2:])
+    return unescaped(text)
+
+
+def unescaped(text: str) -> bytes:
+    """Read the characters of bytes, of which a backslash escapes some; raises ValueError."""
     content = text.encode()
     if b"\\" in _ESCAPED_BYTE.sub(b"", content):
         raise ValueError(text)
@@ -250,6 +259,8 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     if not kinds:
         return TEXT
     names = {kind.name for kind in kinds}
+    if len(names) == 1 and kinds[0].element is not None:
+        return array(common([Cell("", kind.element) for kind in kinds if kind.element], node, "ARRAY"))
     if any(cell.is_unknown and not cell.null for cell in cells):
         if names == {"numeric"}:
             return NUMERIC
@@ -267,21 +278,40 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
         return FLOAT8 if names & {"float4", "float8"} else NUMERIC
     if names <= set(TIMES):
         return Type(max(names, key=TIMES.index))
-    if names <= TEXTS and "bpchar" in names and what != COMPARISON and (kinds[0].name == "bpchar" or what == "CASE"):
-        raise Refused(node, f"{what} of {kinds[0].shown} and {kinds[1].shown}", "Cast it to text.")  # it is padded
-    if names <= TEXTS and (names == {"bpchar"} or "bpchar" not in names or "text" in names):
-        return TEXT if names != {"bpchar"} else BPCHAR
-    shown = " and ".join(kind.shown for kind in kinds)
-    is_wrong = not names <= TEXTS and not all(kind.element for kind in kinds)
-    raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=is_wrong)
+    if names <= TEXTS:
+        return _common_text(kinds, node, what)
+    is_wrong = what == COMPARISON or not all(kind.element for kind in kinds)
+    raise Refused(node, f"{what} of {_and(kinds)}", "Write a cast.", wrong=is_wrong)
 
 
-def with_elements_like(array_: Cell, value: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
-    """Return an array and a value in the common type of its elements and the value; raises Refused."""
-    element = array_.type.element or TEXT
-    kind = common((Cell("", element), value), node, "an array beside a value")
-    whole = array_.sql if kind.duckdb == element.duckdb else f"cast({array_.sql} as {kind.duckdb}[])"
-    return Cell(whole, array(kind), array_.name), coerced(value, kind, node)
+def _common_text(kinds: Sequence[Type], node: exp.Expr, what: str) -> Type:
+    """Return the type of several texts: the first one's, but operators compare all but char(n) as text."""
+    names = {kind.name for kind in kinds}
+    if names == {"bpchar"}:
+        return BPCHAR
+    is_padded = what != COMPARISON and kinds[0].name == "bpchar"
+    if "bpchar" in names and (is_padded or "text" not in names):
+        raise Refused(node, f"{what} of {_and(kinds)}", "Cast it to text.")
+    return TEXT if what == COMPARISON else Type(kinds[0].name)
+
+
+def _and(kinds: Sequence[Type]) -> str:
+    return " and ".join(kind.shown for kind in kinds)
+
+
+def with_common_element(one: Cell, other: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
+    """Return an array and a value, in either order, in the common type of elements and value; raises Refused."""
+    elements = [each if each.type.element is None else Cell("", each.type.element) for each in (one, other)]
+    kind = common(elements, node, "an array beside a value")
+    first, second = (
+        coerced(each, kind, node)
+        if each.type.element is None
+        else Cell(
+            each.sql if each.type.duckdb == f"{kind.duckdb}[]" else f"cast({each.sql} as {kind.duckdb}[])", array(kind)
+        )
+        for each in (one, other)
+    )
+    return first, second
 
 
 def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:
@@ -344,7 +374,9 @@ def _number(cell: Cell, to: Type) -> str | None:
     if to.name != "numeric":
         if one == NUMERIC:
             return f"cast(pg_round({cell.sql}, 0) as {to.duckdb})" if to.is_integer else _float(cell.sql, to)
-        return f"cast({cell.sql} as {to.duckdb})"
+        if to.is_integer or one.is_integer:
+            return f"cast({cell.sql} as {to.duckdb})"
+        return _float_of_fixed(cell, to)
     if one.name in {"float4", "float8"}:
         text = f"pg_of_{'double' if one.name == 'float8' else 'real'}({cell.sql})"
     else:
@@ -360,6 +392,20 @@ def _float(text: str, to: Type) -> str:
     value = f"cast({text} as {to.duckdb})"
     lost = f"(isinf({value}) or {value} = 0) and regexp_matches({text}, '^[^eE]*[1-9]')"
     return f"case when {lost} then {failed('value out of range')} else {value} end"
+
+
+def _float_of_fixed(cell: Cell, to: Type) -> str:
+    """Return the float of a decimal or of a float; DuckDB divides a decimal, and rounds twice if it has many digits."""
+    one = cell.type
+    value = f"cast({cell.sql} as {to.duckdb})"
+    if one.is_decimal:
+        is_exact = to == FLOAT8 and (one.digits or 0) <= _DIGITS_OF_DOUBLE and (one.scale or 0) <= _POWERS_OF_DOUBLE
+        return value if is_exact else f"cast(cast({cell.sql} as varchar) as {to.duckdb})"
+    if to == FLOAT4:
+        return (
+            f"case when {value} = 0 and {cell.sql} <> 0 then {failed('value out of range: underflow')} else {value} end"
+        )
+    return value
 
 
 def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case for each type

@@ -33,7 +33,15 @@ from auditlake.query.postgres.conversions import (
 )
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
-from auditlake.query.postgres.functions import called, concat, extracted, trimmed, truncated_time, zoned
+from auditlake.query.postgres.functions import (
+    called,
+    concat,
+    extracted,
+    extracted_as_float,
+    trimmed,
+    truncated_time,
+    zoned,
+)
 from auditlake.query.postgres.growth import listed
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, built, operate_on_json, without
 from auditlake.query.postgres.patterns import called_with_pattern, liked, read_pattern, searched
@@ -180,7 +188,8 @@ class Expressions:
             case "to_char", _:
                 return to_char(cells, node)
             case "pg_typeof", [cell]:
-                found = Cell(standard_literal(cell.type.shown), TEXT)
+                shown = standard_literal(cell.type.shown)  # the argument is computed, because it may be an aggregate
+                found = Cell(f"case when {cell.sql} is null then {shown} else {shown} end", TEXT)
             case "date_part", _:
                 found = self._date_part(cells, node)
             case "date_trunc", [Cell(literal=str(unit)), at]:
@@ -199,8 +208,7 @@ class Expressions:
     def _date_part(cells: Sequence[Cell], node: exp.Expr) -> Cell:
         if len(cells) != 2 or cells[0].literal is None:  # noqa: PLR2004 - a field and a time
             raise Refused(node, "date_part of a field that is not a literal")
-        found = extracted(cells[0].literal.lower(), cells[1], node)
-        return Cell(f"cast({found.sql} as double)", FLOAT8, "date_part")
+        return extracted_as_float(cells[0].literal.lower(), cells[1], node).named("date_part")
 
     def _literal(self, node: exp.Expr) -> Cell:
         text = str(node.this)
@@ -293,7 +301,7 @@ class Expressions:
         default = node.args.get("default")
         results = [self.cell(each.args["true"]) for each in node.args["ifs"]]
         other = NULL if default is None else self.cell(default)
-        kind = common([*results, other], node, "CASE")
+        kind = common([other, *results], node, "CASE")
         parts = []
         for each, result in zip(node.args["ifs"], results, strict=True):
             when = self.condition(each.this) if subject is None else self._matches(subject, each.this, node)
@@ -623,7 +631,9 @@ def _place(node: exp.Expr | None, array_: exp.Expr) -> str:
 
 
 def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Return a number as the left operand of =, which takes floats, and integers beside integers, as they are."""
+    """Return the left operand of = as its operator takes it: varchar as text, integers beside others than those."""
+    if left.type.name == "varchar":
+        return Cell(left.sql, TEXT)
     names = {left.type.name, right.type.name}
     as_is = left.type in {FLOAT4, FLOAT8} or names <= set(INTEGERS) or names == {"numeric"}
     if as_is or not names <= set(NUMBERS):

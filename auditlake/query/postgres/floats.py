@@ -9,6 +9,7 @@ from collections.abc import Callable
 from auditlake.values.numeric_text import Failed
 
 _DEGREE = math.pi / 180.0
+_UNDERFLOW = "value out of range: underflow"
 
 
 def _checked(function: Callable[..., float]) -> Callable[..., float]:
@@ -34,14 +35,21 @@ def power(base: float, exponent: float) -> float:
     """`power` and `^`; raises Failed."""
     result = _result(math.pow, base, exponent)
     if not result and base and math.isfinite(base) and math.isfinite(exponent):
-        raise Failed("value out of range: underflow")
+        raise Failed(_UNDERFLOW)
     return result
 
 
 def _exponential(value: float) -> float:
     result = math.exp(value)
     if not result and math.isfinite(value):
-        raise Failed("value out of range: underflow")
+        raise Failed(_UNDERFLOW)
+    return result
+
+
+def _radians(value: float) -> float:
+    result = value * _DEGREE
+    if not result and value:
+        raise Failed(_UNDERFLOW)
     return result
 
 
@@ -52,7 +60,7 @@ ONE_ARGUMENT = {
     "ln": _checked(math.log),
     "log": _checked(math.log10),
     "degrees": _checked(lambda value: value / _DEGREE),
-    "radians": _checked(lambda value: value * _DEGREE),
+    "radians": _checked(_radians),
 }
 """Functions by PostgreSQL's names."""
 

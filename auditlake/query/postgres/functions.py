@@ -358,6 +358,27 @@ def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
             raise Refused(node, f"extract({field})")
 
 
+def extracted_as_float(field: str, cell: Cell, node: exp.Expr) -> Cell:
+    """Translate date_part, which rounds in other steps than EXTRACT.
+
+    Authority: src/backend/utils/adt/timestamp.c, `timestamp_part_common`, `interval_part_common`
+    """
+    exact, is_interval = extracted(field, cell, node).sql, cell.type == INTERVAL
+    at = cell.sql if is_interval else f"cast({with_year(cell.sql)} as timestamp)"
+    micros = f"cast(date_part('microsecond', {at}) as bigint)"
+    seconds, fraction = f"({micros} // 1000000)", f"({micros} % 1000000)"
+    clock = " + ".join(f"date_part('{unit}', {at}) * {us}" for unit, us in (("hour", 3600000000), ("minute", 60000000)))
+    years, months, days = (f"date_part('{unit}', {at})" for unit in ("year", "month", "day"))
+    sql = {
+        "second": f"({seconds} + {fraction} / 1e6)",
+        "milliseconds": f"({seconds} * 1e3 + {fraction} / 1e3)",
+        "epoch": f"(({clock} + {micros}) / 1e6 + {years} * 31557600e0 + {months} * 2592000e0 + {days} * 86400e0)"
+        if is_interval
+        else f"(epoch_us({at}) / 1e6)",
+    }.get(field, f"cast({exact} as double)")
+    return Cell(sql, FLOAT8)
+
+
 _OF_INTERVAL = ("year", "month", "day", "hour", "minute")
 
 

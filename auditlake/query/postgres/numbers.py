@@ -30,6 +30,7 @@ _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
 _CONTEXT = Context(DIGITS, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
 _EXACT = Context(DIGITS, Emin=-99999, Emax=99999, traps=[InvalidOperation, Overflow, Rounded])
 _KEY_DIGITS = 6
+_MOST_INT4 = (1 << 31) - 1
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
 
@@ -157,6 +158,8 @@ def bucket(text: str, low: str, high: str, count: int) -> int:
     if (value - start) * sign < 0:
         return 0
     if (value - end) * sign >= 0:
+        if count == _MOST_INT4:
+            raise Failed("integer out of range")
         return count + 1
     return math.floor(Fraction(value - start) * count / Fraction(end - start)) + 1
 

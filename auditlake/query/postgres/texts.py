@@ -12,13 +12,14 @@ from base64 import b64decode, b64encode
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from auditlake.query.postgres.conversions import NO_YEAR
+from auditlake.query.postgres.conversions import NO_YEAR, unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
 _BASE64_LINE, _MOST_INT4 = 76, (1 << 31) - 1
-_NO_FORM = "the form of encode or decode is neither hex nor base64"
+_NO_FORM = "the form of encode or decode is not hex, base64 or escape"
+_BACKSLASH, _MOST_ASCII = 92, 127
 _BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
@@ -75,28 +76,51 @@ def hex_text(value: int) -> str:
 
 
 def encoded(content: bytes, form: str) -> str:
-    """`encode` as hex or base64; raises Failed."""
+    """`encode` as hex, base64 or escape; raises Failed."""
     match form.lower():
         case "hex":
             return _held(content.hex(), len(content))
         case "base64":
             text = b64encode(content).decode()
-            return "\n".join(text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
+            lines = (text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
+            return _held("\n".join(lines), len(content))
+        case "escape":
+            return _held("".join(map(_escaped, content)), len(content))
         case _:
             raise Failed(_NO_FORM)
 
 
+def _escaped(byte: int) -> str:
+    return "\\\\" if byte == _BACKSLASH else chr(byte) if 0 < byte <= _MOST_ASCII else f"\\{byte:03o}"
+
+
 def decoded(text: str, form: str) -> bytes:
-    """`decode` of hex or base64; raises Failed."""
+    """`decode` of hex, base64 or escape; raises Failed."""
     try:
         match form.lower():
             case "hex":
                 return bytes.fromhex(text)
             case "base64":
-                return b64decode(_BLANKS.sub("", text), validate=True)
+                return _of_base64(_BLANKS.sub("", text))
+            case "escape":
+                return unescaped(text)
     except ValueError:
         raise Failed("invalid symbol found while decoding") from None
     raise Failed(_NO_FORM)
+
+
+def _of_base64(symbols: str) -> bytes:
+    """Decode base64 as PostgreSQL: after the first `=`, each group has as few bytes as that one.
+
+    Authority: src/backend/utils/adt/encode.c, `pg_base64_decode`
+    """
+    content, first = b64decode(symbols.replace("=", "A"), validate=True), symbols.find("=")
+    if first < 0:
+        return content
+    count, start = first % 4 - 1, first // 4 * 3
+    if count < 1:
+        raise Failed("unexpected = while decoding base64 sequence")
+    return content[:start] + b"".join(content[at : at + count] for at in range(start, len(content), 3))
 
 
 def split_text(text: str, separator: str, null: str) -> list[str | None]:

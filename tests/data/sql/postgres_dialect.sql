@@ -807,3 +807,37 @@ select '{ a , b }'::text[], array_length('{ }'::text[], 1)
 select settings - null::text from customers where jsonb_typeof(settings) <> 'string' order by id
 select '[]'::jsonb #- '{a}', '{}'::jsonb #- array[null]::text[]
 select jsonb_build_object(shipped, placed, placed, 2) from orders order by id
+select tags && array[email] from customers
+select array_prepend(email, tags) < tags from customers
+select array['a'::varchar, 'b'::text] = '{a,b}', array['a']::varchar(5)[] = array['a']::varchar(3)[], array[1.5]::numeric(4,2)[] < array[1.6]::numeric(6,2)[]
+select array['a']::varchar[] < array['a']::text[]
+select array[1] = array[1]::bigint[]
+select array_append(array[1.5], 2), array_prepend(2, array[1.5]), 2.5 || array[1], array[1] || 2.5, array_prepend(null, array[1])
+select pg_typeof(array_append(array['a']::varchar[], 'a'::text)), pg_typeof(array_prepend('a'::text, array['a']::varchar[])), pg_typeof('a'::text || array['a']::varchar[])
+select pg_typeof(coalesce(email, name)), pg_typeof(coalesce(name, email)), pg_typeof(greatest(email, name)), pg_typeof(nullif(email, name)), pg_typeof(case when vip then email else name end), pg_typeof(case when vip then name else email end), pg_typeof(array[email, name]), pg_typeof(nullif(email, '')) from customers limit 1
+select pg_typeof(x), x from (select email as x from customers where id = 1 union select 'b'::text) s
+select pg_typeof(x) from (select 'a'::varchar x) a full join (select 'a'::text x) b using (x)
+select pg_typeof(max(email)), pg_typeof(count(*)), pg_typeof(percentile_disc(0.5) within group (order by id)) from customers
+select pg_typeof(sum(id)) from customers group by vip
+select pg_typeof(1 / 0)
+select radians(1e-323)
+select radians(0), radians(1e-300), degrees(-0.5)
+select 1e-200::float8 * 1e-200::float8
+select 1e-200::float8 / 1e200::float8
+select 0::float8 * 1e-300::float8, 0::float8 / 1e300::float8, 1e-300::float8 / 1e5::float8, 'NaN'::text::float8 / 0::float8, 1 / 'inf'::text::float8, 'inf'::text::float8 / 2
+select 1e-30::float4 * 1e-30::float4
+select 1e-300::float8::float4
+select 0.9023444795::numeric(12,10)::float4, 5.010475498551801668394E-9::numeric(38,30)::float8, -99205396.035933::numeric(18,6)::float4, 32215292050221611.3332750896::numeric(38,10)::float8, price::float4, rate::float4 from orders order by id
+select 5.010475498551801668394E-9::numeric(38,30) = 5.010475498551801668394E-9::float8, 5.010475498551801668394E-9::numeric(38,30) * 3::float8
+select width_bucket(11, 0, 10, 2147483647)
+select width_bucket(5, 0, 10, 2147483647), width_bucket(11, 0, 10, 2147483646)
+select decode('YQ==YQ==', 'base64'), decode('YQ==YWJj', 'base64'), decode('YWI=YWJj', 'base64'), decode('YWJjYW=J', 'base64'), decode('YR==', 'base64')
+select decode('YWJj=', 'base64')
+select decode('YQ==Y', 'base64')
+select encode('\x00615c7f80ff'::bytea, 'escape'), decode('a\\b\001é', 'escape'), encode('a'::bytea, 'Escape')
+select decode('a\b', 'escape')
+select encode('a'::bytea, 'base32')
+select date_part('second', t), date_part('milliseconds', t), date_part('epoch', t), date_part('epoch', t - timestamp '2000-01-01'), date_part('second', t - timestamp '2000-01-01') from (select timestamp '2000-01-01 00:00:00' + n * interval '107 days 13:17:23.719333' as t from generate_series(1, 1500) n) s order by t
+select date_part('epoch', interval '-1 year -2 mons 3 days -3.123457s'), date_part('epoch', date '2300-01-01')
+select array[1,2] = array['a']
+select array[1]::bigint[] = array[1]

@@ -82,8 +82,6 @@ select 7 in (select qty from orders) as k, count(*) from orders group by rollup 
 select 1 as one, count(*) from orders group by rollup(1) order by 1
 select 'x' as k, count(*) from orders group by cube(k)
 select array_agg(id order by id) from customers group by vip having count(*) = any(array_agg(id))
-select array[1,2] = array['a']
-select array[1]::bigint[] = array[1]
 select array[array[1]]
 select jsonb_build_object(null, 1)
 select to_jsonb('x')
