@@ -165,11 +165,14 @@ select t.root::bigint,
  group by t.root
 """
 
-# The entry of a system column is written only when the table is created; ATTACH also updates the first column's.
+# The entry of a system column is written only when the table is created; ATTACH also updates the first column's. A
+# command that was rolled back leaves its own number as `cmin`, DROP the same in both. Its xid stays in `xmax`: VACUUM
+# removes none from a catalog that is newer than the position of our slot.
 _PARTS = f"""{_TREE}
 select t.relid::bigint, c.relname::text,
        c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8, c.relpages,
-       coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin, false), c.reltoastrelid::bigint,
+       coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin and s.xmax = 0 and a.xmax = 0, false),
+       c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
        case when c.relkind = 'f' then 'foreign' when c.relkind = 'r' and c.relpersistence <> 'p' then 'unlogged' end
   from tree t

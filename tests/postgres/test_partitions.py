@@ -43,6 +43,10 @@ _SCHEMA = (
     "create table u (id int primary key)",
 )
 _ROWS = "insert into t select n, k from generate_series(1, 50) n, unnest(array['a', 'b', 'x']) k"
+_MADE_AT_ONCE = (
+    "begin; create table t_n (id int not null, k text not null); insert into t_n values (1, 'n');"
+    " alter table t attach partition t_n for values in ('n'); commit"
+)
 SILENT = {
     "dropped": (["drop table t_a"], "its partition t_a was dropped or detached"),
     "detached": (["alter table t detach partition t_b"], "its partition t_b was dropped or detached"),
@@ -60,14 +64,20 @@ SILENT = {
         "its partition t_n was attached, perhaps with rows",
     ),
     "made, filled and attached at once": (
-        [
-            (
-                "begin; create table t_n (like t); insert into t_n values (1, 'n');"
-                " alter table t attach partition t_n for values in ('n'); commit"
-            )
-        ],
+        [_MADE_AT_ONCE],
         "its partition t_n was attached, perhaps with rows",
     ),
+    **{
+        f"made, filled and attached at once, and {undone} was rolled back": (
+            [_MADE_AT_ONCE, f"begin; {statement}; rollback", *then],
+            "its partition t_n was attached, perhaps with rows",
+        )
+        for undone, statement, then in (
+            ("DROP", "drop table t", ()),
+            ("RENAME", "alter table t rename id to i", ()),
+            ("DROP, frozen since,", "drop table t_n", ["vacuum (freeze) pg_attribute"]),
+        )
+    },
     "attached, emptied and vacuumed": (
         [
             "create table t_n (id int not null, k text not null)",
