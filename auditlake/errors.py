@@ -15,10 +15,19 @@
 
 A class also says whether a failure is final or temporary (`retryable`): a run tries again only after the latter, which
 are SourceAway and its classes. Messages are lower case, name the object and both values; hints are sentences with the
-next command. Values of user rows and passwords never appear in either.
+next command. Values of user rows and passwords never appear in either; they quote what a client has sent, of which a
+long text is shortened.
 """
 
 from collections.abc import Sequence
+
+_LONGEST = 4_000
+
+
+def _shortened(text: str) -> str:
+    """Return a text of at most `_LONGEST` characters and a few: both ends of a longer one."""
+    omitted, kept = len(text) - _LONGEST, _LONGEST // 2
+    return text if omitted <= 0 else f"{text[:kept]} … {omitted:,} characters … {text[-kept:]}"
 
 
 class AuditlakeError(Exception):
@@ -28,9 +37,9 @@ class AuditlakeError(Exception):
     retryable = False
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _shortened(message)
+        self.hint = None if hint is None else _shortened(hint)
+        super().__init__(self.message)
 
     def __reduce__(self) -> tuple[type["AuditlakeError"], tuple[str, str | None]]:
         # Spark workers return exceptions by pickle.

@@ -23,18 +23,32 @@ Authority: modelcontextprotocol.io/specification, "Tools"
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial, wraps
+from functools import cache, partial
+from importlib.metadata import version
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 from anyio import BrokenResourceError, ClosedResourceError
-from mcp.server.fastmcp import FastMCP
-from mcp.server.fastmcp.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.server.fastmcp.utilities.func_metadata import ArgModelBase, func_metadata
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.types import (
+    CallToolRequest,
+    CallToolResult,
+    ListToolsRequest,
+    ListToolsResult,
+    ServerResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from pydantic import ValidationError
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output
@@ -53,6 +67,7 @@ from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
+from auditlake.values.strict_json import decode
 from auditlake.verify.damage import damage_behind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -73,6 +88,7 @@ without an exact answer is an error that says why."""
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
+_TEXTS = (str, str | None)
 Key = dict[str, Any] | list[Any] | int | str
 """A key by column, or its values in the order of the key; of a key with one column, its value alone."""
 
@@ -341,52 +357,103 @@ def _commit(commit: Commit) -> Fields:
     }
 
 
-def _answered(lake: Lake, tool: Callable[..., Fields], threads: ThreadPoolExecutor) -> Callable[..., Awaitable[Fields]]:
-    """Return a tool that is called in one of the threads, for `CALL_S` at most."""
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A tool as clients see it, with the model of its arguments."""
 
-    @wraps(tool)
-    async def answer(**given: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
-        cancellation = Cancellation()
-        call = partial(_call, lake, partial(tool, **given), cancellation)
+    tool: Callable[..., Fields]
+    arguments: type[ArgModelBase]
+
+    @classmethod
+    def of(cls, tool: Callable[..., Fields]) -> "_Offered":
+        """Describe a method of `Tools`; its arguments are those of the method, and no others."""
+        known = func_metadata(tool).arg_model
+        return cls(tool, type(known.__name__, (known,), {"__module__": __name__}, extra="forbid"))
+
+    @property
+    def described(self) -> Tool:
+        return Tool(
+            name=self.tool.__name__,
+            description=self.tool.__doc__,
+            inputSchema=self.arguments.model_json_schema(),
+            annotations=ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False),
+        )
+
+    def call(self, given: Mapping[str, object]) -> Fields:
+        """Call it; raises BadUsage, which does not repeat the values that were given."""
         try:
-            async with asyncio.timeout(CALL_S):
-                return await asyncio.get_running_loop().run_in_executor(threads, call)
-        except TimeoutError:
-            raise ToolError(f"the answer takes longer than {CALL_S:g} s. Ask for less.") from None
-        finally:
-            cancellation.cancel()
+            read = self.arguments.model_validate({name: self._read(name, value) for name, value in given.items()})
+        except ValidationError as exc:
+            problems = exc.errors(include_url=False, include_input=False, include_context=False)
+            texts = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problems)
+            names = ", ".join(self.arguments.model_fields) or "none"
+            raise BadUsage("; ".join(texts), f"The arguments of {self.tool.__name__} are {names}.") from None
+        return self.tool(**read.model_dump_one_level())
 
-    return answer
+    def _read(self, name: str, value: object) -> object:
+        """Return an argument; some clients send lists and objects as JSON in a text."""
+        field = self.arguments.model_fields.get(name)
+        if field is None or field.annotation in _TEXTS or not isinstance(value, str):
+            return value
+        try:
+            parsed = decode(value)
+        except ValueError:
+            return value
+        return parsed if isinstance(parsed, list | dict) else value
 
 
-def _call(lake: Lake, tool: Callable[[], Fields], cancellation: Cancellation) -> Fields:
+async def _answer(lake: Lake, question: Callable[[], Fields], threads: ThreadPoolExecutor) -> CallToolResult:
+    """Answer in one of the threads, for `CALL_S` at most."""
+    cancellation = Cancellation()
+    try:
+        async with asyncio.timeout(CALL_S):
+            call = partial(_call, lake, question, cancellation)
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
+    except TimeoutError:
+        return _failed(f"the answer takes longer than {CALL_S:g} s. Ask for less.")
+    finally:
+        cancellation.cancel()
+
+
+def _call(lake: Lake, question: Callable[[], Fields], cancellation: Cancellation) -> CallToolResult:
     """Turn errors into those of the protocol; add what the command line says beside the answer."""
     try:
         with cancellation.work(), noted() as notes:
-            found = tool()
+            found = question()
     except Exception as exc:  # noqa: BLE001 - as the command line reports errors and bugs
         known = damage_behind(exc, opened(lake)) or as_known(exc)
         if known is None:
-            raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
-        raise ToolError(f"{known.message}. {known.hint or ''}".strip()) from None
-    return {**found, "notes": notes} if notes else found
+            return _failed(f"a bug in auditlake: {type(exc).__name__}")
+        return _failed(f"{known.message}. {known.hint or ''}".strip())
+    answer = {**found, "notes": notes} if notes else found
+    text = json.dumps(answer, ensure_ascii=False, indent=2)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structuredContent=answer)
 
 
-def serve(server: FastMCP) -> None:
+def _failed(why: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=why)], isError=True)
+
+
+def serve(server: Server) -> None:
     """Serve on stdin and stdout until the client ends, also while it is answered."""
+    logging.disable()  # the SDK quotes what a client sends
+
+    async def run() -> None:
+        async with stdio_server() as (reads, writes):
+            await server.run(reads, writes, server.create_initialization_options())
+
     try:
-        server.run("stdio")
+        anyio.run(run)
     except* (BrokenPipeError, ClosedResourceError, BrokenResourceError):
         pass  # of answers that nobody reads
 
 
-def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> FastMCP:
+def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> Server:
     """Return a lake's server; raises ConfigError if a pattern matches no column: a misspelt one masks nothing."""
     reader = Reader(opened(lake), datetime.now(UTC))
     for pattern in limits.masked:
         if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
-    server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="CRITICAL")
     threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="call")
     tools = Tools(lake, limits, dialect)
     listed: Sequence[Callable[..., Fields]] = (
@@ -400,7 +467,21 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
         tools.sql,
         tools.status,
     )
-    for tool in listed:
-        reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
-        server.add_tool(_answered(lake, tool, threads), annotations=reading)
+    offered = {tool.__name__: _Offered.of(tool) for tool in listed}
+    server: Server = Server("auditlake", version("auditlake"), _INSTRUCTIONS)
+
+    async def describe(_: ListToolsRequest) -> ServerResult:
+        return ServerResult(ListToolsResult(tools=[each.described for each in offered.values()]))
+
+    async def call(request: CallToolRequest) -> ServerResult:
+        name, given = request.params.name, request.params.arguments or {}
+
+        def question() -> Fields:
+            if name not in offered:
+                raise BadUsage(f"there is no tool {name}", f"The tools are {', '.join(offered)}.")
+            return offered[name].call(given)
+
+        return ServerResult(await _answer(lake, question, threads))
+
+    server.request_handlers |= {ListToolsRequest: describe, CallToolRequest: call}
     return server

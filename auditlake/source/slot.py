@@ -120,8 +120,8 @@ class SlotState:
 class SlotReader:
     """The walsender that reads a slot; times are in microseconds since 1970.
 
-    `replied_us` is when its client sent the last reply that the walsender has processed, None if our role may not read
-    it; `read_us` is the server's time when this was read.
+    `replied_us` is when its client, by its own clock, sent the last reply that the walsender has processed, None if our
+    role may not read it; `read_us` is the server's time when this was read.
     """
 
     pid: int
@@ -143,9 +143,11 @@ class SlotReader:
         """Whether this is the same walsender and its client has sent a reply since `earlier` was read, so is alive.
 
         One that was sent before proves nothing: a walsender goes through the replies of a dead client one by one, and
-        may save the slot to disk for each.
+        may save the slot to disk for each. Nor does one from the future: the client's clock is ahead.
         """
-        return self.is_same(earlier) and earlier is not None and (self.replied_us or 0) > earlier.read_us
+        if earlier is None or self.replied_us is None:
+            return False
+        return self.is_same(earlier) and earlier.read_us < self.replied_us <= self.read_us
 
 
 def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:

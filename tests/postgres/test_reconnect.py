@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -149,6 +150,17 @@ def test_what_a_dead_reader_sent_is_no_sign_of_life(database: str, lake: Lake, m
         await_true(lambda: (looks[-1] and looks[-1].replied_us == sent_us) or running.done())
         dead.close()
         running.result()
+
+
+@pytest.mark.parametrize(
+    ("replied_us", "is_alive"), [(None, False), (100, False), (101, True), (200, True), (201, False)]
+)
+def test_only_a_reply_between_two_looks_is_a_sign_of_life(replied_us: int | None, is_alive: bool) -> None:  # noqa: FBT001
+    """One from the future comes from a clock that is ahead, and may have been sent before."""
+    first = SlotReader(7, "auditlake", "a", "2026-11-28", 50, 100)
+    assert replace(first, replied_us=replied_us, read_us=200).replied_since(first) == is_alive
+    assert not replace(first, pid=8, replied_us=150, read_us=200).replied_since(first)
+    assert not replace(first, replied_us=150, read_us=200).replied_since(None)
 
 
 def test_only_a_server_without_an_answer_is_silent(database: str) -> None:

@@ -32,6 +32,14 @@ def test_every_error_has_the_exit_code_the_design_names() -> None:
     assert leaves == EXIT_CODES
 
 
+def test_a_long_text_is_shortened_in_the_middle() -> None:
+    """In message and hint, which may quote what a client has sent."""
+    error = AuditlakeError(f"no {'x' * 10_000} here", f"{'y' * 10_000}.")
+    assert error.message == f"no {'x' * 1_997} … 6,008 characters … {'x' * 1_995} here" == str(error)
+    assert error.hint == f"{'y' * 2_000} … 6,001 characters … {'y' * 1_999}."
+    assert AuditlakeError("z" * 4_000).message == "z" * 4_000
+
+
 @pytest.mark.parametrize("name", EXIT_CODES)
 def test_survives_pickling(name: str) -> None:
     """A Spark worker's error arrives with its hint."""

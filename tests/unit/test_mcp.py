@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pytest
 from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.server.fastmcp.exceptions import ToolError
 from mcp.shared.memory import create_connected_server_and_client_session
 from mcp.types import CancelledNotification, CancelledNotificationParams, ClientNotification, TextContent
 
@@ -246,7 +246,7 @@ def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.
 
 def test_without_the_library_the_command_says_what_to_install(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra `mcp` is optional."""
-    monkeypatch.setitem(sys.modules, "mcp.server.fastmcp", None)
+    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     monkeypatch.delitem(sys.modules, "auditlake.mcp_server", raising=False)
     done = run_here(["mcp", "--lake", lake.root])
     assert (done.code, "pip install 'auditlake[mcp]'" in done.stderr) == (3, True)
@@ -336,9 +336,12 @@ def test_a_call_that_takes_too_long_ends(lake: Lake, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(LakeApi, "log", endless)
     monkeypatch.setattr(mcp_server, "CALL_S", 0.2)
-    server = make_server(LakeApi(lake.root), AnswerLimits(2))
-    with pytest.raises(ToolError, match=r"takes longer than 0\.2 s"):
-        anyio.run(server.call_tool, tool, {"statement": _ENDLESS} if tool == "sql" else {})
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        answer = await ask(tool, **({"statement": _ENDLESS} if tool == "sql" else {}))
+        assert answer == "the answer takes longer than 0.2 s. Ask for less."
+
+    _session(lake, script)
     await_true(lambda: ended == ["Cancelled"] or tool == "sql", 60)
 
 
@@ -346,12 +349,58 @@ def test_a_call_that_takes_too_long_ends(lake: Lake, monkeypatch: pytest.MonkeyP
 def test_a_damaged_file_is_no_bug(tmp_path: Path, tool: str) -> None:
     """Nor one that is missing; the error names it, as the command line does."""
     lake = write_lake_with_manifest(tmp_path / "lake")
-    server = make_server(LakeApi(lake.root), AnswerLimits(2))
     for file in lake.history(ORDERS).glob("_part=*/*.parquet"):
         file.unlink()
     given: dict[str, Any] = {"table": "orders"} | ({"key": 1} if tool in {"row", "blame"} else {})
-    with pytest.raises(ToolError, match=r"a file of the lake is damaged: public\.orders, _part=.*: missing file"):
-        anyio.run(server.call_tool, tool, given)
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        answer = await ask(tool, **given)
+        assert re.search(r"a file of the lake is damaged: public\.orders, _part=.*: missing file", answer)
+
+    _session(lake, script)
+
+
+def test_arguments_mean_what_they_say(lake: Lake) -> None:
+    """A text is a text, also if it is JSON; an argument that does not exist is refused; lists may come as JSON."""
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        for text in ("null", "[1]", "{}"):
+            assert (await ask("log", actor=text))["found"] == []
+        assert "not a moment: 'null'" in await ask("log", since="null")
+        assert "the value for id is not a valid integer" in await ask("log", table="orders", key="null")
+        refused = await ask("log", sicne="0/250")
+        assert "sicne: Extra inputs are not permitted. The arguments of log are table, key," in refused
+        assert (await ask("rows", table="orders", columns='["id"]'))["found"][0] == {"id": "4"}
+        assert "offset: Input should be a valid integer" in await ask("rows", table="orders", offset="zz")
+
+    _session(lake, script)
+
+
+def test_an_error_repeats_little_of_what_was_sent(lake: Lake) -> None:
+    """Whatever quotes it: a long text is shortened in the middle."""
+    long = "x" * 100_000
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        asked: list[tuple[str, dict[str, Any]]] = [
+            (long, {}),
+            ("log", {long: 1}),
+            ("log", {"table": long}),
+            ("rows", {"table": "orders", "where": [[long, "=", "1"]]}),
+            ("rows", {"table": "orders", "where": [["id", "=", "1", "x"]] * 10_000}),
+            ("diff", {"before": "now", "after": long}),
+            ("sql", {"statement": f"select {long}"}),
+            ("sql", {"statement": f"select {long}()", "dialect": "spark"}),
+        ]
+        for tool, given in asked:
+            error = await ask(tool, **given)
+            assert isinstance(error, str)
+            assert len(error) < 10_000, error[:100]
+        error = await ask("log", table=long)
+        assert error.startswith("there is no table xx")
+        assert re.search("x … 96,[0-9]{3} characters … x", error)
+        assert "x in this lake. auditlake status lists" in error
+
+    _session(lake, script)
 
 
 def test_messages_of_the_client_are_not_repeated(lake: Lake) -> None:

@@ -15,6 +15,7 @@ import anyio
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 
 import auditlake
 from auditlake.audit.lake_reader import Reader
@@ -638,9 +639,10 @@ def test_the_page_and_mcp_say_that_transactions_have_expired(lake: Lake) -> None
     page, tools = Page(lake), make_server(auditlake.Lake(lake.root), AnswerLimits(10))
 
     def notes_of_tool() -> list[str] | None:
-        answered: Any = anyio.run(tools.call_tool, "row", {"table": "orders", "key": 1})
-        notes: list[str] | None = answered[1].get("notes")
-        return notes
+        call = CallToolRequestParams(name="row", arguments={"table": "orders", "key": 1})
+        answered = anyio.run(tools.request_handlers[CallToolRequest], CallToolRequest(params=call)).root
+        assert isinstance(answered, CallToolResult)
+        return (answered.structuredContent or {}).get("notes")
 
     assert (page.json("row", table="orders", key="1")["notes"], notes_of_tool()) == ([], None)
     _apply(lake)
