@@ -5,9 +5,12 @@ start with the state of every row that the changes touch; a table without a key 
 carries the whole old row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditlake.apply.tails import FOLDED_OPS_SQL
 from auditlake.audit.lake_reader import Reader, Span
@@ -23,7 +26,7 @@ UNKNOWN = "\0"
 """Text of a key column that a change does not have; no value contains it."""
 Values = Mapping[str, str | None]
 
-_COLUMNS = 'lsn, ordinal, xid, epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
+_COLUMNS = 'lsn, ordinal, xid, "time", epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,39 @@ def changes_of(
     """Read the changes of a table in a span that match `condition`, at most `limit`, ordered by (lsn, ordinal)."""
     if reader.changes is None:
         return
+    found = read_changes(reader, table, span, condition, "order by lsn, ordinal", limit).drop_columns("time")
+    yield from (change_of(row, reader) for row in found.to_pylist())
+
+
+def read_changes(  # noqa: PLR0913, PLR0917 - the parts of a query
+    reader: Reader, table: TableName, span: Span, condition: str, order: str = "", limit: int | None = None
+) -> pa.Table:
+    """Read the same as rows, in no order unless one is given."""
     sql = (
         f"select {_COLUMNS} from changes where {reader.about(table)} and op in ({FOLDED_OPS_SQL})"
-        f" and {span.until(reader.watermark).sql()} and ({condition})"
-        f" order by lsn, ordinal{'' if limit is None else f' limit {limit:d}'}"
+        f" and {span.until(reader.watermark).sql()} and ({condition}) {order}"
+        f"{'' if limit is None else f' limit {limit:d}'}"
     )
-    for row in select(sql, changes=reader.changes_in(span)).to_pylist():
-        yield change_of(row, reader)
+    return select(sql, changes=reader.changes_in(span))
+
+
+def linked_changes(
+    reader: Reader, table: HistoryTable, span: Span, keys: Collection[Key], most_keys: float = float("inf")
+) -> tuple[list[Key], pa.Table]:
+    """Return all keys that the rows of some keys had in a span, and their changes in it, with every TRUNCATE.
+
+    Once there are more than `most_keys`, others may be missing.
+    """
+    names, known = tuple(column.name for column in table.key), set(keys)
+    while True:
+        condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
+        changes = read_changes(reader, table.name, span, condition)
+        is_move = pc.and_(pc.equal(changes["op"], "update"), pc.is_valid(changes["old"]))
+        moves = [change_of(row, reader) for row in changes.filter(is_move).to_pylist()]
+        linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
+        if linked <= known or len(known) > most_keys:
+            return sorted(known), changes
+        known |= linked
 
 
 def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
@@ -74,32 +103,38 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     names = {column.name for column in relation.columns}
     missing = {name: later.missing for name, later in reader.later_of(relation).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in row["unchanged"] or ())
+    before, after = old_texts(row["old"], relation), new_texts(row["new"], relation, unchanged)
+    if before is not None and relation.replica_identity == ReplicaIdentity.FULL:
+        before |= missing
     return Change(
         lsn=Lsn(row["lsn"]),
         ordinal=row["ordinal"],
         xid=row["xid"],
         time_us=row["time_us"],
         op=row["op"],
-        before=_old(row["old"], relation, missing),
-        after=_new(row["new"], relation, unchanged, missing),
+        before=before,
+        after=None if after is None else after | missing,
         unchanged=unchanged,
     )
 
 
-def _old(texts: object, relation: Relation, missing: Values) -> Values | None:
-    if not isinstance(texts, list):
+def old_texts(texts: Sequence[str | None] | None, relation: Relation) -> dict[str, str | None] | None:
+    """Return the columns of an old row that are known: all under REPLICA IDENTITY FULL, else those of the key."""
+    if texts is None:
         return None
+    whole = relation.replica_identity == ReplicaIdentity.FULL
     pairs = zip(relation.columns, texts, strict=True)
-    if relation.replica_identity == ReplicaIdentity.FULL:
-        return {**{column.name: value for column, value in pairs}, **missing}
-    return {column.name: value for column, value in pairs if column.key}
+    return {column.name: text for column, text in pairs if whole or column.key}
 
 
-def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: Values) -> Values | None:
-    if not isinstance(texts, list):
+def new_texts(
+    texts: Sequence[str | None] | None, relation: Relation, unchanged: Container[str]
+) -> dict[str, str | None] | None:
+    """Return the columns of a new row without the unchanged ones, which the server did not send."""
+    if texts is None:
         return None
     pairs = zip(relation.columns, texts, strict=True)
-    return {**{column.name: value for column, value in pairs if column.name not in unchanged}, **missing}
+    return {column.name: text for column, text in pairs if column.name not in unchanged}
 
 
 def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.apply.tails import FOLDED_OPS_SQL, follow_changes
-from auditlake.audit.changes import change_of, in_changes
+from auditlake.apply.tails import follow_changes
+from auditlake.audit.changes import linked_changes, read_changes
 from auditlake.audit.history_conditions import bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
@@ -49,7 +49,6 @@ from auditlake.temporal.as_of_predicate import as_of_sql, some_as_of
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-_COLUMNS = 'lsn, ordinal, xid, "time", epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
 _PART = "_part"
 _ENDS = tuple(name for name in ENDS if name != _PART)
 
@@ -248,7 +247,12 @@ def overlaid(  # noqa: PLR0913 - which versions
     is_empty = span.upto <= span.after and not reader.shapes_of(table).shapes.following
     if upto <= table.position or is_empty:
         return Overlay(table, history)
-    linked, changes = _read(reader, table, span, keys)
+    if keys is None:
+        linked, changes = None, read_changes(reader, table.name, span, "true")
+    else:
+        linked, changes = linked_changes(reader, table, span, keys)
+    with _readable(table):  # more than 2 GB of texts do not fit into one array
+        changes = changes.combine_chunks()
     followed = _follow(reader, table, upto, changes)  # the catalog may show a schema change above the watermark
     last = followed.last_lsn(upto)
     if last < span.upto:
@@ -275,34 +279,6 @@ def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> boo
     before = reader.shapes_of(table).table.columns
     was, now = ([(column.stored, sql_type(column)) for column in each] for each in (before, followed.physical))
     return was != now
-
-
-def _read(
-    reader: Reader, table: HistoryTable, span: Span, keys: Collection[Key] | None
-) -> tuple[Sequence[Key] | None, pa.Table]:
-    """Return the changes of a span, of all keys or of all that the rows of some had in it, and these keys."""
-    if keys is None:
-        return None, _changes(reader, table, span, "true")
-    names, known = tuple(column.name for column in table.key), set(keys)
-    while True:
-        condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
-        changes = _changes(reader, table, span, condition)
-        is_move = pc.and_(pc.equal(changes["op"], "update"), pc.is_valid(changes["old"]))
-        moves = [change_of(row, reader) for row in changes.filter(is_move).to_pylist()]
-        linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
-        if linked <= known:
-            return sorted(known), changes
-        known |= linked
-
-
-def _changes(reader: Reader, table: HistoryTable, span: Span, condition: str) -> pa.Table:
-    sql = (
-        f"select {_COLUMNS} from changes where {reader.about(table.name)} and op in ({FOLDED_OPS_SQL})"
-        f" and {span.sql()} and ({condition})"
-    )
-    found = select(sql, changes=reader.changes_in(span))
-    with _readable(table):  # more than 2 GB of texts do not fit into one array
-        return found.combine_chunks()
 
 
 def _follow(reader: Reader, table: HistoryTable, upto: Lsn, changes: pa.Table) -> Followed:

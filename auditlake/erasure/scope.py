@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from auditlake.audit.changes import Change, changes_of, in_changes, key_places
+from auditlake.audit.changes import Change, change_of, changes_of, in_changes, key_places, linked_changes
 from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history
 from auditlake.audit.lake_reader import Reader, Span, split_name
@@ -245,17 +245,14 @@ class _Found:
     def of(cls, reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> "_Found":
         """Follow changes of the key, in both directions."""
         names = tuple(column.name for column in table.key)
-        keys, changes = {key}, list[Change]()
-        while True:
-            condition = in_changes(table, reader.relations_of(table), sorted(keys))
-            changes = [*changes_of(reader, table.name, Span(Lsn(0), upto), condition)]
-            more = {each for change in changes for each in (change.key_before(names), change.key_after(names))}
-            if more <= keys:
-                break
-            keys |= more
-            if len(keys) > _MOST_KEYS:
-                raise Unsupported(f"rows of {table.label} exchange their keys", "Erase the whole table's rows singly.")
-        return cls(frozenset(keys), versions_of(reader, table, sorted(keys), upto), changes, names)
+        if reader.changes is None:
+            return cls(frozenset({key}), versions_of(reader, table, [key], upto), [], names)
+        keys, rows = linked_changes(reader, table, Span(Lsn(0), upto), {key}, _MOST_KEYS)
+        if len(keys) > _MOST_KEYS:
+            raise Unsupported(f"rows of {table.label} exchange their keys", "Erase the whole table's rows singly.")
+        in_order = rows.sort_by([("lsn", "ascending"), ("ordinal", "ascending")]).to_pylist()
+        changes = [change_of(row, reader) for row in in_order if row["op"] != "truncate"]
+        return cls(frozenset(keys), versions_of(reader, table, keys, upto), changes, names)
 
     @classmethod
     def by_values(cls, reader: Reader, table: HistoryTable, values: Key, upto: Lsn) -> "_Found":

@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.apply.tails import FOLDED_OPS
+from auditlake.audit.changes import new_texts, old_texts
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import InvariantBroken, NotAnswerable
-from auditlake.feed.change import Change, Texts
+from auditlake.feed.change import Change
 from auditlake.feed.log_tail import Group, LogTail, within
 from auditlake.feed.selection import KeyShape, Selected
 from auditlake.lake.erasures import ERASED_OP
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.relation import Relation, ReplicaIdentity
 
 _PLACE = ("lsn", "ordinal")
 _COLUMNS = (*_PLACE, "op", "relation", "old", "new", "unchanged")
@@ -102,37 +102,22 @@ class ChangeReader:
 
     def _change(self, row: Mapping[str, Any], shape: KeyShape) -> Change:
         relation = self._selected.relation(row["relation"])
-        unchanged = frozenset(row["unchanged"] or ())
+        unchanged = tuple(relation.columns[place].name for place in sorted(row["unchanged"] or ()))
         return Change(
             relation.name,
             row["op"],
             row["ordinal"],
             relation.columns,
             shape.names,
-            _old(row["old"], relation),
-            _new(row["new"], relation, unchanged),
-            tuple(relation.columns[place].name for place in sorted(unchanged)),
+            old_texts(row["old"], relation),
+            new_texts(row["new"], relation, unchanged),
+            unchanged,
         )
 
 
 def _of_rows(rows: pa.Table) -> pa.Table:
     """Return the changes of rows: `changes` has logical messages too."""
     return rows.filter(pc.is_in(rows["op"], _ROW_OPS))
-
-
-def _old(texts: Sequence[str | None] | None, relation: Relation) -> Texts | None:
-    if texts is None:
-        return None
-    whole = relation.replica_identity == ReplicaIdentity.FULL
-    pairs = zip(relation.columns, texts, strict=True)
-    return {column.name: text for column, text in pairs if whole or column.key}
-
-
-def _new(texts: Sequence[str | None] | None, relation: Relation, unchanged: frozenset[int]) -> Texts | None:
-    if texts is None:
-        return None
-    pairs = enumerate(zip(relation.columns, texts, strict=True))
-    return {column.name: text for place, (column, text) in pairs if place not in unchanged}
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,6 @@ class KeyShape:
 class Successor:
     """A table that got the name of another one; its changes between `after` and its snapshot at `upto` are missing."""
 
-    history: TableName
     name: TableName
     after: Lsn
     upto: Lsn
@@ -253,7 +252,7 @@ class Selected:
                 ends |= {ended[other.name] for other in others if other.name in ended and other.last_name == name}
                 before = [end for end in ends if end < table.first_snapshot_lsn]
                 if before and table.name in listed:
-                    yield Successor(table.name, name, Lsn(max(before)), Lsn(table.first_snapshot_lsn))
+                    yield Successor(name, Lsn(max(before)), Lsn(table.first_snapshot_lsn))
 
 
 def _places(wanted: KeyFilter, shape: KeyShape) -> list[int] | None:

@@ -16,7 +16,7 @@ changes. The caller checks that commit LSNs increase along a stream, because it 
    the row's relation. NULL means SQL NULL, or in `new` a value listed in `unchanged`. If the relation names a key, only
    the key columns of `old` are certain to be set. `relation` is a place in `Decoded.entries`. When the buffer is
    recorded, the number of the relation version takes its place, which depends on the versions recorded before.
-3. Tuples: rows are recorded table by table, lists come out in stream order. _Values in stream order are in buffer order
+3. Tuples: rows are recorded table by table, lists come out in stream order. Values in stream order are in buffer order
    too, so their bytes are copied in one pass at the end: given the bounds of every value, the buffer itself is a string
    array of value, gap, value, gap …, and a filter keeps every second element.
 4. Errors: a check reports only the number of a malformed message. The messages up to it are then read again, one by

@@ -32,7 +32,6 @@ class Answers(Protocol):
 class Language:
     """One dialect."""
 
-    name: str
     split: Callable[[str], list[str]]
     is_complete: Callable[[str], bool]
     prepare: Callable[[LakeState, str, Defined], PreparedQuery]
@@ -58,7 +57,7 @@ def _ends(text: str) -> bool:
     return not tokens or tokens[-1].text == ";"
 
 
-SPARK_SQL = Language(SPARK, statement.split, _ends, statement.prepare_statement)
+SPARK_SQL = Language(statement.split, _ends, statement.prepare_statement)
 
 
 def require_dialect(name: str) -> Dialect:
@@ -75,4 +74,4 @@ def language(name: str) -> Language:
     from auditlake.query.postgres import parser  # noqa: PLC0415 - a statement in the other dialect does without
     from auditlake.query.postgres.statement import prepare  # noqa: PLC0415 - the same
 
-    return Language(POSTGRES, parser.split, parser.is_complete, prepare)
+    return Language(parser.split, parser.is_complete, prepare)

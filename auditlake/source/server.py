@@ -31,14 +31,11 @@ select (select system_identifier from pg_catalog.pg_control_system())::text,
             else ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int
        end,
        pg_catalog.current_database()::text,
-       pg_catalog.current_setting('server_version_num')::int,
        pg_catalog.pg_is_in_recovery()
 """
 
 _WITHOUT_FUNCTIONS = """
-select pg_catalog.current_database()::text,
-       pg_catalog.current_setting('server_version_num')::int,
-       pg_catalog.pg_is_in_recovery()
+select pg_catalog.current_database()::text, pg_catalog.pg_is_in_recovery()
 """
 _NOT_OFFERED = (
     NotGranted,
@@ -64,7 +61,6 @@ class ServerIdentity:
     system_identifier: str
     timeline: int
     database: str
-    version_num: int
     in_recovery: bool
 
 
@@ -80,13 +76,11 @@ def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
     """Read the identity of cluster and database; raises SourceUnready without the functions or replication."""
     try:
         with conn.transaction():  # one that is open can go on after a refusal
-            system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)
+            system, timeline, database, in_recovery = fetch_one(conn, _IDENTITY)
     except _NOT_OFFERED as exc:
         system, timeline = _identify_by_walsender(conn, exc)
-        database, version, in_recovery = fetch_one(conn, _WITHOUT_FUNCTIONS)
-    return ServerIdentity(
-        str(system), cast("int", timeline), str(database), cast("int", version), in_recovery=bool(in_recovery)
-    )
+        database, in_recovery = fetch_one(conn, _WITHOUT_FUNCTIONS)
+    return ServerIdentity(str(system), cast("int", timeline), str(database), in_recovery=bool(in_recovery))
 
 
 def _identify_by_walsender(conn: psycopg.Connection[Row], refused: NotGranted | psycopg.Error) -> tuple[str, int]:

@@ -183,15 +183,14 @@ _LEAST_EXPONENT = -4
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A float width: digits that always suffice, least exponent printed as one, magnitudes at which ties are short."""
+    """A float width: the greatest exponent printed as none, the magnitudes between which ties are short."""
 
-    digits: int
     greatest_exponent: int
     ties: tuple[float, float]
 
 
-_DOUBLE = _Format(17, 15, (1e15, 1e42))
-_REAL = _Format(9, 6, (1e6, 1e21))
+_DOUBLE = _Format(15, (1e15, 1e42))
+_REAL = _Format(6, (1e6, 1e21))
 
 
 def double_text(value: float) -> str:

@@ -60,7 +60,6 @@ class History:
 
     table: HistoryTable
     rows: DataFrame
-    columns: tuple[Column, ...]
     count: int
     since: Lsn
 
@@ -68,12 +67,11 @@ class History:
 def read_history(session: SparkSession, table: HistoryTable, since: Lsn) -> History:
     """Plan the read of all versions."""
     files = find_files(table)
-    columns = table.columns_at(table.position)
     if files is None:
         rows = read_version(session, str(table.path), table.delta_version)
-        return History(table, rows, columns, rows.count(), since)
+        return History(table, rows, rows.count(), since)
     count = sum(file.rows - file.deleted_rows for file in files.by_name.values())
-    return History(table, read_rows(session, files), columns, count, since)
+    return History(table, read_rows(session, files), count, since)
 
 
 def check_structure(history: History, limit: int) -> TableReport:

@@ -174,6 +174,6 @@ def test_changes_with_more_text_than_one_array_holds_are_refused(
     text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.empty(1 << 30, np.uint8)))
     tuples = pa.chunked_array(3 * [pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), text)])
     reader = _extended(tmp_path / "lake", {0x500: [_moved("1", "8", "moved")]})
-    monkeypatch.setattr("auditlake.audit.overlay.select", lambda *_, **__: pa.table({"new": tuples}))
+    monkeypatch.setattr("auditlake.audit.changes.select", lambda *_, **__: pa.table({"new": tuples}))
     with pytest.raises(Unsupported, match="that are not applied yet cannot be folded"):
         overlaid(reader, reader.table("orders"), Lsn(0x500))
