@@ -302,7 +302,7 @@ MUTATIONS = (
     _erased("let held versions expire", ("erasure.retention:_Run._is_held", "", "return False")),
     _erased(
         "erase from one key of a row only",
-        ("erasure.scope:_Found.of", "keys |= more", "break"),
+        ("audit.changes:linked_changes", "linked <= known or len(known) > most_keys", "True"),
     ),
     _erased(
         "erase versions that PostgreSQL has",
