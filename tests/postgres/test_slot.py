@@ -125,6 +125,21 @@ def test_a_slot_with_removed_wal_is_refused(site: Site) -> None:
     assert "has lost its log" in done.stdout
 
 
+def test_a_resync_without_parked_tables_shows_that_the_stream_is_lost(site: Site) -> None:
+    """With the command that helps; no table is parked for it."""
+    line = ["resync", "--source", site.dsn, "--lake", site.lake.root]
+    assert "no table is parked" in command.run_here(line).stderr
+    for lost, problem in (
+        ("drop publication auditlake", "publication auditlake is gone"),
+        (DROP, "slot auditlake is gone"),
+    ):
+        site.execute(lost)
+        done = command.run_here(line)
+        assert (done.code, "no table is parked" in done.stderr) == (WRONG_SOURCE, False)
+        assert problem in done.stderr
+        assert "auditlake resync --all" in done.stderr
+
+
 def test_only_the_first_of_two_copies_of_a_lake_continues(site: Site, tmp_path: Path) -> None:
     """The other one lacks the changes from then on."""
     copy = Site(site.dsn, copy_lake(site.lake, tmp_path / "copy"))

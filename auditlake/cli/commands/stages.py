@@ -245,6 +245,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress import shown_progress
     from auditlake.snapshot.worker_pool import start_workers
+    from auditlake.status import read_status
 
     lake = lake_of(with_recorded_names(settings))
     require_manifest(lake)
@@ -253,6 +254,8 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     renewal = _confirmed_renewal(target.conninfo, lake, yes=yes) if every else None
     tables = choose_tables(lake, list_histories(lake), names, every=every, restarts=renewal is not None)
     if not tables:
+        if (refusal := read_status(lake, target.conninfo).refusal) is not None:
+            raise refusal
         say("no table is parked, none gets a new snapshot")
         return
     start = Starters(spark, lambda: start_workers(spark))
