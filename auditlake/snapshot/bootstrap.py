@@ -31,7 +31,7 @@ from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import CaptureSource, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
-from auditlake.errors import SourceUnready
+from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.failpoints import After, reach
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import new_history, open_history
@@ -41,6 +41,7 @@ from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lsn import Lsn
 from auditlake.messages import Say
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -266,8 +267,17 @@ def _create_slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot
     created = create_slot(replication, run.control, name, temporary=main, waiting=waiting)
     reach(After.SLOT)
     if not main:
-        CaptureLog(target.lake).start_at(created.consistent_point)
+        _start_log(target.lake, created.consistent_point)
     return created
+
+
+def _start_log(lake: Lake, consistent_point: Lsn) -> None:
+    """Record where the slot starts; raises LakeConflict if another process has, which took the slot for its own."""
+    if read_positions(lake) is not None:
+        raise LakeConflict(
+            f"another process has started the log of {lake.root} meanwhile", "Run auditlake bootstrap again."
+        )
+    CaptureLog(lake).start_at(consistent_point)
 
 
 def _ensure_slot(run: _Run) -> None:

@@ -180,7 +180,10 @@ def claim(lake: Lake, manifest: Manifest, plan: CopyPlan) -> None:
 
 
 def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) -> bool:
-    """Create the publication, or add tables; False, nothing changed, if one was dropped. Raises SourceUnready."""
+    """Create the publication, or add tables; raises SourceUnready.
+
+    False, and nothing changed, if a table or the publication was dropped since the plan, or another process was faster.
+    """
     names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
     if not names and plan.publication is not None:
         return True
@@ -191,6 +194,6 @@ def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) 
                 create_publication(control, publication, names)
             else:
                 add_tables(control, publication, names)
-    except psycopg.errors.UndefinedTable:
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject, psycopg.errors.DuplicateObject):
         return False
     return True

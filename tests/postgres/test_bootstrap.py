@@ -9,15 +9,20 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from auditlake.capture import change_log
+from auditlake.failpoints import After
+from auditlake.lake import manifest
 from auditlake.lake.layout import Lake
+from auditlake.snapshot import bootstrap
 from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import command, oracle
@@ -206,6 +211,30 @@ def test_an_interrupted_bootstrap_reports_what_is_kept(site: Site) -> None:
     assert "tables are in the lake and stay; run auditlake bootstrap again" in said[0]
     assert site.bootstrap().code == 0
     site.assert_copied("large", "small")
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [(After.MANIFEST, 0), (After.PUBLICATION, 0), (After.SLOT, 6), (After.START, 6)],
+)
+def test_a_bootstrap_that_wakes_after_another_one_changes_nothing(site: Site, place: After, code: int) -> None:
+    """Suspended until its lease has expired, say: it ends well, or as another writer."""
+    site.execute("create table t (id int primary key); insert into t values (1)")
+    places, others = [place], list[command.Done]()
+
+    def suspended(reached: After) -> None:
+        if reached in places:
+            places.clear()
+            others.append(site.bootstrap())
+
+    with ExitStack() as held:
+        held.enter_context(mock.patch.object(bootstrap, "hold", return_value=nullcontext()))
+        for module in (manifest, bootstrap, change_log):
+            held.enter_context(mock.patch.object(module, "reach", suspended))
+        woken = site.bootstrap()
+    assert ([other.code for other in others], woken.code) == ([0], code), woken.stderr
+    assert site.bootstrap().code == 0
+    site.assert_copied("t")
 
 
 def _drop(site: Site) -> command.Done:

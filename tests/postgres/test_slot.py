@@ -127,7 +127,7 @@ def test_a_slot_with_removed_wal_is_refused(site: Site) -> None:
 
 def test_a_resync_without_parked_tables_shows_that_the_stream_is_lost(site: Site) -> None:
     """With the command that helps; no table is parked for it."""
-    line = ["resync", "--source", site.dsn, "--lake", site.lake.root]
+    line: list[str | Path] = ["resync", "--source", site.dsn, "--lake", site.lake.root]
     assert "no table is parked" in command.run_here(line).stderr
     for lost, problem in (
         ("drop publication auditlake", "publication auditlake is gone"),
