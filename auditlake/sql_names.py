@@ -24,9 +24,9 @@ _QUOTED = re.compile('"(?:[^"]|"")*"')
 _NUL = "\0"
 
 
-def standard_identifier(name: str) -> str:
-    """Quote a name as a delimited identifier of standard SQL: case, dots and keywords are literal."""
-    return '"' + name.replace('"', '""') + '"'
+def standard_identifier(*names: str) -> str:
+    """Quote a name, of one or several parts, as a delimited identifier of standard SQL: all characters are literal."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def display_identifier(name: str) -> str:

@@ -140,7 +140,7 @@ def _named(reader: Reader, name: str, upto: Lsn) -> HistoryTable:
         plain, _, oid = last.rpartition("@")
         if not plain or not oid.isdecimal():
             raise
-        had = reader.known.had(reader.named(".".join(map(standard_identifier, (*schema, plain)))))
+        had = reader.known.had(reader.named(standard_identifier(*schema, plain)))
         if (former := next((each for each in had if each.oid == int(oid)), None)) is None:
             raise
         return former

@@ -43,8 +43,8 @@ from auditlake.ledger.canonical import (
     sql_secret,
     sql_time,
 )
+from auditlake.relation import TableName
 from auditlake.schema.missing_values import ADDED_SCHEMA
-from auditlake.sql_names import display_identifier
 
 _TEXTS, _LISTS, _TIMES = "text", "list", "time"
 
@@ -235,4 +235,4 @@ def with_us(rows: pa.Table) -> pa.Table:
 
 
 def _table(row: Mapping[str, Any]) -> str:
-    return f"{display_identifier(row['schema'])}.{display_identifier(row['table'])}"
+    return str(TableName(row["schema"], row["table"]))

@@ -62,7 +62,7 @@ class SelectList:
         if guarded := self._guarded_columns():
             # One array, because a target list has at most 1664 entries, and a table up to 1600 columns.
             listed.append(f"array[{', '.join(map(_exact, guarded))}]")
-        table = ".".join(map(standard_identifier, name))
+        table = standard_identifier(*name)
         return f"select {', '.join(listed)} from only {table}{condition}"
 
     def _guarded_columns(self) -> list[Column]:

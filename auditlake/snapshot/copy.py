@@ -51,6 +51,7 @@ from auditlake.store.place import Place
 _BATCH_BYTES = 8 << 20
 _LOCK_NOT_AVAILABLE = "55P03"
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
+_CONNECTION_EXCEPTION = "08000"
 _LOST = ("08", "57P")
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 _ROW_GROUP_ROWS = 131_072
@@ -92,7 +93,7 @@ def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeErr
     try:
         return _copied(task, reader)
     except ReadFailed as exc:
-        return _refused(task, exc.sqlstate)
+        return _refused(task, exc)
     except AuditlakeError as exc:
         return exc
     except OSError as exc:
@@ -123,11 +124,11 @@ def _copy(task: CopyTask, reader: "RangeReader", selection: SelectList) -> Copie
     return file.copied(task.name)
 
 
-def _refused(task: CopyTask, sqlstate: str | None) -> AuditlakeError:
+def _refused(task: CopyTask, failed: "ReadFailed") -> AuditlakeError:
     problem = f"table {task.name} could not be copied"
-    if sqlstate is None or sqlstate.startswith(_LOST):
+    if failed.is_lost:
         return SourceAway(f"{problem}: the connection was lost", _AGAIN)
-    if sqlstate == _LOCK_NOT_AVAILABLE:
+    if failed.sqlstate == _LOCK_NOT_AVAILABLE:
         from auditlake.source.connection import connect  # noqa: PLC0415 - a fifth of a worker's start, rarely needed
         from auditlake.source.lock_waits import name_blockers  # noqa: PLC0415 - the same
 
@@ -137,7 +138,7 @@ def _refused(task: CopyTask, sqlstate: str | None) -> AuditlakeError:
             f"{problem}: its rows could not be read because of {blockers}", f"End that session. {_AGAIN}"
         )
     return SourceUnready(
-        f"{problem}: SQLSTATE {sqlstate}",
+        f"{problem}: SQLSTATE {failed.sqlstate}",
         f"Find the failed statement in the server's log, or leave the table out with the setting tables. {_AGAIN}",
     )
 
@@ -155,11 +156,16 @@ def _ordinals(task: CopyTask, first_row: int, length: int) -> pa.Array:
 
 
 class ReadFailed(Exception):
-    """The query failed; `sqlstate` is None if the connection was lost."""
+    """The query failed."""
 
-    def __init__(self, sqlstate: str | None) -> None:
+    def __init__(self, sqlstate: str) -> None:
         super().__init__(sqlstate)
         self.sqlstate = sqlstate
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection broke, or an administrator ended the session."""
+        return self.sqlstate.startswith(_LOST)
 
 
 class RangeReader:
@@ -191,7 +197,7 @@ class RangeReader:
                 yield results.reader
         except adbc_driver_manager.Error as exc:
             self._close()
-            raise ReadFailed(exc.sqlstate or None) from None
+            raise ReadFailed(exc.sqlstate or _CONNECTION_EXCEPTION) from None
         except BaseException:
             self._close()
             raise

@@ -109,16 +109,12 @@ def _rows(conn: psycopg.Connection[Row], tables: Sequence[TableName], name: str)
     for schema in dict.fromkeys(schemas):
         yield f"GRANT USAGE ON SCHEMA {standard_identifier(schema)} TO {name};"
     for table in tables:
-        yield f"GRANT SELECT ON TABLE {_qualified(table)} TO {name};"
+        yield f"GRANT SELECT ON TABLE {standard_identifier(*table)} TO {name};"
     for schema, owner in owners:
         yield (
             f"ALTER DEFAULT PRIVILEGES FOR ROLE {standard_identifier(owner)} IN SCHEMA {standard_identifier(schema)} "
             f"GRANT SELECT ON TABLES TO {name};"
         )
-
-
-def _qualified(table: TableName) -> str:
-    return f"{standard_identifier(table.schema)}.{standard_identifier(table.table)}"
 
 
 def _revoked(conn: psycopg.Connection[Row], server: _Server, needs: Iterable[Need]) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import psycopg
-from psycopg import sql
 
 from auditlake.errors import SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.relation import Relation, ReplicaIdentity, TableName
@@ -26,6 +25,7 @@ from auditlake.source.publication import (
     adding_statement,
     creating_statement,
 )
+from auditlake.sql_names import standard_identifier
 
 _FIRST_VERSION, _LAST_VERSION = 14, 18
 _SLOTS_NEEDED = 2
@@ -125,7 +125,7 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
         fix = "Dump and restore the database into one with a real encoding."
         found.append(Finding(f"database {facts.database}", "encoding SQL_ASCII has no defined text", fix))
     if not facts.may_replicate:
-        statement = f"ALTER ROLE {_quoted(facts.role)} REPLICATION;"
+        statement = f"ALTER ROLE {standard_identifier(facts.role)} REPLICATION;"
         fix = f"Run {statement[:-1]} as a superuser."
         found.append(Finding(f"role {facts.role}", "lacks the replication privilege", fix, (statement,)))
     needed = _SLOTS_NEEDED - slot_exists
@@ -185,11 +185,7 @@ def fixing_sql(found: Iterable[Finding]) -> list[str]:
 
 
 def _with_identity(name: TableName, identity: str = "FULL") -> str:
-    return f"ALTER TABLE {_quoted(*name)} REPLICA IDENTITY {identity};"
-
-
-def _quoted(*names: str) -> str:
-    return sql.Identifier(*names).as_string()
+    return f"ALTER TABLE {standard_identifier(*name)} REPLICA IDENTITY {identity};"
 
 
 def remarks_on(table: FollowedTable) -> list[str]:
@@ -214,8 +210,8 @@ def _access_problems(part: CatalogTable, role: str) -> list[_Problem]:
             " for tables that are created later."
         )
         grants = (
-            f"GRANT USAGE ON SCHEMA {_quoted(part.name.schema)} TO {_quoted(role)};",
-            f"GRANT SELECT ON TABLE {_quoted(*part.name)} TO {_quoted(role)};",
+            f"GRANT USAGE ON SCHEMA {standard_identifier(part.name.schema)} TO {standard_identifier(role)};",
+            f"GRANT SELECT ON TABLE {standard_identifier(*part.name)} TO {standard_identifier(role)};",
         )
         problems.append((f"{part.name} may not be read", fix, grants))
     if part.row_security:
@@ -296,7 +292,7 @@ def check_publication(publication: Publication) -> list[Finding]:
     fix = f"Run ALTER PUBLICATION {publication.name} SET (publish = 'insert, update, delete, truncate')."
     problem = "does not publish all of insert, update, delete, truncate"
     operations = "'insert, update, delete, truncate'"
-    statement = f"ALTER PUBLICATION {_quoted(publication.name)} SET (publish = {operations});"
+    statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} SET (publish = {operations});"
     return [Finding(f"publication {publication.name}", problem, fix, (statement,))]
 
 
@@ -323,7 +319,7 @@ def advise_on_publication(publication: Publication, tables: Sequence[FollowedTab
 
 
 def _option(publication: Publication, problem: str, option: str) -> Finding:
-    statement = f"ALTER PUBLICATION {_quoted(publication.name)} SET ({option});"
+    statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} SET ({option});"
     fix = f"Run {statement[:-1]} before auditlake bootstrap, unless you want that."
     return Finding(f"publication {publication.name}", problem, fix, (statement,))
 
@@ -339,7 +335,8 @@ def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: st
     if facts.may_create and not others:
         return []
     if not others:
-        statement = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)};"
+        database, role = map(standard_identifier, (facts.database, facts.role))
+        statement = f"GRANT CREATE ON DATABASE {database} TO {role};"
         fix = f"Run {statement[:-1]}, or create the publication beforehand."
         problem = f"may not create publication {name} in {facts.database}"
         return [Finding(f"role {facts.role}", problem, fix, (statement,))]

@@ -71,8 +71,6 @@ _CAST_IS_OUTPUT = frozenset(
         Conversion.BYTEA,
     }
 )
-# SQLSTATE classes of broken connections and of sessions ended by an administrator.
-_LOST = ("08", "57P")
 _REASONS = {
     "42501": "the role lacks SELECT or USAGE (auditlake check --print-grants verify), or row security hides rows of it",
     "55P03": "a session holds or awaits ACCESS EXCLUSIVE on it",
@@ -108,7 +106,7 @@ class RangeTask:
     def query(self) -> str:
         """Query for the range's rows, with every column as PostgreSQL's text."""
         listed = ", ".join(_as_text(column) for column in self.columns)
-        table = ".".join(map(standard_identifier, self.name))
+        table = standard_identifier(*self.name)
         return f"select {listed} from only {table}{self.pages.condition(self.row_filter)}"
 
 
@@ -219,7 +217,7 @@ def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) ->
                     digested = task.digest.of_rows(texts, rows)
                     batches.append(rows_of_buckets(task.digest, digested, texts, wanted))
             except ReadFailed as exc:
-                raise _refused(task.name, exc.sqlstate) from None
+                raise _refused(task.name, exc) from None
     return pa.Table.from_batches(batches, SIDE_SCHEMA)
 
 
@@ -229,7 +227,7 @@ def _attempt(task: RangeTask, reader: RangeReader) -> Sums | AuditlakeError:
         for texts, rows in _texts(task, reader):
             sums.add_rows(task.digest, task.digest.of_rows(texts, rows))
     except ReadFailed as exc:
-        return _refused(task.name, exc.sqlstate)
+        return _refused(task.name, exc)
     return sums
 
 
@@ -248,10 +246,10 @@ def _masked(task: RangeTask, place: int, texts: pa.Array) -> pa.Array:
     return texts if mask is None else mask.texts(escape_column(texts))
 
 
-def _refused(name: TableName, sqlstate: str | None) -> AuditlakeError:
-    if sqlstate is None or sqlstate.startswith(_LOST):
+def _refused(name: TableName, failed: ReadFailed) -> AuditlakeError:
+    if failed.is_lost:
         return SourceAway(f"{name}: the connection was lost", "Run auditlake verify again.")
-    return SourceUnready(_REASONS.get(sqlstate, f"it could not be read, SQLSTATE {sqlstate}"))
+    return SourceUnready(_REASONS.get(failed.sqlstate, f"it could not be read, SQLSTATE {failed.sqlstate}"))
 
 
 def _as_text(column: Column) -> str:
