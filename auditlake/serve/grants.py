@@ -5,6 +5,9 @@
     public.order_?   `*` is any text, `?` one character; case counts, as in PostgreSQL
     !shop.salaries   none of these, whatever else matches
 
+Names may be quoted as on the page: shop."Order Items". A pattern without quotes that has several dots takes the table
+whose schema ends at the first one, and excepts the tables of every reading.
+
 A user sees a table if the patterns take every name that it had, because its rows are also those from before it was
 renamed; and every name of each table that it shares a name with, because changes are found by names, too. What no
 pattern takes is not seen: a table that appears later, and one that is renamed to a name that no pattern takes.
@@ -13,9 +16,11 @@ pattern takes is not seen: a table that appears later, and one that is renamed t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import product
 
 from auditlake.errors import ConfigError
 from auditlake.relation import TableName
+from auditlake.sql_names import display_identifier
 from auditlake.temporal.moments import Known
 
 _EVERYTHING = "*"
@@ -35,8 +40,8 @@ class Grant:
 
     def takes(self, name: TableName) -> bool:
         """Return whether the patterns take a name."""
-        matching = {each.startswith(_NOT) for each in self.patterns if _matches(each.removeprefix(_NOT), name)}
-        return matching == {False}
+        excepted = any(_excepts(each[1:], name) for each in self.patterns if each.startswith(_NOT))
+        return not excepted and any(_grants(each, name) for each in self.patterns if not each.startswith(_NOT))
 
     def seen(self, known: Known) -> frozenset[TableName]:
         """Return the tables that are seen, by the names of their histories."""
@@ -53,11 +58,22 @@ class Grant:
 WHOLE = Grant((_EVERYTHING,))
 
 
-def _matches(pattern: str, name: TableName) -> bool:
-    if pattern == _EVERYTHING:
-        return True
+def _grants(pattern: str, name: TableName) -> bool:
     schema, _, table = pattern.partition(".")
-    return fnmatchcase(name.schema, schema) and fnmatchcase(name.table, table)
+    return pattern == _EVERYTHING or (_matches(schema, name.schema) and _matches(table, name.table))
+
+
+def _excepts(pattern: str, name: TableName) -> bool:
+    spellings = (name.schema, display_identifier(name.schema)), (name.table, display_identifier(name.table))
+    return any(_fits(pattern, f"{schema}.{table}") for schema, table in product(*spellings))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return _fits(pattern, name) or _fits(pattern, display_identifier(name))
+
+
+def _fits(pattern: str, text: str) -> bool:
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def parse_grant(patterns: Iterable[object], user: str) -> Grant:

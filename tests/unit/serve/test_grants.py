@@ -499,6 +499,26 @@ def test_patterns_take_names() -> None:
         assert {f"{name.schema}.{name.table}" for name in names if Grant(patterns).takes(name)} == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "schema", "table"),
+    [
+        ("hr.pay[2024]", "hr", "pay[2024]"),
+        ("a.b.pay", "a.b", "pay"),
+        ("a.b.pay", "a", "b.pay"),
+        ('hr."Order Items"', "hr", "Order Items"),
+        ('"HR"."Order Items"', "HR", "Order Items"),
+        ('hr."?rder*', "hr", "Order Items"),
+    ],
+)
+def test_a_pattern_takes_special_names(pattern: str, schema: str, table: str) -> None:
+    """As they are, and quoted as pages show them; an exception in any reading."""
+    name = TableName(schema, table)
+    assert not Grant(("*", f"!{pattern}")).takes(name)
+    assert Grant((pattern,)).takes(name) is ("." not in schema)
+    others = (TableName(schema, f"{table}x"), TableName("hr", "pay2"), TableName("a", "pay"))
+    assert all(Grant(("*", f"!{pattern}")).takes(other) for other in others if "*" not in pattern)
+
+
 def test_the_proxy_names_users_from_its_addresses_only(lake: Lake) -> None:
     """Not from others, not twice, not without a name, and only listed users; an IPv4 address in IPv6 counts."""
     access = Access(frozenset({HOST}), None, "X-Forwarded-User", networks(["10.0.0.7", "10.1.0.0/24"]), _USERS)
