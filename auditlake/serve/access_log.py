@@ -4,8 +4,8 @@
      "tables": ["public.orders"], "at": "0/16B3748", "status": 200}
 
 `tables` are those that were asked for, or that a statement read; without any, the answer is about every table that the
-user may see. `at`, `before`, `after`, `since` and `transaction` are as they were asked. Keys, values, filters and
-statements are not recorded. Requests that show no rows are left out: static files, steps and bars of the timeline,
+user may see. `at`, `before`, `after`, `since`, `versus` and `transaction` are as they were asked. Keys, values, filters
+and statements are not recorded. Requests that show no rows are left out: static files, steps and bars of the timeline,
 completions. The file is opened for each line, so it can be moved away. Without its line no answer is sent.
 """
 
@@ -13,8 +13,8 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import parse_qs
 
+from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
 from auditlake.errors import ConfigError
@@ -24,7 +24,7 @@ TABLES = "auditlake.tables"
 """Key of the scope of a request under which a statement's tables are."""
 _QUIET = frozenset({"/api/v1/step", "/api/v1/timeline", "/api/v1/complete", "/api/openapi.json", "/sign-in"})
 _STATIC = "/static/"
-_MOMENTS = ("at", "before", "after", "since", "transaction")
+_MOMENTS = ("at", "before", "after", "since", "versus", "transaction")
 _LONGEST = 300
 _MODE = 0o600
 _REFUSED = 400
@@ -48,15 +48,15 @@ class AccessLog:
         path = str(scope["path"])
         if path.startswith(_STATIC) or (path in _QUIET and status < _REFUSED):
             return
-        asked = parse_qs(scope["query_string"].decode("latin-1"))
+        asked = QueryParams(scope["query_string"])  # of a name that is there twice, the last one counts, as for answers
         client = scope.get("client")
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "user": None if user is None else user.name,
             "address": client[0] if client else None,
             "route": path[:_LONGEST],
-            "tables": [each[:_LONGEST] for each in scope.get(TABLES, asked.get("table", []))],
-            **{name: asked[name][0][:_LONGEST] for name in _MOMENTS if name in asked},
+            "tables": [each[:_LONGEST] for each in scope.get(TABLES, asked.getlist("table"))],
+            **{name: asked[name][:_LONGEST] for name in _MOMENTS if asked.get(name)},
             "status": status,
         }
         self._append(json.dumps(line).encode() + b"\n")

@@ -563,6 +563,8 @@ def test_who_looked_at_what_is_recorded(lake: Lake, tmp_path: Path) -> None:
     _ask(page, "ann", "/api/v1/sql", {"sql": "select 'SECRET' as s, id from orders"})
     _ask(page, "ann", "/find?table=orders&value=SECRET")
     _ask(page, "ann", "/transaction?transaction=0/250")
+    _ask(page, "ann", "/api/v1/rows?table=orders&at=0/300&at=0/250")
+    _ask(page, "ann", "/row?table=orders&key=1&at=0/250&at=&versus=0/200")
     _ask(page, "ann", "/api/v1/step?number=1")
     page.ask("GET", "/api/v1/tables", headers={"authorization": "Bearer SECRET"})
     page.ask("GET", "/static/app.css")
@@ -575,9 +577,12 @@ def test_who_looked_at_what_is_recorded(lake: Lake, tmp_path: Path) -> None:
         ("ann", "/api/v1/sql", ["public.orders"], 200),
         ("ann", "/find", ["orders"], 200),
         ("ann", "/transaction", [], 200),
+        ("ann", "/api/v1/rows", ["orders"], 200),
+        ("ann", "/row", ["orders"], 200),
         (None, "/api/v1/tables", [], 401),
     ]
     assert (found[0]["at"], found[4]["transaction"], found[0]["address"]) == ("0/200", "0/250", "127.0.0.1")
+    assert (found[5]["at"], "at" in found[6], found[6]["versus"]) == ("0/250", False, "0/200")
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in found)
     assert "SECRET" not in "".join(lines)
 
