@@ -155,7 +155,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
         if isinstance(inner, exp.Order):
             raise Refused(node, "DISTINCT with ORDER BY in an aggregate")
     value = cell(inner)
-    value = _of_known_type(value, node) if isinstance(node, exp.ArrayAgg | exp.AnyValue) else known(value)
+    value = _typed(value, node)
     if distinct and any((key.sql, key.type) != (value.sql, value.type) for key in keys):
         raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
     if distinct and not value.type.is_groupable:
@@ -163,6 +163,13 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
     if frame is not None and (distinct or order):
         raise Refused(node, "DISTINCT or ORDER BY in an aggregate with OVER", wrong=distinct)
     return _Call(value, distinct, order, where, frame, node)
+
+
+def _typed(value: Cell, node: exp.Expr) -> Cell:
+    """Return the argument of an aggregate, a literal in the type that the aggregate takes."""
+    if isinstance(node, exp.ArrayAgg | exp.AnyValue):
+        return _of_known_type(value, node)
+    return value if isinstance(node, exp.LogicalAnd | exp.LogicalOr) else known(value)
 
 
 def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C901 - one case for each aggregate

@@ -124,8 +124,9 @@ def _of_integers(op: str, left: Cell, right: Cell) -> Cell:
     if op not in {"/", "%"}:
         return Cell(f"cast({left.sql} {op} {right.sql} as {left.type.duckdb})", left.type)
     inner = f"({left.sql}) {'//' if op == '/' else '%'} ({right.sql})"
-    by_zero = f"case when ({right.sql}) = 0 and ({left.sql}) is not null then {failed('division by zero')}"
-    return Cell(f"{by_zero} else cast({inner} as {left.type.duckdb}) end", left.type)
+    zero = f"({right.sql}) = 0 and ({left.sql}) is not null then {failed('division by zero')}"
+    of_one = f" when ({right.sql}) = -1 then ({left.sql}) & 0" if op == "%" else ""  # DuckDB fails on the least integer
+    return Cell(f"case when {zero}{of_one} else cast({inner} as {left.type.duckdb}) end", left.type)
 
 
 def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:

@@ -63,7 +63,8 @@ _EPOCH = "epoch"
 _LAST_MINUTE, _LAST_SECOND, _DAY_US = 59, 60, 86_400_000_000
 _DIGITS_OF_DOUBLE, _POWERS_OF_DOUBLE = 15, 22
 """A double holds every number of so many digits, and so many powers of ten, so that their quotient rounds once."""
-_TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
+_TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
+_FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
 _LONGEST_TEXT = 10_485_760
 COMPARISON = "a comparison"
 """Here a char(n) beside a text becomes a text; elsewhere the type of the first one decides."""
@@ -287,11 +288,11 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
 def _common_text(kinds: Sequence[Type], node: exp.Expr, what: str) -> Type:
     """Return the type of several texts: the first one's, but operators compare all but char(n) as text."""
     names = {kind.name for kind in kinds}
+    is_padded = what != COMPARISON and kinds[0].name == "bpchar"  # each value to a length of its own
+    if is_padded or ("bpchar" in names and names != {"bpchar"} and "text" not in names):
+        raise Refused(node, f"{what} of {_and(kinds)}", "Cast it to text.")
     if names == {"bpchar"}:
         return BPCHAR
-    is_padded = what != COMPARISON and kinds[0].name == "bpchar"
-    if "bpchar" in names and (is_padded or "text" not in names):
-        raise Refused(node, f"{what} of {_and(kinds)}", "Cast it to text.")
     return TEXT if what == COMPARISON else Type(kinds[0].name)
 
 
@@ -541,10 +542,10 @@ def named_type(node: exp.Expr) -> Type:
 
 
 def number(text: str) -> Cell:
-    """Return a number as it is written: an integer of the least type that holds it, else a numeric."""
-    if text.isdecimal():
+    """Return a constant with its sign: an integer of the least type that holds it, else a numeric."""
+    if text.removeprefix("-").isdecimal():
         for name in ("int4", "int8"):
-            if int(text) < _BOUNDS[name]:
+            if -_BOUNDS[name] <= int(text) < _BOUNDS[name]:
                 kind = Type(name)
                 return Cell(f"cast({int(text)} as {kind.duckdb})", kind)
     return Cell(*_numeric(text, NUMERIC))

@@ -76,7 +76,7 @@ from auditlake.query.postgres.types import (
 )
 from auditlake.sql_names import standard_literal
 
-_NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"-?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _UNNAMED = "case"
@@ -214,6 +214,16 @@ class Expressions:
         text = str(node.this)
         if node.is_string:
             return Cell(standard_literal(text), UNKNOWN, literal=text)
+        return self._number(text, node)
+
+    def _negated(self, node: exp.Expr) -> Cell:
+        """Translate a sign, which belongs to a number that follows it: -2147483648 is an integer."""
+        if (constant := _signed(node)) is not None:
+            return self._number(constant, node)
+        return negated(self.cell(node.this), node)
+
+    @staticmethod
+    def _number(text: str, node: exp.Expr) -> Cell:
         if not _NUMBER.fullmatch(text):
             raise Refused(node, f"the number {text}")
         return number(text)
@@ -330,6 +340,8 @@ class Expressions:
 
     def _nullif(self, node: exp.Expr) -> Cell:
         left, right = self._cells(node, "this", "expression")
+        if left.is_unknown and right.type.name == "bpchar":
+            raise Refused(node, "nullif of a literal and character", "Cast it to text.")  # whose blanks are shown
         left = coerced(left, TEXT if right.is_unknown else right.type, node) if left.is_unknown else left
         same = compared("=", left, right, node).sql
         left = _as_operand(left, right, node)
@@ -450,6 +462,8 @@ class Expressions:
 
     def _subscript(self, node: exp.Expr) -> Cell:
         only(node, "this", "expressions", "offset")
+        if isinstance(node.this, exp.Array):
+            raise Refused(node, "a subscript of ARRAY without parentheses", wrong=True)
         cell, place = self.cell(node.this), node.expressions[0]
         element = cell.type.element
         if element is None or len(node.expressions) != 1:
@@ -540,7 +554,7 @@ class Expressions:
             partition, order, spec = self._extended(node, alias)
         by = [sort_key(self.cell(each), each) for each in partition or []]
         terms = [] if order is None else order.expressions
-        cells = with_offsets(spec, [self.cell(each.this) for each in terms])
+        cells = with_offsets(spec, terms, [self.cell(each.this) for each in terms])
         keys = [self.ordered(*pair) for pair in zip(terms, cells, strict=True)]
         text = frame_text(spec, self.cell, cells)
         if not keys and text.startswith(" groups"):
@@ -578,7 +592,7 @@ class Expressions:
         exp.Paren: _parenthesised,
         **dict.fromkeys((exp.And, exp.Or), _logical),
         exp.Not: lambda self, node: Cell(f"(not {self.condition(node.this)})", BOOL),
-        exp.Neg: lambda self, node: negated(self.cell(node.this), node),
+        exp.Neg: _negated,
         exp.Is: _is,
         exp.Between: _between,
         exp.In: _in,
@@ -615,6 +629,16 @@ class Expressions:
         **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), _aggregate),
     }
     """The translation of each node."""
+
+
+def _signed(node: exp.Expr) -> str | None:
+    """Return the text of a number with its signs; None for another expression."""
+    if isinstance(node, exp.Paren):
+        return _signed(node.this)
+    if isinstance(node, exp.Neg):
+        inner = _signed(node.this)
+        return None if inner is None else inner[1:] if inner.startswith("-") else f"-{inner}"
+    return str(node.this) if isinstance(node, exp.Literal) and not node.is_string else None
 
 
 def _is_query(node: exp.Expr) -> bool:

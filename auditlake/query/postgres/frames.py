@@ -19,7 +19,7 @@ _BEYOND_EVERY_ROW = 2**62
 FEW_ROWS = 1_000
 
 
-def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
+def with_offsets(spec: exp.Expr | None, terms: Sequence[exp.Expr], keys: Sequence[Cell]) -> Sequence[Cell]:
     """Return the keys of an order as RANGE with offsets needs them; raises Refused."""
     if spec is None or _kind(spec) != "range":
         return keys
@@ -27,6 +27,8 @@ def with_offsets(spec: exp.Expr | None, keys: Sequence[Cell]) -> Sequence[Cell]:
         return keys
     if len(keys) != 1:
         raise Refused(spec, "RANGE with an offset and not one key of ORDER BY", wrong=True)
+    if terms[0].find(exp.Query) is not None:  # DuckDB does not copy it
+        raise Refused(terms[0], "RANGE with an offset over a subquery")
     if keys[0].type.is_integer:
         return [replace(keys[0], sql=f"cast({keys[0].sql} as hugeint)")]
     if keys[0].type.is_time:

@@ -14,6 +14,7 @@ from auditlake.query.postgres.arrays import called_on_array
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import (
     NO_YEAR,
+    cast,
     coerced,
     failed,
     in_common,
@@ -213,6 +214,8 @@ def _of_own_type(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | Non
     """Translate a function whose result has the type of an argument; None if it is another one."""
     if cells and any(cell.type.element is not None for cell in cells):
         return called_on_array(name, cells, node)
+    if name in {"round", "trunc"} and len(cells) == 2 and cells[0].type.is_integer:  # noqa: PLR2004 - a scale
+        cells = [cast(cells[0], NUMERIC, node), cells[1]]
     if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
         return _of_numeric(name, cells, node)
     if name == "abs" and len(cells) == 1 and cells[0].type.is_number:

@@ -841,3 +841,13 @@ select date_part('second', t), date_part('milliseconds', t), date_part('epoch', 
 select date_part('epoch', interval '-1 year -2 mons 3 days -3.123457s'), date_part('epoch', date '2300-01-01')
 select array[1,2] = array['a']
 select array[1]::bigint[] = array[1]
+select -2147483648 - 1
+select (-2147483648) / -1
+select abs(-2147483648)
+select pg_typeof(-2147483648), pg_typeof(-2147483649), pg_typeof(-9223372036854775808), pg_typeof(- (-2147483648)), pg_typeof(- - 5), - - 1.5, -(2.50), -(-(3)), -1e3, 5 - -3
+select (-2147483648)::int % -1, (-9223372036854775808)::bigint % -1, null::int % -1, 5 % -1
+select round(12345, -2), round(12345::bigint, -3), trunc(12355, -1), round(5, 2), round(-15, -1), round(null::int, 2)
+select 'tr'::bool, 'ye'::bool, 'of'::bool, 'tru'::text::bool, 'FALS'::text::bool
+select bool_and(null), bool_or('t'), bool_and('f') filter (where false)
+select array[1,2,3][2]
+select code = 'ab'::char(4), code in ('ab'::char(4), 'a'), code < 'b'::char(9) from customers order by id

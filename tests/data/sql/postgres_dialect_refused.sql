@@ -109,3 +109,7 @@ select regexp_replace(name, 'A', 'x', 'gi') from customers
 select regexp_replace(id, 'a', 'b') from customers
 select ' 2026-01-01'::date
 select jsonb_build_object(code, 1) from customers where code is not null
+select coalesce(code, 'ab'::char(4)) from customers
+select code from customers union select 'ab'::char(3)
+select nullif('ab ', code) from customers
+select max(id) over (order by (select count(*) from orders i where i.id < 2) range between 1 preceding and 2 following) from customers
