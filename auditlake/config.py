@@ -431,6 +431,8 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
     For a lake in an object store, `spark` contains what Hadoop needs for it; settings that are given have precedence.
     """
     given = {name: value for name, value in flags.items() if value not in (None, (), "")}
+    for name, value in given.items():
+        _require_utf8(_flag(name), *(value if isinstance(value, tuple) else (value,)))
     from_file = _read_file(config_file)
     from_environment = _read_environment()
     try:
@@ -438,7 +440,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
     except ValidationError as exc:
         origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
-        origins |= {name: _FLAGS.get(name) or f"--{name.replace('_', '-')}" for name in given}
+        origins |= {name: _flag(name) for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _hint(exc)) from None  # pydantic repeats the input
     return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
 
@@ -482,11 +484,21 @@ def is_foreign(file: os.stat_result, folder: os.stat_result, user: int) -> bool:
 def _read_environment() -> dict[str, str]:
     names = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
     for variable in names.values():
-        try:
-            os.environ.get(variable, "").encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{variable} is not UTF-8", "Set it again, or give the option.") from None
+        _require_utf8(variable, os.environ.get(variable, ""))
     return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
+
+
+def _flag(name: str) -> str:
+    """Return the flag of a setting."""
+    return _FLAGS.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _require_utf8(origin: str, *values: object) -> None:
+    """Require that no text is from bytes that are not UTF-8, which pydantic cannot report; raises ConfigError."""
+    try:
+        "".join(str(value) for value in values).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{origin} is not UTF-8", "Write it in UTF-8.") from None
 
 
 def _problems(failure: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:

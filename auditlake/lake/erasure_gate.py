@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake.histories import no_table_yet
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.store.files import local_path
@@ -46,13 +47,15 @@ def at_work(lake: Lake) -> Iterator[None]:
 def closed(lake: Lake, wait_s: float = _WAIT_S) -> Iterator[None]:
     """Close the gate in the block, once no batch is under way.
 
-    Raises LakeConflict if that takes longer than `wait_s`, or in a store at once; LakeUnusable.
+    Raises LakeConflict if that takes longer than `wait_s`, or in a store at once; LakeUnusable without a history.
     """
     root = local_path(lake.root)
     if root is None:
         with hold(lake, "forget", Stage.APPLY):
             yield
         return
+    if not lake.histories.is_dir():
+        raise no_table_yet(lake)
     with _opened(root) as turn, _opened(lake.histories) as work:
         until_s = time.monotonic() + wait_s
         for descriptor in (turn, work):

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from auditlake.delta.log_reader import entries_since, read_actions
+from auditlake.errors import LakeUnusable
 from auditlake.lake.history import HistoryTable, former_of, lsn_or_none, open_history
 from auditlake.lake.layout import (
     ERASED_APP,
@@ -50,6 +51,11 @@ _SAVED_EVERY_S = 60.0
 
 Asked = Callable[[HistoryTable], bool]
 """Whether a question may be about a table, given as it was known before."""
+
+
+def no_table_yet(lake: Lake) -> LakeUnusable:
+    """Return the error for a lake without a history."""
+    return LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
 
 
 def ALL(_: HistoryTable) -> bool:  # noqa: N802 - a constant

@@ -16,11 +16,11 @@ from functools import cache, cached_property, partial
 from typing import assert_never
 
 from auditlake.delta.sql import TableFiles, read_newest, select
-from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.errors import NotAnswerable
 from auditlake.lake.belonging import require_together
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.histories import ALL, Asked, read_histories
+from auditlake.lake.histories import ALL, Asked, no_table_yet, read_histories
 from auditlake.lake.history import HistoryTable, add_name
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
@@ -231,7 +231,7 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_c
         histories, copying = read_histories(lake, lambda table: asked(table) or table.name in left)
         tables = _with_pending_names(histories, rest.versions, positions.known_lsn)
     if not tables:
-        raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
+        raise no_table_yet(lake)
     parked = in_force(rest.records, tables.values())
     return Known(
         lake,

@@ -170,6 +170,13 @@ def test_refuses_a_variable_that_is_not_utf8(name: str, monkeypatch: pytest.Monk
         load_settings()
 
 
+def test_refuses_a_flag_that_is_not_utf8() -> None:
+    """A pattern, before pydantic would fail to quote it."""
+    for flags in ({"tables": ("public.t", "caf\udce9")}, {"slot": "\udcff"}, {"lake": "a\udcff"}):
+        with pytest.raises(ConfigError, match=r"--(table|slot|lake) is not UTF-8"):
+            load_settings(**flags)
+
+
 def test_refuses_a_config_file_that_does_not_exist() -> None:
     """A file named by --config must exist."""
     with pytest.raises(ConfigError, match=r"settings file absent\.toml cannot be read"):

@@ -15,7 +15,7 @@ from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.log_entry import entry_name
 from auditlake.erasure import forget as erasure
-from auditlake.errors import LakeConflict
+from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.erasure_gate import at_work, closed
 from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.layout import CHANGES_APP, ERASED_APP, Lake
@@ -295,6 +295,12 @@ def test_an_erasure_waits_for_a_batch_and_then_gives_up(lake: Lake) -> None:
     """A process that is suspended within a batch may have read the values."""
     with at_work(lake), pytest.raises(LakeConflict, match="a batch of another process is under way"), closed(lake, 0):
         pytest.fail("the gate is open")
+
+
+def test_a_lake_without_a_table_has_nothing_to_erase(tmp_path: Path) -> None:
+    """It is made, and follow has not found a table yet."""
+    with pytest.raises(LakeUnusable, match="holds no table yet"), closed(Lake(tmp_path), 0):
+        pytest.fail("there is no gate")
 
 
 def test_a_batch_waits_for_an_erasure(lake: Lake) -> None:
