@@ -61,3 +61,29 @@ def test_an_interruption_of_imports_prints_no_traceback(handled: str, code: int,
     script = f"import signal; signal.signal(signal.SIGINT, signal.{handled}){_INTERRUPTED.format(imported)}"
     done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
+
+
+_INTERRUPTED_LATE = """
+import atexit, os, signal, sys, weakref
+from auditlake.cli import main, start
+class Held: pass
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+def ends():
+    held = Held()
+    weakref.finalize(held, interrupt)
+    del held
+    print("answered")
+    if "at exit" in sys.argv:
+        atexit.register(interrupt)
+main.main = ends
+start.start()
+"""
+
+
+@pytest.mark.parametrize(("when", "code"), [("in a finalizer", 0), ("at exit", -signal.SIGINT)])
+def test_a_late_interruption_prints_no_traceback(when: str, code: int) -> None:
+    """In a finalizer it is too late; after the command it ends the process."""
+    line = [sys.executable, "-u", "-c", _INTERRUPTED_LATE, when]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "answered\n", "")
