@@ -17,11 +17,12 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
     another identity        its old rows lack columns of the table's key. Changes of its rows are sent as the table's,
                             and do not show which row was changed.
 
-TRUNCATE resets the estimated number of rows (`reltuples`), and a truncated partition has at most the rows that were
-inserted since. Many more prove that it was not truncated. If the transaction that gave it the new file is that of a
-TRUNCATE in the stream, it was truncated with the whole table. Nothing shows what happened to the partition before that
-since the last comparison, so these moments become a gap. Nor does anything show a second TRUNCATE, of the partition
-alone, in that transaction: if it inserted rows later, they may be gone.
+A truncated partition has at most the rows that were inserted since. More prove that it was not truncated. They are
+counted: the estimate of ANALYZE (`reltuples`) stays although its transaction is rolled back with the rows. If the
+transaction that gave it the new file is that of a TRUNCATE in the stream, it was truncated with the whole table.
+Nothing shows what happened to the partition before that since the last comparison, so these moments become a gap. Nor
+does anything show a second TRUNCATE, of the partition alone, in that transaction: if it inserted rows later, they may
+be gone.
 
 1. Every batch and every idle stretch becomes durable only after this comparison. So a change of the partitions comes
    after the last durable commit.
@@ -36,7 +37,7 @@ The record (partitions/<schema>.<table>.json) has the last known partitions of a
 snapshot, then by capture for every difference that neither added nor removed rows, before the watermark passes it.
 
 Only catalogs are read and no function is called that opens a table, so nothing waits for VACUUM FULL or TRUNCATE. The
-exception is `is_empty`, which reads the size of the file, with a short lock timeout.
+exceptions are `is_empty`, which reads the size of the file, and `count_rows`, both with a short lock timeout.
 
 Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherits.html; tablecmds.c, ExecuteTruncateGuts
 """
@@ -48,6 +49,7 @@ from math import inf
 from typing import Any, cast
 
 import psycopg
+from psycopg import sql
 
 from auditlake.delta.sql import read_newest, select
 from auditlake.lake.gaps import Gap, record_gaps
@@ -63,8 +65,8 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
-_OVERESTIMATED = 2
-"""More rows than so many times those that were inserted since show that some were kept: ANALYZE looks at a sample."""
+_COUNTED = 100_000
+"""Most rows of a partition that are counted: some milliseconds."""
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
@@ -102,7 +104,6 @@ class PartNow:
     made_here: bool
     changed_by: int
     rows: float
-    pages: int
     reshaped: bool = False
     unlogged: str | None = None
 
@@ -170,7 +171,7 @@ select t.root::bigint,
 # removes none from a catalog that is newer than the position of our slot.
 _PARTS = f"""{_TREE}
 select t.relid::bigint, c.relname::text,
-       c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8, c.relpages,
+       c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8,
        coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin and s.xmax = 0 and a.xmax = 0, false),
        c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
@@ -182,7 +183,13 @@ select t.relid::bigint, c.relname::text,
  where t.relid <> t.root
 """
 
-_LOCK_TIMEOUT = "200ms"
+_LOCK_TIMEOUT, _SCAN_TIMEOUT = "200ms", "1s"
+_UNCOUNTABLE = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.UndefinedTable,
+)
 _TRUNCATED_BEFORE = "its partitions may have lost rows before the whole table was truncated"
 _DROPPED = "it was dropped, and its partitions may have lost or gained rows before"
 
@@ -195,7 +202,7 @@ def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dic
 def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNow]:
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
-    for oid, name, file, attached, changed_by, rows, pages, made_here, toast, reshaped, unlogged in fetch(
+    for oid, name, file, attached, changed_by, rows, made_here, toast, reshaped, unlogged in fetch(
         conn, _PARTS, [relation]
     ):
         part = Partition(str(name), cast("int", file), str(attached), cast("int", toast))
@@ -204,7 +211,6 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
             bool(made_here),
             cast("int", changed_by),
             cast("float", rows),
-            cast("int", pages),
             bool(reshaped),
             cast("str | None", unlogged),
         )
@@ -246,6 +252,32 @@ def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
     return not size
 
 
+# Rows that a filter keeps out of the stream prove nothing. The column is missing before 15.
+_COUNTABLE = """
+select n.nspname::text, c.relname::text
+  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+ where c.oid = %s::oid
+   and not exists (select from pg_catalog.pg_publication_rel p
+                    where p.prrelid = %s::oid and pg_catalog.to_jsonb(p) ->> 'prqual' is not null)
+"""
+
+
+def count_rows(conn: psycopg.Connection[Row], root: int, partition: int) -> int:
+    """Count the rows of a partition, up to a limit; 0 if the role may not see all, or they cannot be counted soon."""
+    try:
+        with conn.transaction():
+            conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
+            conn.execute("set local row_security = off")
+            if not (names := fetch(conn, _COUNTABLE, partition, root)):
+                return 0
+            name = sql.Identifier(*map(str, names[0]))
+            rows = sql.SQL("select from only {} limit {}").format(name, _COUNTED)
+            ((count,),) = conn.execute(sql.SQL("select pg_catalog.count(*) from ({}) r").format(rows)).fetchall()
+            return cast("int", count)
+    except _UNCOUNTABLE:
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class KnownPartitions:
     """OID of a partitioned table, and its partitions at all levels, by OID.
@@ -275,15 +307,16 @@ class Since:
     inserts: float
 
 
-def lost_rows(before: Partition, now: PartNow, since: Since, *, reports: bool) -> str | None:
+def lost_rows(before: Partition, now: PartNow, rows: int, since: Since, *, reports: bool) -> str | None:
     """Describe why a partition with a new file may not have logged or kept its rows; None if it has.
 
+    `rows` it has at least, at an LSN up to which `since` has all that were inserted.
     Rows that it lost before a TRUNCATE of the whole table do not count: that one is in the stream.
     """
     whole = since.truncates.get(now.changed_by)
     if may_have_been_unlogged(before, now, reports=reports) and (whole is None or before.toast):
         return "has a new file, and may have been unlogged for some time"
-    kept_rows = not whole.filled if whole is not None else now.pages > 0 and now.rows > _OVERESTIMATED * since.inserts
+    kept_rows = not whole.filled if whole is not None else rows > since.inserts
     return None if kept_rows else "was truncated"
 
 
@@ -310,8 +343,8 @@ def read_since(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:
     numbers = {version.number for version in read_versions(lake).of_oid(oid)}
     if changes is None or not numbers:
         return Since({}, 0)
-    sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}", end=f"{end:d}")
-    rows = select(sql, changes=changes.within(lsn=(lsn + 1, end))).to_pylist()
+    query = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}", end=f"{end:d}")
+    rows = select(query, changes=changes.within(lsn=(lsn + 1, end))).to_pylist()
     truncates = {
         row["xid"]: Truncated(Lsn(row["lsn"]), row["time"], filled=row["inserted"] > row["truncated"])
         for row in rows
@@ -328,13 +361,21 @@ class HeldUpTo:
     time_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """A digest that is not explained yet, and the end of the log after it was read; rows of partitions, by OID."""
+
+    digest: str
+    read_at: Lsn
+    rows: Mapping[int, int]
+
+
 @dataclass(slots=True)
 class _Watched:
     known: KnownPartitions
     digest: str | None = None
     """Digest of the partitions when they last equalled the record."""
-    pending: tuple[str, Lsn] | None = None
-    """A digest that is not explained yet, and the end of the log when it was read."""
+    pending: _Undecided | None = None
     next_look_at: float = 0.0
     """The monotonic time from which on `changes` may be read again while it is not explained."""
     found: frozenset[int] = frozenset()
@@ -347,7 +388,7 @@ class _Watched:
         """Return whether these partitions are to be compared now, with everything before `lsn` durable."""
         if digest in {self.digest, self.settled}:
             return False
-        undecided = self.pending is not None and digest == self.pending[0] and lsn < self.pending[1]
+        undecided = self.pending is not None and digest == self.pending.digest and lsn < self.pending.read_at
         return not undecided or time.monotonic() >= self.next_look_at
 
 
@@ -419,17 +460,18 @@ class PartitionWatch:
     ) -> None:
         now = read_parts(control, watched.known.relation)
         watched.found = frozenset(now)
-        read_at = wal_end(control).lsn
         differences = compare_partitions(watched.known.parts, now)
         problem = self._lasting(control, name, watched, now) or _lost_or_gained(control, watched, differences, now)
         if problem is not None or not differences.rewritten:
             watched.pending = None
-        elif watched.pending is None or watched.pending[0] != digest:
-            watched.pending = digest, read_at
+        elif watched.pending is None or watched.pending.digest != digest:
+            rows = {oid: count_rows(control, watched.known.relation, oid) for oid in differences.rewritten}
+            watched.pending = _Undecided(digest, wal_end(control).lsn, rows)
+        read_at = wal_end(control).lsn
         if watched.pending is not None:
-            rewritten = [(before, now[oid]) for oid, before in differences.rewritten.items()]
+            rewritten = [(each, now[oid], watched.pending.rows[oid]) for oid, each in differences.rewritten.items()]
             problem = self._truncated(name, watched, rewritten, held)
-            if problem is None or held.lsn >= watched.pending[1]:
+            if problem is None or held.lsn >= watched.pending.read_at:
                 watched.pending = None
             else:  # the others are known: without a record, one that is removed meanwhile would leave no trace
                 self._record(name, watched, {oid: each.part for oid, each in now.items()} | {**differences.rewritten})
@@ -455,7 +497,7 @@ class PartitionWatch:
         return watched.known.problem
 
     def _truncated(
-        self, name: TableName, watched: _Watched, rewritten: Sequence[tuple[Partition, PartNow]], held: HeldUpTo
+        self, name: TableName, watched: _Watched, rewritten: Sequence[tuple[Partition, PartNow, int]], held: HeldUpTo
     ) -> str | None:
         """Describe the partition with a new file that may not have logged or kept its rows; None without one.
 
@@ -466,12 +508,12 @@ class PartitionWatch:
         began_at = time.monotonic()
         since = read_since(self.lake, watched.known.relation, certain, held.lsn)
         watched.next_look_at = time.monotonic() + _PAUSE * (time.monotonic() - began_at)
-        if watched.pending is None or held.lsn < watched.pending[1]:
+        if watched.pending is None or held.lsn < watched.pending.read_at:
             since = replace(since, inserts=inf)
-        for before, each in rewritten:
-            if (problem := lost_rows(before, each, since, reports=self.reports())) is not None:
+        for before, each, rows in rewritten:
+            if (problem := lost_rows(before, each, rows, since, reports=self.reports())) is not None:
                 return f"its partition {each.part.name} {problem}"
-        xids = since.truncates.keys() & {each.changed_by for _, each in rewritten}
+        xids = since.truncates.keys() & {each.changed_by for _, each, _ in rewritten}
         if xids:
             last = max((since.truncates[xid] for xid in xids), key=lambda each: each.lsn)
             from_us = held.time_us if parked is None else parked.time_us

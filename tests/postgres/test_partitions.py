@@ -55,6 +55,10 @@ SILENT = {
         ["truncate t_a", "insert into t values (1, 'a')", "vacuum analyze t_a"],
         "its partition t_a was truncated",
     ),
+    "truncated, and analyzed with rows that were rolled back": (
+        ["truncate t_a", "begin; insert into t select n, 'a' from generate_series(1, 99) n; analyze t_a; rollback"],
+        "its partition t_a was truncated",
+    ),
     "attached": (
         [
             "create table t_n (id int not null, k text not null)",
@@ -477,6 +481,31 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
         watch.check(conn, HeldUpTo(wal_end(database), 0))
     assert not watch.pending
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
+
+
+def test_rows_that_are_inserted_before_a_truncation_is_decided_do_not_explain_it(database: str, tmp_path: Path) -> None:
+    """They are in the partition, and not in the lake yet."""
+    lake = _lake(database, tmp_path / "lake")
+    watch, low = PartitionWatch(lake, print), wal_end(database)
+    with connect(database) as conn:
+        watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
+        execute(database, "truncate t_a")
+        watch.check(conn, HeldUpTo(low, 0))
+        reached = wal_end(database)
+        execute(database, "insert into t select n, 'a' from generate_series(1, 99) n", "analyze t_a")
+        watch.check(conn, HeldUpTo(reached, 0))
+    assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
+
+
+def test_rows_that_a_filter_keeps_out_of_the_stream_do_not_show_that_others_were_kept(
+    database: str, tmp_path: Path
+) -> None:
+    """They are in the partition, and no insert of them is in the lake."""
+    lake = _lake(database, tmp_path / "lake")
+    execute(database, "alter publication auditlake set table t where (id < 99), u")
+    execute(database, "truncate t_a", "insert into t select n, 'a' from generate_series(100, 199) n")
+    _capture(database, lake)
+    assert {each.reason for each in read_records(lake)} >= {"its partition t_a was truncated"}
 
 
 @pytest.mark.parametrize("rewritten", ["t_a", "t_c"])
