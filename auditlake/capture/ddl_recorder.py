@@ -11,6 +11,8 @@ for each message in the order of the stream, before the changes after it are wri
    first row (`Described.root`), and a message other than that of its CREATE TABLE lists it, because it may have been
    attached with rows. The table is then parked just before that commit: later ones may have truncated the partition,
    which no message shows.
+4. The description of a partition also has the key of its old rows. If that was another one than the table's for some
+   time, its changes do not show which row was changed: the table is parked just before the first of them.
 
 A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
 trigger has sent (`DdlProof`): any role may send others, which have no effect.
@@ -29,6 +31,7 @@ from typing import Any
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.partition_watch import find_lacking_key, key_columns
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, park, unpark
@@ -39,7 +42,7 @@ from auditlake.messages import Say
 from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import Shape, compare_shapes, hides_key
-from auditlake.relation import Relation, TableName
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
 from auditlake.source.connection import Row, answering_within, connect
@@ -124,6 +127,8 @@ class DdlRecorder:
     _relabelled: set[int] = field(default_factory=set)
     _parents: dict[int, int] = field(default_factory=dict)
     """The parent of each partition that a message has shown, by OID."""
+    _roots: dict[int, Relation] = field(default_factory=dict)
+    """Tables as described last under their own names, by OID."""
     _seen: dict[tuple[int, int], tuple[TableName, _Commit]] = field(default_factory=dict)
     """The first commit since the last comparison with rows of a partition, by the OIDs of its root and itself.
 
@@ -188,8 +193,11 @@ class DdlRecorder:
         """Note the partitions of followed tables in a buffer that have rows, or may have, and are not durable yet."""
         for entry in entries:
             match entry:
+                case Described(relation, root=None):
+                    self._roots[relation.oid] = relation
                 case Described(relation, lsn, time_us, int(root)) if lsn > self.log.watermark:
                     self._note(root, relation.oid, _Commit(lsn, time_us))
+                    self._check_key(root, relation, _Commit(lsn, time_us))
                 case DdlReport(DdlMessage() as message, lsn, time_us):
                     self._parents |= message.parents
                     if message.tag != _CREATED_EMPTY and lsn > self.log.watermark:
@@ -199,6 +207,17 @@ class DdlRecorder:
     def _note(self, root: int | None, oid: int, commit: _Commit) -> None:
         if root is not None and root in self.tables:
             self._seen.setdefault((root, oid), (self.tables[root], commit))
+
+    def _check_key(self, root: int, partition: Relation, commit: _Commit) -> None:
+        """Park a table whose partition logs another key; the server describes the root before it."""
+        if root not in self.tables or root not in self._roots:
+            return
+        relation = self._roots[root]
+        is_full = relation.replica_identity is ReplicaIdentity.FULL  # flags all columns
+        flagged = frozenset(column.name for column in relation.columns if column.key)
+        key = key_columns(self.shapes[root]) if is_full else flagged
+        if (problem := find_lacking_key(key, partition)) is not None:
+            self._park(commit, self.tables[root], problem, RENEWED_BY_FOLLOW)
 
     def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more.

@@ -59,7 +59,8 @@ from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
-from auditlake.relation import ReplicaIdentity, TableName
+from auditlake.pgoutput.table_shape import Shape
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
@@ -229,16 +230,26 @@ def _find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapp
     shapes = {oid: shape for oid, (shape, _) in read_shapes(conn, [relation, *parts]).items()}
     if relation not in shapes:
         return None
-    whole = shapes[relation]
-    names = {column.attnum: column.name for column in whole.relation.columns}
-    key = {names[attnum] for attnum in whole.key}
-    if not key and whole.relation.replica_identity is ReplicaIdentity.FULL:
-        key = set(names.values())
+    key = key_columns(shapes[relation])
     for oid in (each for each in parts if each in shapes):
-        logged = {column.name for column in shapes[oid].relation.columns if column.key}
-        if parts[oid].part.file and not key <= logged:
-            return f"the replica identity of its partition {parts[oid].part.name} lacks columns of its key"
+        if parts[oid].part.file and (problem := find_lacking_key(key, shapes[oid].relation)) is not None:
+            return problem
     return None
+
+
+def key_columns(shape: Shape) -> frozenset[str]:
+    """Return the names of the columns by which a partitioned table's rows are known."""
+    names = {column.attnum: column.name for column in shape.relation.columns}
+    key = frozenset(names[attnum] for attnum in shape.key)
+    is_whole = not key and shape.relation.replica_identity is ReplicaIdentity.FULL
+    return frozenset(names.values()) if is_whole else key
+
+
+def find_lacking_key(key: frozenset[str], partition: Relation) -> str | None:
+    """Describe that old rows of a partition lack columns of the table's key; None if they have all."""
+    if key <= {column.name for column in partition.columns if column.key}:
+        return None
+    return f"the replica identity of its partition {partition.name.table} lacks columns of its key"
 
 
 def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:

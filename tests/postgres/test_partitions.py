@@ -638,6 +638,21 @@ def test_a_partition_that_logs_another_key_parks_the_table(database: str, tmp_pa
         assert parked.lsn < low
 
 
+def test_a_partition_that_logged_another_key_between_two_comparisons_parks_the_table(
+    database: str, tmp_path: Path
+) -> None:
+    """The server describes it before its rows."""
+    lake = _lake_of_roots(database, tmp_path / "lake")
+    execute(database, "insert into r values (50, 50)")
+    low = wal_end(database)
+    for key in ("using index r_1_n", "default"):
+        execute(database, f"alter table r_1 replica identity {key}", "update r set id = 2 * id + 10 where id = 1")
+    _capture(database, lake)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.reason == "the replica identity of its partition r_1 lacks columns of its key"
+    assert low <= parked.lsn + 1 < wal_end(database)
+
+
 def test_a_partition_that_logs_whole_rows_is_followed(database: str, tmp_path: Path) -> None:
     """They have the key of the table."""
     lake = _lake_of_roots(database, tmp_path / "lake")
