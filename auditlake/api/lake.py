@@ -8,12 +8,13 @@
 Each method reads the lake when it is called, so two calls may see different moments; `as_of` pins one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import pyarrow as pa
 
@@ -57,11 +58,36 @@ When = str | datetime
 """A moment: a WHEN as on the command line, or a datetime with a time zone."""
 Dialect = Literal["spark", "postgres"]
 _RAW = "_raw"
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def opened(lake: "Lake") -> layout.Lake:
     """Return the lake as this object opened it, for entry points whose questions it does not offer."""
     return lake._lake  # noqa: SLF001 - it is no part of the public class
+
+
+@contextmanager
+def _damage_named(lake: layout.Lake) -> Iterator[None]:
+    """Raise an error that names the damaged file of a lake, in place of one that such a file caused."""
+    try:
+        yield
+    except Exception as exc:
+        from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
+
+        if (damage := damage_behind(exc, lake)) is not None:
+            raise damage from exc
+        raise
+
+
+def _question(method: _Method) -> _Method:
+    """Have a method of a class with a `_lake` name the damaged file that it fails at."""
+
+    @wraps(method)
+    def asked(self: "Lake | Moment", *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
+        with _damage_named(self._lake):
+            return method(self, *given, **named)
+
+    return cast("_Method", asked)
 
 
 class Lake:
@@ -83,6 +109,7 @@ class Lake:
         """The lake's folder, or its URL in an object store."""
         return str(self._lake.root)
 
+    @_question
     def log(  # noqa: PLR0913 - independent filters, all optional
         self,
         *,
@@ -113,6 +140,7 @@ class Lake:
         question = LogQuestion(table, keys, column, actor, reason, unattributed, *span, limit)
         return Found(tuple(log_of(reader, question)), results.TRANSACTIONS)
 
+    @_question
     def row(self, table: str, key: object, *, since: When | None = None, until: When | None = None) -> RowHistory:
         """Return the history of one row, newest first; nothing if no row ever had the key.
 
@@ -128,6 +156,7 @@ class Lake:
         gaps = tuple(each for each in entries if isinstance(each, Gap))
         return RowHistory(tuple(each for each in entries if not isinstance(each, Gap)), results.EVENTS, gaps)
 
+    @_question
     def blame(self, table: str, key: object, *, as_of: When | None = None) -> Found[BlamedColumn]:
         """Return who set each column of a row, in the table's order; for a deleted row, of its last state.
 
@@ -138,6 +167,7 @@ class Lake:
         blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, written(as_of)))
         return Found(tuple(blamed.columns), results.BLAMED)
 
+    @_question
     def deleted(self, table: str, *, since: When | None = None, as_of: When | None = None) -> Found[DeletedRow]:
         """Return deleted rows with their last state, newest deletion first; raises BadUsage, NotAnswerable."""
         require_texts(table=table)
@@ -145,6 +175,7 @@ class Lake:
         _, rows = deleted_of(reader, table, written(since), written(as_of))
         return Found(tuple(rows), results.DELETED)
 
+    @_question
     def diff(self, before: When, after: When | None = None, *, tables: Iterable[str] = ()) -> Found[RowDifference]:
         """Return the rows that differ between two moments, net, of these tables, all if none is named.
 
@@ -157,6 +188,7 @@ class Lake:
         compared = DiffQuestion(*moments, given_names("tables", tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in differences(table)), results.DIFFERENCES)
 
+    @_question
     def tables(self) -> Found[TableInfo]:
         """Return the tables of now with their columns, without those that were dropped."""
         reader = self._reader()
@@ -170,6 +202,7 @@ class Lake:
             listed.append(TableInfo(str(name), table.horizon, table.position, names, key, reason))
         return Found(tuple(listed), results.TABLES)
 
+    @_question
     def status(self, source: str | None = None) -> Status:
         """Return positions, lag and tables; with `source`, a connection string, also the health of the slot.
 
@@ -178,11 +211,13 @@ class Lake:
         require_texts_or_none(source=source)
         return read_status(self._lake, source)
 
+    @_question
     def as_of(self, when: When | None = None) -> "Moment":
         """Return the lake as of a moment; None is the latest transaction; raises BadUsage, NotAnswerable."""
         reader, text = self._reader(), written(when)
         return Moment(reader, reader.moment(text), text)
 
+    @_question
     def sql(self, statement: str, *, as_of: When | None = None, dialect: Dialect = "postgres") -> SqlRows:
         """Return the rows of a statement of `auditlake sql`: its tables as of one moment, with FOR SYSTEM_TIME.
 
@@ -253,6 +288,10 @@ class Moment:
         self.lsn = lsn
         """The commit LSN that the moment resolved to."""
 
+    @property
+    def _lake(self) -> layout.Lake:
+        return self._reader.lake
+
     def __repr__(self) -> str:
         return f"Moment({str(self.lsn)!r})"
 
@@ -260,6 +299,7 @@ class Moment:
         """Return the names of the tables."""
         return sorted(str(name) for name in self._reader.known.tables_at(self.lsn))
 
+    @_question
     def table(  # noqa: PLR0913 - the parts of a question, all optional
         self,
         name: str,
@@ -289,6 +329,7 @@ class Moment:
         page = Page(given_names("order_by", order_by), limit, offset)
         return Rows(self._reader, table, self.lsn, chosen, given_conditions(where), page, raw)
 
+    @_question
     def to_duckdb(self) -> "DuckDBPyConnection":
         """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.
 
@@ -347,16 +388,22 @@ class Rows(Exportable):
         return [column.name for column in columns_of(self._reader, self._table, self._lsn)]
 
     def _opened(self, *, raw: bool, printed: bool) -> pa.RecordBatchReader:
-        return open_state(
-            self._reader,
-            self._table,
-            self._lsn,
-            columns=self._columns,
-            where=self._where,
-            page=self._page,
-            raw=raw,
-            printed=printed,
-        )
+        with _damage_named(self._reader.lake):
+            opened = open_state(
+                self._reader,
+                self._table,
+                self._lsn,
+                columns=self._columns,
+                where=self._where,
+                page=self._page,
+                raw=raw,
+                printed=printed,
+            )
+        return pa.RecordBatchReader.from_batches(opened.schema, self._read(opened))
+
+    def _read(self, opened: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with _damage_named(self._reader.lake):
+            yield from opened
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""

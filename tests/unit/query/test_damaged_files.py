@@ -1,11 +1,13 @@
 """Questions about a lake with a damaged data file; tests/release has every file and every kind."""
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import auditlake
 from auditlake.delta import sql
 from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_reader import Add
@@ -35,6 +37,43 @@ def test_the_damaged_file_is_named(tmp_path: Path) -> None:
     assert done.code == 6
     assert f"a file of the lake is damaged: transactions, {file.name}: file size" in done.stderr
     assert "auditlake verify --no-source" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "question"),
+    [
+        ("transactions", lambda lake: lake.log()),
+        ("transactions", lambda lake: lake.sql("select * from auditlake.transactions")),
+        ("history/public/orders", lambda lake: lake.diff("0/180")),
+        ("history/public/orders", lambda lake: lake.as_of().table("orders").to_arrow()),
+    ],
+    ids=["log", "sql", "diff", "table"],
+)
+def test_the_python_api_names_the_damaged_file(
+    folder: str, question: Callable[[auditlake.Lake], object], tmp_path: Path
+) -> None:
+    """As the command line does, in place of the error of a library."""
+    lake = damaged_lake(tmp_path / "lake")
+    for file in (lake.root / folder).glob("**/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(LakeUnusable, match=r"a file of the lake is damaged: \S+, \S*part-\S+"):
+        question(auditlake.Lake(lake.root))
+
+
+def test_damage_that_shows_while_rows_are_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large table is read after it was opened."""
+    lake = damaged_lake(tmp_path / "lake")
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        raise pa.ArrowInvalid("unreadable")
+        yield
+
+    opened = pa.RecordBatchReader.from_batches(pa.schema([]), failing())
+    monkeypatch.setattr("auditlake.api.lake.open_state", lambda *_, **__: opened)
+    rows = auditlake.Lake(lake.root).as_of().table("orders")
+    next(iter((lake.root / "transactions").glob("*.parquet"))).unlink()
+    with pytest.raises(LakeUnusable, match="a file of the lake is damaged: transactions"):
+        rows.to_arrow()
 
 
 def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path) -> None:
