@@ -133,7 +133,7 @@ def exact_text(name: str, of: str | None = None) -> "Column":
 
     For rows of `read(…, raw=True)` or of versions; `of` is the table's alias, if there are several tables.
     """
-    from auditlake.query.spark_values import exact_text as column  # noqa: PLC0415 - as above
+    from auditlake.query.spark_values import exact_text_column as column  # noqa: PLC0415 - as above
 
     return column(name, of)
 

@@ -40,7 +40,7 @@ from pydantic import (
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
-from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules, parse_period
+from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods, Rules, parse_period
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
 from auditlake.store.given_files import read_given, read_given_text
 from auditlake.store.objects import settings_for_spark
@@ -227,7 +227,7 @@ def _retention_rules(value: object) -> Rules:
     return rules
 
 
-def _period(value: object) -> Period:
+def _period(value: object) -> RetentionPeriod:
     return parse_period(str(value))
 
 
@@ -313,8 +313,8 @@ class RetentionSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     versions: Annotated[Rules, PlainValidator(_retention_rules)] = ()
-    changes: Annotated[Period, PlainValidator(_period)] = Period()
-    transactions: Annotated[Period, PlainValidator(_period)] = Period()
+    changes: Annotated[RetentionPeriod, PlainValidator(_period)] = RetentionPeriod()
+    transactions: Annotated[RetentionPeriod, PlainValidator(_period)] = RetentionPeriod()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

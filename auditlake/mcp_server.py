@@ -52,7 +52,7 @@ from pydantic import ValidationError
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output
-from auditlake.audit.answers import Commit, differences
+from auditlake.audit.answers import AttributedCommit, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
@@ -67,7 +67,7 @@ from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
-from auditlake.values.strict_json import decode
+from auditlake.values.strict_json import decode_json
 from auditlake.verify.damage import damage_behind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -344,7 +344,7 @@ def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) ->
         raise BadUsage(f"{table} has no column {hidden[0]}", f"It has {', '.join(sorted(masked.shown))}.")
 
 
-def _commit(commit: Commit) -> Fields:
+def _commit(commit: AttributedCommit) -> Fields:
     time: datetime | None = commit.time
     return {
         "lsn": None if commit.lsn is None else str(commit.lsn),
@@ -396,7 +396,7 @@ class _Offered:
         if field is None or field.annotation in _TEXTS or not isinstance(value, str):
             return value
         try:
-            parsed = decode(value)
+            parsed = decode_json(value)
         except ValueError:
             return value
         return parsed if isinstance(parsed, list | dict) else value
@@ -434,7 +434,7 @@ def _failed(why: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=why)], isError=True)
 
 
-def serve(server: Server) -> None:
+def serve_stdio(server: Server) -> None:
     """Serve on stdin and stdout until the client ends, also while it is answered."""
     logging.disable()  # the SDK quotes what a client sends
 

@@ -28,7 +28,7 @@ from auditlake.lake.histories import list_histories
 from auditlake.lake.history import create_history, history_schema, write_rows
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.query.engine_choice import Engines
-from auditlake.query.statement import Rows, prepare_statement, read_state
+from auditlake.query.statement import AnswerRows, prepare_statement, read_state
 from auditlake.relation import Column, TableName
 
 _NAME = TableName("public", "sales")
@@ -105,7 +105,7 @@ def _warm(lake: Lake, engine: str, runs: int) -> dict[str, float]:
     def ask(sql: str) -> None:
         state = read_state(lake, None, UTC)
         (found,) = engines.answer(state, [prepare_statement(state, sql, {})])
-        if isinstance(found.rows, Rows):
+        if isinstance(found.rows, AnswerRows):
             for _ in found.rows.batches()[1]:
                 pass
         else:

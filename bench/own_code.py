@@ -22,7 +22,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Format
 from pyarrow import csv
 
-from auditlake.values.exact_text import elements
+from auditlake.values.exact_text import array_elements
 
 _TIMES = 20_000
 _TEXTS = ("{1,2,NULL}", '{"a b","say \\"hi\\"",""}', "{}", "{" + ",".join(f'"x {n}"' for n in range(50)) + "}")
@@ -51,9 +51,9 @@ def arrays() -> None:
     """Print the seconds of both parsers, after comparing what they return."""
     load = Transformer().get_loader(_OID_TEXT_ARRAY, Format.TEXT).load
     encoded = [text.encode() for text in _TEXTS]
-    if [elements(text) for text in _TEXTS] != [load(text) for text in encoded]:
+    if [array_elements(text) for text in _TEXTS] != [load(text) for text in encoded]:
         raise ValueError("the two parsers differ")
-    ours = _seconds(lambda: [elements(text) for text in _TEXTS])
+    ours = _seconds(lambda: [array_elements(text) for text in _TEXTS])
     theirs = _seconds(lambda: [load(text) for text in encoded])
     print(f"arrays:      {_TIMES * len(_TEXTS):,} arrays in {ours:.2f} s, psycopg's loader {theirs:.2f} s")
 

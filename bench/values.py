@@ -119,8 +119,8 @@ def fold_unguarded() -> "list[mock._patch[Callable[..., object]]]":
     plain = lambda column, text: text.cast(type_of(column).delta)  # noqa: E731
     no_map = lambda _: F.lit(None).cast("map<string,string>")  # noqa: E731
     return [
-        mock.patch("auditlake.apply.typed_values.value", plain),
-        mock.patch("auditlake.apply.typed_values.raw_map", no_map),
+        mock.patch("auditlake.apply.typed_values.typed_value", plain),
+        mock.patch("auditlake.apply.typed_values.raw_entries", no_map),
     ]
 
 

@@ -1,9 +1,9 @@
 """A period of retention with which versions expire as soon as they have ended."""
 
-from auditlake.settings.retention_rules import Period
+from auditlake.settings.retention_rules import RetentionPeriod
 
 
-class _AtOnce(Period):
+class _AtOnce(RetentionPeriod):
     """No time at all, which the settings do not accept."""
 
     def before(self, time_us: int) -> int | None:

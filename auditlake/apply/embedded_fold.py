@@ -24,7 +24,7 @@ from auditlake.apply.large_rows import has_large_changes
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.parts import TailPart, divide_tail
 from auditlake.apply.tails import Tail
-from auditlake.delta.sql import VIRTUAL_COLUMNS, register, shared_cursor
+from auditlake.delta.sql import VIRTUAL_COLUMNS, as_relation, shared_cursor
 from auditlake.failpoints import After, reach
 from auditlake.fold.in_duckdb import Fold, ToFold
 from auditlake.fold.open_versions import BEGIN, TooLarge, key_of
@@ -134,7 +134,7 @@ def _find_open(connection: "DuckDBPyConnection", columns: Sequence[Column], foun
     names = [*(column.stored for column in files.table.columns), *STORED_PERIOD]
     shown = ", ".join(f"h.{standard_identifier(name)}" for name in names)
     same = same_key(key, "w") or " and ".join(f"h.{name} = w.{name}" for name in BEGIN)
-    wanted = register(connection, pa.table(sought))
+    wanted = as_relation(connection, pa.table(sought))
     met = connection.sql(
         f"select {shown}, h.file_index, h.file_row_number, w.edge"
         f" from ({stored_rows_of(connection, files)}) h join {wanted} w on {same}"

@@ -238,7 +238,7 @@ def _open_value(columns: Sequence[Column], position: int) -> Expression:
 
 
 def _pair(column: Column, text: Expression) -> Expression:
-    return F.struct(typed_values.value(column, text).alias("value"), typed_values.raw(column, text).alias("raw"))
+    return F.struct(typed_values.typed_value(column, text).alias("value"), typed_values.raw(column, text).alias("raw"))
 
 
 def _filled(form: FoldColumns, effects: DataFrame, *, may_move: bool) -> tuple[FoldColumns, DataFrame]:
@@ -277,7 +277,7 @@ def _digest_of_texts(columns: Sequence[Column], tuple_name: str) -> Expression:
     parts = []
     for position, column in enumerate(columns):
         text = F.col(tuple_name)[position]
-        parts.append(_distinct_text(column, typed_values.value(column, text), typed_values.raw(column, text)))
+        parts.append(_distinct_text(column, typed_values.typed_value(column, text), typed_values.raw(column, text)))
     return _digest(parts)
 
 
@@ -297,7 +297,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
     rows = net.withColumns({f"v{position}": value for position, (value, _) in enumerate(states)})
     partial = {c.stored: (F.col(f"v{p}"), states[p][1]) for p, c in enumerate(columns) if type_of(c).may_not_fit}
     values = [F.col(f"v{p}").alias(column.stored) for p, column in enumerate(columns)]
-    period = [typed_values.raw_map(partial).alias(n) if n == "_raw" else F.col(n) for n, _ in PERIOD_COLUMNS]
+    period = [typed_values.raw_entries(partial).alias(n) if n == "_raw" else F.col(n) for n, _ in PERIOD_COLUMNS]
     return rows.select(*values, *period, F.col("kind").alias(KIND))
 
 
@@ -316,7 +316,7 @@ def _state(column: Column, position: int, omitted: Collection[int]) -> tuple[Exp
     """Return the typed value, and the exact text if the typed value is NULL."""
     if position not in omitted:
         text = F.col("new")[position]
-        return typed_values.value(column, text), text
+        return typed_values.typed_value(column, text), text
     state, begins = F.col(f"f{position}"), F.col("kind") != RowKind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     value = F.when(state.isNotNull(), state["value"]).otherwise(missing)

@@ -46,7 +46,7 @@ def from_text(
         if not column.key:
             continue
         required = F.coalesce(text(position), _no_key(column))
-        parts.append(typed_values.value(column, required))
+        parts.append(typed_values.typed_value(column, required))
         if type_of(column).may_not_fit:
             parts.append(typed_values.raw(column, required))
     return [F.when(had, part).alias(f"{prefix}{name}") for part, name in zip(parts, names(columns), strict=True)]

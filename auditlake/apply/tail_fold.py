@@ -202,7 +202,7 @@ def null_before_added(rows: DataFrame, added: Sequence[AddedColumn]) -> DataFram
 
 def missing_value(added: AddedColumn) -> Expression:
     """Return the typed missing value; NULL if the type cannot represent it."""
-    return typed_values.value(added.column, F.lit(added.missing).cast("string"))
+    return typed_values.typed_value(added.column, F.lit(added.missing).cast("string"))
 
 
 def with_missing_raw(raw: Expression, added: Sequence[AddedColumn]) -> Expression:

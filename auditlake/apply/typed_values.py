@@ -32,7 +32,7 @@ _NO_MAP = "cast(null as map<string,string>)"
 _ENTRY, _PAIR = "\0e", "\0p"
 
 
-def value(column: Column, text: Expression) -> Expression:
+def typed_value(column: Column, text: Expression) -> Expression:
     """Return the typed value of `text`, NULL if the text is NULL or does not fit."""
     held = type_of(column)
     typed = _typed(held, text, column.name)
@@ -86,18 +86,18 @@ def _fits(held: ColumnType, text: Expression) -> Expression:
             return text.isNotNull()
 
 
-def raw_map(columns: Mapping[str, tuple[Expression, Expression]]) -> Expression:
+def raw_entries(columns: Mapping[str, tuple[Expression, Expression]]) -> Expression:
     """Return `_raw`: name and exact text of every typed value that is NULL while its text is not; NULL without any.
 
     `columns` maps stored names to typed value and exact text.
     """
     if not columns:
         return F.expr(_NO_MAP)
-    texts = {name: F.when(value.isNull(), text) for name, (value, text) in columns.items()}
+    texts = {name: F.when(typed_value.isNull(), text) for name, (typed_value, text) in columns.items()}
     needed = F.coalesce(*texts.values()).isNotNull()
     entries = (F.concat(F.lit(f"{name}{_PAIR}"), text) for name, text in texts.items())
     raw_entries = F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR))
-    return F.when(_any([value.isNull() for value, _ in columns.values()]), F.when(needed, raw_entries))
+    return F.when(_any([typed_value.isNull() for typed_value, _ in columns.values()]), F.when(needed, raw_entries))
 
 
 def _any(conditions: Sequence[Expression]) -> Expression:

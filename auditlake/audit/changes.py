@@ -30,7 +30,7 @@ _COLUMNS = 'lsn, ordinal, xid, "time", epoch_us("time") as time_us, op, relation
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """One change of one row, or a TRUNCATE; texts by column name. `after` has no `unchanged` columns."""
 
     lsn: Lsn
@@ -58,7 +58,7 @@ def _key(names: tuple[str, ...], values: Values) -> Key:
 
 def changes_of(
     reader: Reader, table: TableName, span: Span, condition: str = "true", limit: int | None = None
-) -> Iterator[Change]:
+) -> Iterator[RowChange]:
     """Read the changes of a table in a span that match `condition`, at most `limit`, ordered by (lsn, ordinal)."""
     if reader.changes is None:
         return
@@ -97,7 +97,7 @@ def linked_changes(
         known |= linked
 
 
-def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
+def change_of(row: Mapping[str, Any], reader: Reader) -> RowChange:
     """Convert one row of `changes`."""
     relation = reader.relation(row["relation"])
     names = {column.name for column in relation.columns}
@@ -106,7 +106,7 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     before, after = old_texts(row["old"], relation), new_texts(row["new"], relation, unchanged)
     if before is not None and relation.replica_identity == ReplicaIdentity.FULL:
         before |= missing
-    return Change(
+    return RowChange(
         lsn=Lsn(row["lsn"]),
         ordinal=row["ordinal"],
         xid=row["xid"],
@@ -168,7 +168,7 @@ def key_places(relations: Mapping[int, Relation], key: list[str]) -> dict[int, t
 class Step:
     """The row before and after a change, whole; None if the row does not exist."""
 
-    change: Change
+    change: RowChange
     key_before: Key | None
     before: Values | None
     key_after: Key | None
@@ -185,7 +185,7 @@ class States:
     rows: dict[Key, Values] = field(default_factory=dict)
     known: bool = True
 
-    def apply(self, change: Change) -> Step:
+    def apply(self, change: RowChange) -> Step:
         """Apply one change; raises InvariantBroken if it touches a row that does not exist, although `known`."""
         if change.op == "truncate":
             removed = len(self.rows) if self.known and self.key else None
@@ -201,7 +201,7 @@ class States:
             self.rows[new_key] = after
         return Step(change, old_key, before, new_key, after)
 
-    def _take(self, key: Key, change: Change) -> Values | None:
+    def _take(self, key: Key, change: RowChange) -> Values | None:
         row = self.rows.pop(key, None)
         if row is None and self.known:
             raise InvariantBroken(f"the {change.op} at ordinal {change.ordinal} touches a row that does not exist")
@@ -213,7 +213,7 @@ def _sent(old: Values | None) -> Values:
     return {name: value for name, value in (old or {}).items() if value is not None}
 
 
-def _filled(change: Change, before: Values | None) -> Values | None:
+def _filled(change: RowChange, before: Values | None) -> Values | None:
     if change.after is None:
         return None
     kept = {name: before[name] for name in change.unchanged if before is not None and name in before}

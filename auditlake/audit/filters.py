@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditlake.audit.row_key import read_value, text_of
+from auditlake.audit.row_key import input_text, read_value
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry, unpushed
 from auditlake.lake.history import type_of
@@ -167,7 +167,7 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
         return Filter(column, operation, given, part.text, None)
     if isinstance(given, list) and not may_sort(column):
         return Filter(column, operation, given, "", given)
-    text = read_value(column, text_of(given)).text
+    text = read_value(column, input_text(given)).text
     value = typed_values(pa.array([text]), type_of(column))[0].as_py()
     if value is None and operation in _ORDERED:
         raise BadUsage(

@@ -33,7 +33,7 @@ from auditlake.audit.history_conditions import bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
 from auditlake.delta.data_files import DataFile
-from auditlake.delta.sql import Bound, TableFiles, may_have, register, select, shared_cursor
+from auditlake.delta.sql import Bound, TableFiles, as_relation, may_have, select, shared_cursor
 from auditlake.errors import InvariantBroken, Unsupported
 from auditlake.fold.in_duckdb import Fold, ToFold, files_in_shape, in_shape
 from auditlake.fold.net import ENDS, KIND, RowKind
@@ -94,19 +94,19 @@ class _Folded:
     def ended(self, connection: "DuckDBPyConnection", rows: str, names: Container[str]) -> str:
         """Return a query of open versions, given in the columns `names` of the history, with their ends."""
         ends = ", ".join(f"g.{name} as {name}" for name in _ENDS)
-        gone = register(connection, self.closes)
+        gone = as_relation(connection, self.closes)
         rows = f"select h.* replace ({ends}) from ({rows}) h left join {gone} g on {self.same('g')}"
         return in_shape(connection, rows, names, self.followed)
 
     def still_open(self, connection: "DuckDBPyConnection", rows: str, names: Container[str]) -> str:
         """Return a query of those open versions that do not end; `names` may lack the columns of the period."""
-        gone = register(connection, self.closes)
+        gone = as_relation(connection, self.closes)
         return in_shape(connection, f"from ({rows}) h anti join {gone} g on {self.same('g')}", names, self.followed)
 
     def require_agreement(self, table: HistoryTable, connection: "DuckDBPyConnection", opened: TableFiles) -> None:
         """Check that each key that ends is open once, and none that is born; raises InvariantBroken."""
         files = opened.which(may_have_key_of(self._stored_keys(self.edges), self.key))
-        rows, edges = files_in_shape(connection, files, self.followed), register(connection, self.edges)
+        rows, edges = files_in_shape(connection, files, self.followed), as_relation(connection, self.edges)
         met = connection.sql(f"select g.kind from ({rows}) h join {edges} g on {self.same('g')}").to_arrow_table()
         if reason := contradiction(self.edges["kind"], met["kind"]):
             raise InvariantBroken(f"the changes of {table.label} after {table.position} cannot be folded: {reason}")
@@ -184,7 +184,7 @@ class Overlay:
         """Return a query of the versions, in all columns."""
         if self.folded is None:
             return self.files.sql(connection)
-        begun = register(connection, self.folded.begun(self.wanted, None))
+        begun = as_relation(connection, self.folded.begun(self.wanted, None))
         return " union all by name ".join(
             [f"from {begun}", *_parts(connection, self.folded, self.files, self.folded.ended)]
         )
@@ -202,7 +202,7 @@ class Overlay:
         else:
             parts = [folded.still_open(connection, f"from {held}", connection.sql(f"from {held} limit 0").columns)]
         begun = folded.begun(lambda net: pc.is_null(net["_to_lsn"]), only)
-        parts.append(f"from {register(connection, begun)}")
+        parts.append(f"from {as_relation(connection, begun)}")
         return " union all ".join(f"select {shown} from ({part}) h" for part in parts)
 
 

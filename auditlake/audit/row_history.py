@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, Values, changes_of
+from auditlake.audit.changes import RowChange, Values, changes_of
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay, overlaid
@@ -179,12 +179,12 @@ class Book:
                 return None, deaths[0].op
             key, ordinal = deaths[0].key_after(self._names), deaths[0].ordinal
 
-    def _bears(self, change: Change, key: Key) -> bool:
+    def _bears(self, change: RowChange, key: Key) -> bool:
         if change.op == "insert":
             return True
         return change.op == "update" and change.key_after(self._names) == key != change.key_before(self._names)
 
-    def _ends(self, change: Change, key: Key) -> bool:
+    def _ends(self, change: RowChange, key: Key) -> bool:
         if change.op in {"delete", "truncate"}:
             return True
         return change.op == "update" and change.key_before(self._names) == key != change.key_after(self._names)

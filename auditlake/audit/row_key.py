@@ -68,7 +68,7 @@ def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def text_of(value: object) -> str:
+def input_text(value: object) -> str:
     """Return a Python value as a person writes it, for `read_value`; raises BadUsage for None."""
     if value is None:
         raise BadUsage("a value of the key is NULL, which no key has", "Give the values of the row's key.")

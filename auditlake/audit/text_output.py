@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.text import Text
 
-from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
+from auditlake.audit.answers import (
+    AttributedCommit,
+    BlamedColumn,
+    DeletedRow,
+    RowDifference,
+    RowEvent,
+    Texts,
+    differences,
+)
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
@@ -53,7 +61,7 @@ def _pairs(values: Texts, style: str = "") -> Text:
     )
 
 
-def who(commit: Commit | Context) -> str:
+def who(commit: AttributedCommit | Context) -> str:
     """Format the actor, with the role that the server observed."""
     observed = f" ({commit.db_user})" if commit.db_user else ""
     return visible((commit.actor or "unknown") + observed)

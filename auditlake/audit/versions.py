@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, Values, change_of, changes_of, in_changes
+from auditlake.audit.changes import RowChange, Values, change_of, changes_of, in_changes
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.history_conditions import HERE, bounds_of, in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
@@ -166,7 +166,7 @@ class KeyReads:
         self._upto = upto
         self._overlays: dict[Key, Overlay] = {}
         self._versions: dict[Key, list[Version]] = {}
-        self._turns: dict[Key, dict[int, list[Change]]] = {}
+        self._turns: dict[Key, dict[int, list[RowChange]]] = {}
 
     def versions(self, key: Key) -> list[Version]:
         """Return every version of a key, oldest first."""
@@ -181,7 +181,7 @@ class KeyReads:
             self._overlays |= dict.fromkeys((key, *found.keys), found)
         return self._overlays[key]
 
-    def turns(self, key: Key, lsn: Lsn) -> list[Change]:
+    def turns(self, key: Key, lsn: Lsn) -> list[RowChange]:
         """Return the changes that begin or end a key in one transaction."""
         turns = self._turns.setdefault(key, {})
         if lsn not in turns:
@@ -192,7 +192,7 @@ class KeyReads:
                 turns.setdefault(change.lsn, []).append(change)  # of many LSNs a range is read
         return turns[lsn]
 
-    def _applied_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
+    def _applied_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[RowChange]:
         applied = [int(lsn) for lsn in lsns if lsn <= self._table.position]
         if not applied:
             return ()
@@ -201,7 +201,7 @@ class KeyReads:
         span = Span(Lsn(min(applied) - 1), Lsn(max(applied)))
         return changes_of(self._reader, self._table.name, span, condition)
 
-    def _turns_in_tail(self, key: Key, lsns: set[Lsn]) -> Iterator[Change]:
+    def _turns_in_tail(self, key: Key, lsns: set[Lsn]) -> Iterator[RowChange]:
         changes = self._overlay(key).changes
         if changes is None:
             return

@@ -28,7 +28,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
-from auditlake.store.files import absolute, copy_file, existing_files, make_folder, put_if_absent, remove_folder
+from auditlake.store.files import copy_file, existing_files, full_name, make_folder, put_if_absent, remove_folder
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5
@@ -56,7 +56,7 @@ def back_up(lake: Lake, folder: Folder, report: Say) -> Backup:
 
 
 def _require_apart(lake: Place, folder: Place) -> None:
-    one, other = (f"{absolute(place)}/" for place in (lake, folder))
+    one, other = (f"{full_name(place)}/" for place in (lake, folder))
     if one.startswith(other) or other.startswith(one):
         raise BadUsage(f"{folder} and {lake} are in each other", "Give a folder outside the lake.")
 

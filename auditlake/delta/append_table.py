@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
-from auditlake.delta.erasing import delete_uncommitted, is_erasure, written
+from auditlake.delta.erasing import delete_uncommitted, is_erasure, list_data_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, statistics, unreadable_log
 from auditlake.delta.log_writer import (
@@ -188,7 +188,7 @@ class AppendLog:
         def unmoved() -> Iterator[Action]:
             number = self.table.transaction_version(erased)  # as of now: an erasure may have moved it since
             if number is not None:
-                listed[:] = written(self._path)
+                listed[:] = list_data_files(self._path)
                 yield from moved({erased: number})
 
         if self._put("WRITE", unmoved):

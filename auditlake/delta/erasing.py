@@ -105,7 +105,7 @@ def erase(table: Place, task: ErasureTask) -> int:
     Raises LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(table), "Run auditlake forget --resume."):
-        listed = written(table)
+        listed = list_data_files(table)
         version = list_newest(table).newest
         actions: list[Action] = []
         for add in filter(task.concerns, live_files(table, version)):
@@ -173,7 +173,7 @@ def delete_unnamed(table: Place, listed: Iterable[str]) -> None:
 def _await_writers(table: Place, listed: Iterable[str]) -> None:
     """Wait until each file written after the list is committed or deleted; raises LakeConflict if that takes long."""
     until_s = time.monotonic() + _WAIT_S
-    left = set(written(table)).difference(listed)
+    left = set(list_data_files(table)).difference(listed)
     while left := {name for name in left.difference(_committed(table)) if (table / name).exists()}:
         if time.monotonic() > until_s:
             raise LakeConflict(
@@ -189,7 +189,7 @@ def delete_uncommitted(table: Place, listed: Iterable[str]) -> None:
     _delete(table, [name for name in listed if name not in committed])
 
 
-def written(table: Place) -> list[str]:
+def list_data_files(table: Place) -> list[str]:
     """List all files of a table but those of its log, also those that are in no commit."""
     return [name for name, _ in list_written(table) if not name.startswith(f"{_LOG}/")]
 

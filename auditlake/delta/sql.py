@@ -36,7 +36,7 @@ from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place, by_requests, session_of
-from auditlake.store.process_folder import process_folder, remove
+from auditlake.store.process_folder import process_folder, remove_own
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -104,7 +104,7 @@ class _Database:
 
     def __init__(self) -> None:
         spill = Path(tempfile.mkdtemp(dir=process_folder()))
-        weakref.finalize(self, remove, spill, os.getpid())
+        weakref.finalize(self, remove_own, spill, os.getpid())
         self.connection = open_duckdb(spill=spill)
         self.connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
 
@@ -265,7 +265,7 @@ def _select(sql: str, tables: Mapping[str, Queried | pa.Table], place: Place) ->
 
 def _rows(cursor: "DuckDBPyConnection", table: Queried | pa.Table) -> str:
     if isinstance(table, pa.Table):
-        return f"from {register(cursor, table)}"
+        return f"from {as_relation(cursor, table)}"
     table.fetch()
     return table.sql(cursor)
 
@@ -361,9 +361,9 @@ def _unmarked(
     unscanned: Sequence[str],
 ) -> list[str]:
     if VIRTUAL_COLUMNS.intersection(name.casefold() for name in added):
-        kept = [register(connection, _kept(place, file)) for file in marked]
+        kept = [as_relation(connection, _kept(place, file)) for file in marked]
         return [f"(from {name} union all by name {no_rows(added)})" for name in kept]
-    gone = register(connection, _deleted_rows(place, marked))
+    gone = as_relation(connection, _deleted_rows(place, marked))
     rows = stored_rows(connection, place, marked, "*, file_index, file_row_number", added, unscanned=unscanned)
     return [f"{rows} f anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"]
 
@@ -381,7 +381,7 @@ def _deleted_rows(place: Place, files: Sequence[DataFile]) -> pa.Table:
     return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
 
 
-def register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
+def as_relation(connection: "DuckDBPyConnection", table: pa.Table) -> str:
     """Make a table in memory a relation of the connection; return its name."""
     name = f"arrow_{uuid4().hex}"
     connection.register(name, table)

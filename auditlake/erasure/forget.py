@@ -33,7 +33,7 @@ from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
 from auditlake.erasure.matching import LEAST_TEXT, Contexts, InChanges, InHistory, InTransactions, Matcher
-from auditlake.erasure.scope import Wanted, find_scope, places_of, searched
+from auditlake.erasure.scope import Wanted, find_scope, found_by, places_of
 from auditlake.errors import ConfigError, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.erasure_gate import closed
@@ -133,12 +133,12 @@ class _Run:
         if secret is None or erasure.name not in tables:
             missing = lake.token_key if secret is None else f"the history of {erasure.name}"
             raise LakeUnusable(f"{missing} is missing, so {erasure.what} cannot be erased", "Restore it.")
-        inner = searched(reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn), erasure.where)
+        inner = found_by(reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn), erasure.where)
         require_not_held(lake, inner, erasure.tokens)
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
-        history = InHistory(searched(table, erasure.where).key, matcher)
+        history = InHistory(found_by(table, erasure.where).key, matcher)
         return cls(lake, erasure, table, reader.own_names(table), history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:

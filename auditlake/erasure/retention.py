@@ -50,7 +50,7 @@ from auditlake.lake.whereabouts import whereabouts
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.settings.mask_rules import matches_table
-from auditlake.settings.retention_rules import Period, RetentionPeriods, Rules
+from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods, Rules
 from auditlake.store.attempts import attempts
 from auditlake.store.files import parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
@@ -272,7 +272,7 @@ def _matches(pattern: str, table: HistoryTable) -> bool:
     return any(matches_table(pattern, name) for name in table.known_as)
 
 
-def _period(rules: Rules, table: HistoryTable) -> Period | None:
+def _period(rules: Rules, table: HistoryTable) -> RetentionPeriod | None:
     """Return how long the versions of a table are kept; None without a rule."""
     return next((period for pattern, period in rules if _matches(pattern, table)), None)
 

@@ -23,7 +23,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.delta.erasing import all_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import InHistory, Matcher, keys_of
-from auditlake.erasure.scope import places_of, searched
+from auditlake.erasure.scope import found_by, places_of
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
 from auditlake.lake.erasures import (
     Erasure,
@@ -119,7 +119,7 @@ def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
     """Return whether a history has what was erased, or is from before changes whose values are gone."""
     if table.position < erasure.upto_lsn:
         return True
-    history = InHistory(searched(table, erasure.where).key, Matcher(erasure, secret))
+    history = InHistory(found_by(table, erasure.where).key, Matcher(erasure, secret))
     for rows in all_rows(table.path):
         begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
         if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
@@ -142,7 +142,7 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
     by_token = {each: erasure for erasure in erasures for each in erasure.gone_tokens}
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
-    for lsn, key in chain(_begun(searched(table, where), since), _changed(reader, known, erasures[0], since)):
+    for lsn, key in chain(_begun(found_by(table, where), since), _changed(reader, known, erasures[0], since)):
         of_key = erasures[0].token(secret, key)
         erasure = by_token.get(of_key)
         if erasure is not None and lsn > erasure.upto_lsn and (key not in first or lsn < first[key].lsn):
@@ -162,7 +162,7 @@ def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
 
 def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) -> Iterator[_Found]:
     """Yield the keys of the rows that changed after an LSN."""
-    places = places_of(reader, searched(reader.keyed_at(table, reader.known.last_lsn), erasure.where), erasure)
+    places = places_of(reader, found_by(reader.keyed_at(table, reader.known.last_lsn), erasure.where), erasure)
     numbers = ", ".join(map(str, places))
     condition = f"lsn > {since:d} and lsn <= {reader.known.last_lsn:d} and relation in ({numbers})"
     for file in _each_file(reader.changes if places else None, "lsn", since):
@@ -181,7 +181,7 @@ def _each_file(table: TableFiles | None, column: str, since: int) -> Iterator[Ta
             yield replace(table, files=(file,))
 
 
-def as_json(found: Returned) -> Mapping[str, object]:
+def as_fields(found: Returned) -> Mapping[str, object]:
     """Return a row that has come back as plain values."""
     erasure = found.erasure
     about = {"erased": format_us(erasure.time_us), "by": erasure.by, "reason": erasure.reason}

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from auditlake.audit.changes import Change, change_of, changes_of, in_changes, key_places, linked_changes
+from auditlake.audit.changes import RowChange, change_of, changes_of, in_changes, key_places, linked_changes
 from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history
 from auditlake.audit.lake_reader import Reader, Span, split_name
@@ -101,7 +101,7 @@ def _place(reader: Reader, wanted: Wanted, upto: Lsn) -> tuple[HistoryTable, tup
     table = reader.keyed_at(_named(reader, wanted.table, upto), upto)
     _require_plain(reader, table, upto)
     where = _where(reader, table, wanted, upto)
-    return searched(table, where), where
+    return found_by(table, where), where
 
 
 def _replaced_keys(secret: bytes, table: HistoryTable, found: "_Found", stored: Sequence[str]) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def _named(reader: Reader, name: str, upto: Lsn) -> HistoryTable:
     return table
 
 
-def searched(table: HistoryTable, where: Sequence[str]) -> HistoryTable:
+def found_by(table: HistoryTable, where: Sequence[str]) -> HistoryTable:
     """Return a table with the columns as its key by which an erasure finds rows, given by stored name."""
     return replace(table, columns=with_key(table.columns, where)) if where else table
 
@@ -237,7 +237,7 @@ class _Found:
 
     keys: frozenset[Key]
     versions: Sequence[Version]
-    changes: Sequence[Change]
+    changes: Sequence[RowChange]
     names: tuple[str, ...]
     is_dropped: bool = False
 

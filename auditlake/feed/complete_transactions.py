@@ -21,7 +21,7 @@ from auditlake.audit.changes import new_texts, old_texts
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change
-from auditlake.feed.log_tail import Group, LogTail, within
+from auditlake.feed.log_tail import Group, LogTail, in_span
 from auditlake.feed.selection import KeyShape, Selected
 from auditlake.lake.erasures import ERASED_OP
 from auditlake.lsn import Lsn
@@ -154,7 +154,7 @@ class StreamedChanges:
 
     def _rows(self, group: Group, columns: Sequence[str]) -> pa.Table:
         try:
-            return within(group.read(columns), Lsn(self._transaction.lsn - 1), self._transaction.lsn)
+            return in_span(group.read(columns), Lsn(self._transaction.lsn - 1), self._transaction.lsn)
         except FileNotFoundError as exc:
             raise NotAnswerable(
                 f"the files of transaction {self._transaction.lsn} were replaced more than six hours ago",

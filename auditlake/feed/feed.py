@@ -39,7 +39,7 @@ from auditlake.audit.transactions import Transaction, transaction_of
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.feed.complete_transactions import ChangeReader
-from auditlake.feed.log_tail import LogTail, within
+from auditlake.feed.log_tail import LogTail, in_span
 from auditlake.feed.selection import FeedSelection, Selected, Successor
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.histories import list_histories
@@ -262,7 +262,7 @@ class Feed(Iterator[ChangedTransaction]):
             chosen.append(group.read(_COLUMNS))
         if not chosen:
             return [], upto
-        found = within(pa.concat_tables(chosen), after, upto).sort_by("lsn")
+        found = in_span(pa.concat_tables(chosen), after, upto).sort_by("lsn")
         found = found.append_column("time_us", found["time"].cast(pa.int64())).drop_columns(["time"])
         return [transaction_of(row).shown(self._selection.only) for row in found.to_pylist()], upto
 

@@ -136,7 +136,7 @@ class LogTail:
         """Read the rows in `(after, upto]`, in any order; None if there is none."""
         for attempt in range(2):
             try:
-                found = [within(group.read(columns), after, upto) for group in self.groups(after, upto)]
+                found = [in_span(group.read(columns), after, upto) for group in self.groups(after, upto)]
                 return pa.concat_tables(found) if any(each.num_rows for each in found) else None
             except FileNotFoundError:
                 if attempt:
@@ -145,7 +145,7 @@ class LogTail:
         return None
 
 
-def within(rows: pa.Table, after: Lsn, upto: Lsn) -> pa.Table:
+def in_span(rows: pa.Table, after: Lsn, upto: Lsn) -> pa.Table:
     """Return the rows with an LSN in `(after, upto]`."""
     lsns = rows["lsn"]
     return rows.filter(pc.and_(pc.greater(lsns, after), pc.less_equal(lsns, upto)))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader, split_name
-from auditlake.audit.row_key import named_key, parse_key, text_of
+from auditlake.audit.row_key import input_text, named_key, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
@@ -104,9 +104,9 @@ class FeedRequest:
 def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
     """Return a key as on the command line, of a value, a sequence or a mapping; raises BadUsage."""
     if isinstance(key, Mapping):
-        return tuple(f"{name}={text_of(value)}" for name, value in key.items())
+        return tuple(f"{name}={input_text(value)}" for name, value in key.items())
     values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)
-    return named_key(table, [*map(text_of, values)])
+    return named_key(table, [*map(input_text, values)])
 
 
 def _table(known: Known, name: str) -> TableName:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.row_groups import held_bytes
-from auditlake.delta.sql import TableFiles, register
+from auditlake.delta.sql import TableFiles, as_relation
 from auditlake.fold.captured import AS_THEY_ARE, NEVER_SENT, Captured, sql_of_tuples
 from auditlake.fold.chains import roots
 from auditlake.fold.net import BEFORE, KIND, PLACE, Executor, FoldColumns, RowKind
@@ -128,7 +128,7 @@ class Fold:
         if isinstance(changes, pa.Table):
             if tuples is AS_THEY_ARE:
                 return changes
-            changes = f"from {register(self._connection, changes)}"
+            changes = f"from {as_relation(self._connection, changes)}"
         query = _CHANGES.format(tuples=", ".join(tuples.values()), changes=changes)
         return self._connection.sql(query).to_arrow_table()
 
@@ -161,14 +161,14 @@ class Fold:
         return self._table(rows if wanted is None else f"from ({rows}) where kind = '{RowKind.CLOSE}' or ({wanted})")
 
     def _registered(self, columns: Mapping[str, pa.Array]) -> str:
-        return register(self._connection, pa.table(columns))
+        return as_relation(self._connection, pa.table(columns))
 
     def _table(self, query: str) -> pa.Table:
         return self._connection.sql(query).to_arrow_table().combine_chunks()
 
     def _truncated(self, form: FoldColumns, effects: str, truncates: pa.Table) -> tuple[FoldColumns, str]:
         """Return the effects with the deaths of every TRUNCATE; they are also of the versions that were open before."""
-        ends = register(self._connection, truncates.rename_columns([*PLACE, "truncate_epoch"]))
+        ends = as_relation(self._connection, truncates.rename_columns([*PLACE, "truncate_epoch"]))
         form, effects = form.after_truncates(f"({effects})", ends)
         return form, f"({effects})"
 
@@ -188,9 +188,9 @@ class Fold:
         """Return the effects with the last sent values of their row, which may have moved from key to key."""
         form = replace(form, first_key=tuple(f"first_{name}" for name in form.key))
         if self._may_move:
-            lives = register(self._connection, self._table(form.stage("lives", effects)))
+            lives = as_relation(self._connection, self._table(form.stage("lives", effects)))
             moves = self._table(form.stage("moves", lives))
-            form, effects = form.along_chains(lives, register(self._connection, roots(moves)))
+            form, effects = form.along_chains(lives, as_relation(self._connection, roots(moves)))
             effects = f"({effects})"
         form, effects = form.filled(effects)
         return form, f"({effects})"
@@ -332,7 +332,7 @@ def in_shape(connection: "DuckDBPyConnection", rows: str, names: Container[str],
             continue
         texts = pa.array([addition.missing], pa.string())
         had = f"(_to_lsn is null or _to_lsn >= {addition.since:d})" if "_to_lsn" in names else "true"
-        value = register(connection, pa.table({"x": typed_values(texts, type_of(column))}))
+        value = as_relation(connection, pa.table({"x": typed_values(texts, type_of(column))}))
         cells.append(f"cast(case when {had} then (select x from {value}) end as {kind}) as {name}")
         if (text := outside(texts, type_of(column))[0].as_py()) is not None:
             entry = f"map([{standard_literal(column.stored)}], [{standard_literal(text)}])"

@@ -97,7 +97,7 @@ class NotCanonical(ValueError):
     """A text has the byte 0, which PostgreSQL's text never has."""
 
 
-def text_of(fields: Iterable[Value]) -> str:
+def canonical_text(fields: Iterable[Value]) -> str:
     """Return fields in their canonical form; raises NotCanonical."""
     return "".join(map(_field, fields))
 
@@ -122,17 +122,17 @@ def _checked(text: str) -> str:
 
 def secret_of(key: bytes, identity: Identity, values: Iterable[Value] = ()) -> bytes:
     """Return the secret of an entry, from the key of its block; with `values` that of a row of a copy."""
-    return sha256(text_of((SECRET, key.hex(), *identity, *values)).encode()).digest()[:SECRET_BYTES]
+    return sha256(canonical_text((SECRET, key.hex(), *identity, *values)).encode()).digest()[:SECRET_BYTES]
 
 
 def commitment_of(secret: bytes, values: Iterable[Value]) -> bytes:
     """Return the commitment to an entry's values."""
-    return sha256(text_of((VALUES, secret.hex(), *values)).encode()).digest()
+    return sha256(canonical_text((VALUES, secret.hex(), *values)).encode()).digest()
 
 
 def record_of(kind: Kind, fields: Iterable[Value], commitment: bytes) -> str:
     """Return the record of an entry."""
-    return text_of((ENTRY, kind, *fields, commitment.hex()))
+    return canonical_text((ENTRY, kind, *fields, commitment.hex()))
 
 
 def hash_of(record: str) -> bytes:
@@ -146,7 +146,7 @@ def page_of(hashes: Sequence[bytes]) -> bytes:
 
 
 def list_texts(texts: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return the field of a list for each row of columns of texts, as `text_of` does; raises NotCanonical."""
+    """Return the field of a list for each row of columns of texts, as `canonical_text` does; raises NotCanonical."""
     if any(pc.any(pc.match_substring(each, _NUL)).as_py() for each in texts):
         raise NotCanonical("a value has the byte 0")
     begin, end = pa.array([f"{len(texts)}{_LIST}"] * rows), pa.array([_LIST_END] * rows)

@@ -30,8 +30,8 @@ from auditlake.ledger.canonical import (
     Identity,
     Kind,
     Value,
+    canonical_text,
     list_texts,
-    text_of,
 )
 from auditlake.ledger.entries import Entry
 from auditlake.lsn import Lsn
@@ -84,7 +84,7 @@ def derived(key: bytes) -> SecretOfRow:
     """Return the secrets that follow from the key of a block."""
 
     def secret(identity: Identity, values: bytes) -> bytes:
-        return sha256(text_of((SECRET, key.hex(), *identity)).encode() + values).digest()[:SECRET_BYTES]
+        return sha256(canonical_text((SECRET, key.hex(), *identity)).encode() + values).digest()[:SECRET_BYTES]
 
     return secret
 
@@ -108,7 +108,7 @@ def secrets_in(block: Block, rows: pa.Table) -> SecretOfRow:
 
 def lookup(key: bytes, identity: Identity, values: bytes) -> bytes:
     """Return what finds the stored secret of a row; without the lookup key of its block it tells nothing."""
-    return hmac.digest(key, text_of(identity).encode() + values, "sha256")[:SECRET_BYTES]
+    return hmac.digest(key, canonical_text(identity).encode() + values, "sha256")[:SECRET_BYTES]
 
 
 def copied_rows(table: HistoryTable, lsn: Lsn, secrets: SecretOfRow) -> Iterator[CopiedRows]:
@@ -143,14 +143,14 @@ def values_of(table: HistoryTable, lsn: Lsn, rows: pa.Table) -> list[bytes]:
     texts = [text_column(rows, column) for column in committed_columns(table, lsn)]
     lists = list_texts(texts, rows.num_rows).to_pylist()
     triples = zip(*numbers, lists, strict=True)
-    return [text_of((begin, ordinal)).encode() + listed.encode() for begin, ordinal, listed in triples]
+    return [canonical_text((begin, ordinal)).encode() + listed.encode() for begin, ordinal, listed in triples]
 
 
 def _hashes(table: HistoryTable, identity: Identity, secrets: SecretOfRow, rows: pa.Table) -> list[bytes]:
     """Hash rows as `Entry.hash` does; empty bytes for one whose secret is destroyed."""
     lsn = Lsn(identity.lsn or 0)
-    record_head = text_of((ENTRY, identity.kind, *table.name, lsn)).encode()
-    values_head = text_of((VALUES,)).encode()
+    record_head = canonical_text((ENTRY, identity.kind, *table.name, lsn)).encode()
+    values_head = canonical_text((VALUES,)).encode()
     found = []
     for values in values_of(table, lsn, rows):
         if (secret := secrets(identity, values)) is None:

@@ -34,7 +34,7 @@ from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import PAGE_ENTRIES, Block, leaves_of, read_blocks, read_entries
-from auditlake.ledger.canonical import OF_COPIES, Kind, hash_of, page_of, text_of
+from auditlake.ledger.canonical import OF_COPIES, Kind, canonical_text, hash_of, page_of
 from auditlake.ledger.copies import copy_entry, find_copied, lookup
 from auditlake.ledger.digest import checkpoint_of
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, small_entries, with_us
@@ -191,7 +191,7 @@ class _Proofs:
     def _by_secret(self, entry: Entry, by_lookup: Mapping[bytes, Row], by_place: Mapping[Place, Row]) -> Row | None:
         """Find the row of an entry in a block without a key, also if its values were erased."""
         if entry.identity.kind in OF_COPIES:
-            values = text_of(entry.values).encode()
+            values = canonical_text(entry.values).encode()
             keys = [block.lookup_key for block in self._blocks.values() if block.lookup_key is not None]
             row = next((by_lookup[n] for k in keys if (n := lookup(k, entry.identity, values)) in by_lookup), None)
         else:
@@ -265,7 +265,7 @@ def _proof(entry: Entry, block: Block, row: Row, at: tuple[int, int]) -> dict[st
         "ordinal": ordinal if kind is Kind.CHANGE else None,
         "record": _record(entry, block, row),
         "secret": None if secret is None else secret.hex(),
-        "values": None if secret is None else text_of(entry.values),
+        "values": None if secret is None else canonical_text(entry.values),
         "leaf": leaf,
         "place": place,
     }

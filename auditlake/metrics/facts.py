@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 
 from auditlake.counters import Mark, read_marks
-from auditlake.feed.log_tail import Group, LogTail, within
+from auditlake.feed.log_tail import Group, LogTail, in_span
 from auditlake.lake.histories import histories_of
 from auditlake.lake.layout import TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import Manifest, require_manifest
@@ -101,7 +101,7 @@ def _state(parked: Parked | None) -> tuple[str, str]:
 def _rows_within(group: Group, after: Lsn, upto: Lsn) -> int:
     if after < group.first and group.last <= upto:
         return group.rows
-    lsns: pa.Table = within(group.read(["lsn"]), after, upto)
+    lsns: pa.Table = in_span(group.read(["lsn"]), after, upto)
     return int(lsns.num_rows)
 
 

@@ -27,7 +27,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from auditlake.values.strict_json import decode
+from auditlake.values.strict_json import decode_json
 
 _SETS = frozenset({"auditlake", "_bemi", "sequin:transaction_annotations.set"})
 _CLEARS = frozenset({"auditlake:clear", "sequin:transaction_annotations.clear"})
@@ -112,7 +112,7 @@ def _string(text: str) -> str:
 
 def _is_json(text: str) -> bool:
     try:
-        decode(text)
+        decode_json(text)
     except ValueError:
         return False
     return True
@@ -131,9 +131,9 @@ def _formatted(assertion: _Assertion) -> str | None:
     while isinstance(assertion, _Merge):
         parts.append(assertion.more)
         assertion = assertion.before
-    value = {} if assertion is None else decode(assertion)
+    value = {} if assertion is None else decode_json(assertion)
     for part in reversed(parts):
-        added = decode(part)
+        added = decode_json(part)
         if isinstance(value, dict) and isinstance(added, dict):
             value.update(added)
         else:
@@ -179,7 +179,7 @@ def read_context(text: str | None) -> Context:
     if text is None:
         return Context()
     try:
-        members = decode(text, inside=1)
+        members = decode_json(text, inside=1)
     except ValueError:
         return Context(text)
     return Context(members.get("app"), members.get("db"))

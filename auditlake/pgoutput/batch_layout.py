@@ -32,7 +32,7 @@ from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import ContextInForce
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
-from auditlake.pgoutput.ddl_message import DdlMessage, Prove, joined, parse_ddl_message
+from auditlake.pgoutput.ddl_message import DdlMessage, Prove, parse_ddl_message, with_rewrites
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
     MAX_TIME_US,
@@ -408,7 +408,7 @@ class Descriptions:
         ]
         return [
             (number, DdlReport(message, Lsn(spans.lsn[transaction]), int(spans.time[transaction])))
-            for number, transaction, message in joined(ours)
+            for number, transaction, message in with_rewrites(ours)
         ]
 
     def _renamed(self, shapes: Iterable[Shape]) -> Iterator[Relation]:

@@ -17,8 +17,8 @@
 
 or {"failed": true}, also in place of a message longer than `MOST_BYTES`. A missing member is empty. The message stands
 in the stream where the command ran: rows before it have the former shape, except those of CREATE TABLE AS, which come
-before its message. What a command rewrites comes in a message of its own, before those with the shapes; `joined` joins
-them.
+before its message. What a command rewrites comes in a message of its own, before those with the shapes, with which
+`with_rewrites` joins it.
 
 Any role can send a message with this prefix. One without a seal (`seal_of`), or whose seal the source does not
 recognize, is none of the triggers': it is not parsed, and has no effect.
@@ -124,7 +124,9 @@ def without_missing_values(content: bytes) -> bytes:
         return content
 
 
-def joined(messages: Iterable[tuple[int, int, DdlMessage | None]]) -> Iterator[tuple[int, int, DdlMessage | None]]:
+def with_rewrites(
+    messages: Iterable[tuple[int, int, DdlMessage | None]],
+) -> Iterator[tuple[int, int, DdlMessage | None]]:
     """Yield messages, each with two numbers, the second that of its transaction, with what was rewritten before them.
 
     A rewrite without a later message of its transaction about the table comes last.

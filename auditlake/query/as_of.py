@@ -31,7 +31,7 @@ from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
 from auditlake.query.pending_tail import Tails
 from auditlake.query.spark_values import documents_of, shown
-from auditlake.query.system_time import Selection, State, Versions, within
+from auditlake.query.system_time import Selection, State, Versions, within_bounds
 from auditlake.relation import Column
 from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state, some_as_of
@@ -53,7 +53,7 @@ def read_selection(spark: SparkSession, table: HistoryTable, selection: Selectio
             rows = _state(spark, table, lsn, tail)
             return _as_shown(spark, rows, columns, names, ["_raw"] if raw else [])
         case Versions(bounds):
-            rows = _versions(spark, table, tail).where("false" if bounds is None else within(bounds))
+            rows = _versions(spark, table, tail).where("false" if bounds is None else within_bounds(bounds))
             return _as_shown(spark, rows, columns, names, STORED_PERIOD)
         case _:
             assert_never(selection)

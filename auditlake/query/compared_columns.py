@@ -110,7 +110,7 @@ def all_marks(columns: Columns) -> Marks:
     return union(each.marks for each in columns)
 
 
-def elements_of(marks: Marks) -> Marks:
+def compared_elements(marks: Marks) -> Marks:
     """Return the marks of the elements of arrays."""
     return frozenset(each for mark in marks if (each := mark.element) is not None)
 

@@ -30,7 +30,7 @@ from auditlake.query.compared_columns import (
     check_marks,
     check_matches,
     check_texts,
-    elements_of,
+    compared_elements,
     union,
 )
 from auditlake.query.compared_functions import COMPARES, IS_PLAIN, OF_ELEMENTS, OF_TEXT, ORDERS, RETURNS, function_name
@@ -195,7 +195,7 @@ class _Walk:
                 names = [each.name for each in named.columns] if named is not None else []
                 return [Shown(name, marks) for name in names or [EVERY]]
             case exp.Table() | exp.Unnest():
-                return [Shown(EVERY, elements_of(self._children(node, scope)))]
+                return [Shown(EVERY, compared_elements(self._children(node, scope)))]
             case exp.Subquery() | exp.Paren() | exp.Lateral():
                 return self.query(node.this, scope.ctes, scope if isinstance(node, exp.Lateral) else scope.outer)
             case _:
@@ -343,7 +343,10 @@ class _Walk:
         given = [(each, self.marks(each, scope)) for each in arguments if not isinstance(each, exp.Lambda)]
         marks = union(each for _, each in given)
         parameters = {each.name.casefold() for body in lambdas for each in body.expressions}
-        outside, self._parameters = self._parameters, self._parameters | dict.fromkeys(parameters, elements_of(marks))
+        outside, self._parameters = (
+            self._parameters,
+            self._parameters | dict.fromkeys(parameters, compared_elements(marks)),
+        )
         marks |= union([self.marks(each.this, scope) for each in lambdas])
         self._parameters = outside
         return self._result(name, marks, given)
@@ -358,7 +361,7 @@ class _Walk:
         if name in ORDERS:
             of_array = name.startswith(("array", "sort"))
             compared = given[1][1] if name in {"argmax", "argmin"} and len(given) > 1 else marks
-            self.check(elements_of(compared) if of_array else compared, called, ordered=True)
+            self.check(compared_elements(compared) if of_array else compared, called, ordered=True)
         elif name in COMPARES:
             self.check(marks, called)
             check_texts(marks, [argument for argument, _ in given])
@@ -366,7 +369,7 @@ class _Walk:
             self.check(marks, called)
         if name in IS_PLAIN:
             return NO_MARKS
-        return elements_of(marks) if name in OF_ELEMENTS else marks
+        return compared_elements(marks) if name in OF_ELEMENTS else marks
 
     _CHECKS: ClassVar[Sequence[tuple[tuple[type[exp.Expr], ...], Callable[["_Walk", exp.Expr, _Scope], Marks]]]] = (
         ((exp.Column,), _column),

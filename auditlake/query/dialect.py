@@ -51,7 +51,7 @@ COMPARISONS: dict[type[exp.Expr], str] = {
 _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
-def tokenize(sql: str) -> list[Token]:
+def spark_tokens(sql: str) -> list[Token]:
     """Split a canonical text into tokens; raises BadUsage if a string, quoted name or comment does not end."""
     try:
         return _SPARK.tokenize(sql)

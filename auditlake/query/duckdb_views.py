@@ -28,7 +28,7 @@ from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.statement import LSNS_OF_LOGS, LakeState, Log, PreparedQuery
-from auditlake.query.system_time import Selection, State, within
+from auditlake.query.system_time import Selection, State, within_bounds
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.store.place import Place
@@ -229,7 +229,7 @@ def rows_of_selection(
     last = query.tails.upto(table, selection)
     if isinstance(selection, State):  # without a tail at its position, so that no changes are sought
         return state_query(connection, reader, StateRequest(table, min(selection.lsn, last), columns, raw=True)).sql
-    condition = "false" if selection.bounds is None else within(selection.bounds)
+    condition = "false" if selection.bounds is None else within_bounds(selection.bounds)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
@@ -249,7 +249,7 @@ def _check_length(name: TableName, paths: Iterable[Place]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfDuckDb:
-    """The rows of an answer, as `query.statement.Rows`."""
+    """The rows of an answer, as `query.statement.AnswerRows`."""
 
     schema: pa.Schema
     fetched: Iterator[pa.RecordBatch]

@@ -60,12 +60,12 @@ def plain_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row
         case bytes() | bytearray():
             return "\\x" + value.hex()
         case list() | tuple() | Mapping():
-            return json_text(value)
+            return json_of(value)
         case _:
             return str(value)
 
 
-def json_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row, one line per type
+def json_of(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row, one line per type
     """Format a value as JSON; NaN and the infinities become strings, because JSON has no such numbers."""
     if type(value) is str:
         return _quoted(value)
@@ -77,12 +77,12 @@ def json_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row,
         case float() if math.isfinite(value):
             return plain_text(value)
         case tuple() if hasattr(value, "asDict"):  # a Row of Spark
-            return json_text(value.asDict(recursive=False))
+            return json_of(value.asDict(recursive=False))
         case Mapping():
-            entries = (f"{json_text(plain_text(name))}: {json_text(item)}" for name, item in value.items())
+            entries = (f"{json_of(plain_text(name))}: {json_of(item)}" for name, item in value.items())
             return "{" + ", ".join(entries) + "}"
         case list() | tuple():
-            return "[" + ", ".join(map(json_text, value)) + "]"
+            return "[" + ", ".join(map(json_of, value)) + "]"
         case _:
             return _quoted(plain_text(value))
 
@@ -163,9 +163,9 @@ def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Yield an object for each row; raises BadUsage if two columns have one name."""
     need_distinct(columns)
-    keys = [json_text(name) for name in columns]
+    keys = [json_of(name) for name in columns]
     for row in rows:
-        fields = ", ".join(f"{key}: {json_text(value)}" for key, value in zip(keys, row, strict=True))
+        fields = ", ".join(f"{key}: {json_of(value)}" for key, value in zip(keys, row, strict=True))
         yield f"{{{fields}}}\n"
 
 

@@ -57,7 +57,7 @@ def _ends(text: str) -> bool:
     return not tokens or tokens[-1].text == ";"
 
 
-SPARK_SQL = Language(statement.split, _ends, statement.prepare_statement)
+SPARK_SQL = Language(statement.split_script, _ends, statement.prepare_statement)
 
 
 def require_dialect(name: str) -> Dialect:

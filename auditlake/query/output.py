@@ -30,14 +30,14 @@ from rich.text import Text
 from auditlake.errors import BadUsage
 from auditlake.messages import require_printable
 from auditlake.query.formats import csv_lines, json_lines, need_distinct, pieces, plain_text, python_rows
-from auditlake.query.statement import Rows
+from auditlake.query.statement import AnswerRows
 from auditlake.terminal import console_for, show
 from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame
 
-    Results = Sequence[DataFrame | Rows]
+    Results = Sequence[DataFrame | AnswerRows]
 
 
 TEXT_FORMATS = ("table", "csv", "json")
@@ -60,9 +60,9 @@ class TableLayout:
 _FITTING = TableLayout()
 
 
-def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _batches(rows: "DataFrame | AnswerRows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     # A DataFrame of Spark Connect has an attribute of any name: a column.
-    if isinstance(rows, Rows) and not type(rows).__module__.startswith("pyspark."):
+    if isinstance(rows, AnswerRows) and not type(rows).__module__.startswith("pyspark."):
         return rows.batches()
     from auditlake.query.spark_engine import batches  # noqa: PLC0415 - pyspark takes a second to import
 
@@ -70,7 +70,7 @@ def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBat
 
 
 def render(
-    rows: "DataFrame | Rows",
+    rows: "DataFrame | AnswerRows",
     form: str,
     out: TextIO | None = None,
     layout: TableLayout = _FITTING,
@@ -108,7 +108,7 @@ def write_python_rows(
             raise BadUsage(f"{form!r} is not a format", f"Choose one of {', '.join(TEXT_FORMATS)}.")
 
 
-def write_parquet(rows: "DataFrame | Rows", out: BinaryIO) -> int:
+def write_parquet(rows: "DataFrame | AnswerRows", out: BinaryIO) -> int:
     """Run the query, write its rows to `out` as one Parquet file and return their number."""
     schema, fetched = _batches(rows)
     count = 0
@@ -236,7 +236,13 @@ def _stream(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, 
 
 
 def _text(  # noqa: PLR0913 - where and how
-    rows: "DataFrame | Rows", form: OutputForm, out: TextIO, nulls: set[int], *, first: bool, width: int | None = None
+    rows: "DataFrame | AnswerRows",
+    form: OutputForm,
+    out: TextIO,
+    nulls: set[int],
+    *,
+    first: bool,
+    width: int | None = None,
 ) -> int:
     """Write one result in a text format; return the number of rows."""
     out = _exact(out, form)

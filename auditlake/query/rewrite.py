@@ -23,7 +23,7 @@ from datetime import datetime
 from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.dialect import QUERY_STARTS, READ_ONLY, first_word, parse_query, require_start, tokenize
+from auditlake.query.dialect import QUERY_STARTS, READ_ONLY, first_word, parse_query, require_start, spark_tokens
 from auditlake.query.functions import EXACT_TEXT, check_calls
 from auditlake.query.lexical import canonical_sql, tokens_of
 from auditlake.query.system_time import Period, PeriodForm, Reading
@@ -39,7 +39,7 @@ _WITH_SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamedTables:
     """Tables that a statement may name, the `now` of its relative times, and the prefix of its views' names."""
 
     tables: tuple[TableName, ...]
@@ -61,27 +61,27 @@ class Rewritten:
     """Whether it calls `exact_text`, which needs the `_raw` of a state."""
 
 
-def rewrite(sql: str, names: Names) -> Rewritten:
+def rewrite(sql: str, names: NamedTables) -> Rewritten:
     """Rewrite one statement; raises BadUsage if it is malformed, does not just read, or names an unknown table."""
     sql = canonical_sql(sql)
     if _SHOW_TABLES.fullmatch(sql):
         return Rewritten(_list_tables(names.tables), {})
-    tokens = tokenize(sql)
+    tokens = spark_tokens(sql)
     start = tokens[0].start if tokens else 0
     if match := _EXPLAIN.match(sql, start):
-        return _Rewriter(sql, names).query(tokenize(_blank(sql, start, match.end())))
+        return _Rewriter(sql, names).query(spark_tokens(_blank(sql, start, match.end())))
     if match := _DESCRIBE.match(sql, start):
         return _describe(sql, names, match)
     return _Rewriter(sql, names).query(tokens)
 
 
-def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
+def _describe(sql: str, names: NamedTables, head: re.Match[str]) -> Rewritten:
     text = _blank(sql, head.start(), head.end())
-    if first_word(tokenize(text)) in QUERY_STARTS:
-        return _Rewriter(sql, names).query(tokenize(text))
+    if first_word(spark_tokens(text)) in QUERY_STARTS:
+        return _Rewriter(sql, names).query(spark_tokens(text))
     # A table alone is not a query; FROM in place of DESC makes it one without moving an offset.
     text = text[: head.start()] + "from" + text[head.start() + len("from") :]
-    return _Rewriter(sql, names, aliases=False).query(tokenize(text))
+    return _Rewriter(sql, names, aliases=False).query(spark_tokens(text))
 
 
 def _blank(sql: str, start: int, end: int) -> str:
@@ -108,7 +108,7 @@ class _Edit:
 class _Rewriter:
     """Edits and views of one statement, collected while its tree is walked."""
 
-    def __init__(self, sql: str, names: Names, *, aliases: bool = True) -> None:
+    def __init__(self, sql: str, names: NamedTables, *, aliases: bool = True) -> None:
         self._sql = sql
         self._names = names
         self._aliases = aliases

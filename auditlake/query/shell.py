@@ -48,7 +48,7 @@ _HELP = frozenset({"\\?", "help"})
 _LAYOUTS = {"on": True, "off": False, "auto": None}
 
 
-def is_complete(text: str, dialect: Language = SPARK_SQL) -> bool:
+def may_run(text: str, dialect: Language = SPARK_SQL) -> bool:
     """Return whether `text` can be run: a command, nothing, or SQL that ends in a semicolon or before a command."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or _word(text) in _END | _HELP:
@@ -73,7 +73,7 @@ def inputs_of(lines: Iterable[str], dialect: Language = SPARK_SQL) -> Iterator[s
     text = ""
     for line in lines:
         text += line
-        if is_complete(text, dialect):
+        if may_run(text, dialect):
             yield text
             text = ""
     if text:
@@ -282,7 +282,7 @@ def _bindings(dialect: Language) -> KeyBindings:
         buffer = event.current_buffer
         if buffer.complete_state and buffer.complete_state.current_completion:
             buffer.complete_state = None
-        elif is_complete(buffer.text, dialect):
+        elif may_run(buffer.text, dialect):
             buffer.validate_and_handle()
         else:
             buffer.newline()

@@ -66,7 +66,7 @@ from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.compared_columns import held_error
-from auditlake.query.dialect import tokenize
+from auditlake.query.dialect import spark_tokens
 from auditlake.query.functions import FUNCTIONS
 from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -258,7 +258,7 @@ def _moment(as_of: str | None) -> When | None:
 
 
 def _parts(name: str) -> list[str]:
-    texts = [token.text for token in tokenize(canonical_sql(name))]
+    texts = [token.text for token in spark_tokens(canonical_sql(name))]
     if not texts or len(texts) % 2 == 0 or any(text != "." for text in texts[1::2]):
         raise BadUsage(f"{name!r} is not the name of a table", "Write schema.table, special names in backticks.")
     return texts[::2]

@@ -40,7 +40,7 @@ _STRING, _VARIANT = "string", "variant"
 _JSON_OIDS = frozenset({BUILT_IN["json"][0], BUILT_IN["jsonb"][0]})
 
 
-def exact_text(name: str, of: str | None = None) -> Expression:
+def exact_text_column(name: str, of: str | None = None) -> Expression:
     """Return PostgreSQL's text of column `name`; `of` is the table's alias, if there are several tables."""
     table = "" if of is None else f"{spark_identifier(of)}."
     printed: Expression = _function()(F.col(f"{table}{spark_identifier(name)}"), F.col(f"{table}_raw"), F.lit(name))
@@ -48,7 +48,7 @@ def exact_text(name: str, of: str | None = None) -> Expression:
 
 
 def register_function(spark: SparkSession) -> None:
-    """Register `exact_text` in the SQL of this session."""
+    """Register `exact_text_column` in the SQL of this session."""
     spark.udf.register(NAME, _function())
 
 
@@ -132,7 +132,7 @@ def _with_printed(columns: Sequence[Column]) -> Expression:
         if is_padded(column.type_oid):
             text, differs = value, value.endswith(" ")
         else:
-            text, differs = exact_text(column.stored), F.exists(value, lambda each: each.endswith(" "))
+            text, differs = exact_text_column(column.stored), F.exists(value, lambda each: each.endswith(" "))
         entries.append(F.when(differs, F.struct(F.lit(column.stored).alias("name"), text.alias("text"))))
     raw = F.coalesce(F.col("_raw"), F.expr("cast(map() as map<string,string>)"))
     whole = F.map_concat(raw, F.map_from_entries(F.array_compact(F.array(*entries))))

@@ -4,7 +4,7 @@
                                     ▲                                                     │ NotEmbedded         ├─▶ Rows
               read_state ───────────┘ one state of the lake                               └─▶ spark_engine ─────┘
 
-1. `split` divides a script at semicolons outside of strings, quoted names and comments. A statement keeps its position:
+1. `split_script` divides a script at semicolons outside of strings, quoted names and comments. In a statement,
    everything before it is blanked, so that an error names the script's line.
 2. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is
    resolved from it; so joins, and the statements of a script, read one state of the database.
@@ -13,7 +13,7 @@
    for the statements after it.
 
 `query.spark_engine` then plans the statement in Spark, `query.embedded` in DuckDB if that means the same. Each answers
-with `Rows`.
+with `AnswerRows`.
 """
 
 import re
@@ -36,10 +36,10 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, columns_shown_of
 from auditlake.query.comparisons import Checked, check_comparisons
-from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, split_at_semicolons, tokenize
+from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, spark_tokens, split_at_semicolons
 from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
-from auditlake.query.rewrite import Names, rewrite
+from auditlake.query.rewrite import NamedTables, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
 from auditlake.query.unknown_columns import check_columns
 from auditlake.relation import Column, TableName
@@ -73,16 +73,16 @@ class Definition:
     query: str
 
 
-def split(script: str) -> list[str]:
+def split_script(script: str) -> list[str]:
     """Split a script into statements, without empty ones; raises BadUsage if a quote or comment does not end."""
     script = canonical_sql(script)
-    return split_at_semicolons(script, tokenize(script))
+    return split_at_semicolons(script, spark_tokens(script))
 
 
 def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
     """Parse a view definition, or return None; `defined` are views, in lower case. Raises BadUsage."""
     sql = canonical_sql(sql)
-    tokens = tokenize(sql)
+    tokens = spark_tokens(sql)
     head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))
     if head is None:
         return None
@@ -97,7 +97,7 @@ def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
 
 
 @runtime_checkable
-class Rows(Protocol):
+class AnswerRows(Protocol):
     """The rows of an answer."""
 
     @property
@@ -112,7 +112,7 @@ class Rows(Protocol):
 class Answer:
     """The rows of a statement; `notes` yields notes on them, given the indexes of columns that had a NULL."""
 
-    rows: Rows | Any  # Spark's are a DataFrame, which is not imported here
+    rows: AnswerRows | Any  # Spark's are a DataFrame, which is not imported here
     notes: Callable[[set[int]], Iterator[str]]
 
 
@@ -212,7 +212,7 @@ def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQ
 
 def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> PreparedQuery:
     known = state.known
-    names = Names(
+    names = NamedTables(
         known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, frozenset(defined), known.in_doubt
     )
     rewritten = rewrite(sql, names)
@@ -237,7 +237,7 @@ def check_names(query: PreparedQuery) -> None:
             return
         shown = query.tails.columns_shown(query.known.tables[name], selection)[1]
         tables[view] = [*shown.values(), *(each for each, _ in PERIOD_COLUMNS)]
-    tokens = tokenize(query.sql)
+    tokens = spark_tokens(query.sql)
     if tables and tokens[0].text.upper() in QUERY_STARTS:
         check_columns(parse_query(query.sql, tokens), tables)
 
@@ -253,7 +253,7 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
                 ComparedColumn(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
                 for c in columns
             )
-    tokens = tokenize(query.sql)
+    tokens = spark_tokens(query.sql)
     marked = any(each.marks for columns in tables.values() for each in columns)
     if not marked or tokens[0].text.upper() not in QUERY_STARTS:
         return Checked()

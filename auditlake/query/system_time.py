@@ -84,7 +84,7 @@ class Bounds:
     to_up_to: Lsn | None = None
 
 
-def within(limits: Bounds) -> str:
+def within_bounds(limits: Bounds) -> str:
     """Return the condition for the versions within these bounds."""
     conditions = ["true"]
     if limits.from_above is not None:

@@ -22,7 +22,7 @@ from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
 from auditlake.serve.resources import Hidden, Resources, failure
-from auditlake.values.strict_json import decode
+from auditlake.values.strict_json import decode_json
 
 PREFIX = "/api/v1"
 
@@ -72,7 +72,7 @@ def endpoints(status: Answer) -> tuple[Endpoint, ...]:
     )
 
 
-def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401 - one of the models
+def read_parameters(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401 - one of the models
     """Read the parameters of a request; raises BadUsage, which does not repeat the values."""
     given: dict[str, object] = {}
     for name in query:
@@ -87,7 +87,7 @@ def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401
 def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 - one of the models
     """Read a JSON request; raises BadUsage, which does not repeat the values."""
     try:
-        given = decode(body)
+        given = decode_json(body)
     except ValueError:
         given = None
     if not isinstance(given, dict):

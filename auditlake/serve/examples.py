@@ -9,7 +9,7 @@ from sqlglot import TokenType
 from auditlake.errors import AuditlakeError
 from auditlake.lake.history import type_of
 from auditlake.lsn import Lsn
-from auditlake.query.dialect import tokenize
+from auditlake.query.dialect import spark_tokens
 from auditlake.relation import Column, TableName
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import state_of
@@ -73,5 +73,5 @@ def statements(
 def _is_grouped(column: Column) -> bool:
     if column.key or type_of(column).kind is not Conversion.TEXT or not _PLAIN.fullmatch(column.name):
         return False
-    tokens = tokenize(column.name)
+    tokens = spark_tokens(column.name)
     return len(tokens) == 1 and tokens[0].token_type is TokenType.VAR  # no keyword

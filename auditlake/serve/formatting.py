@@ -28,21 +28,21 @@ WIDTH, HEIGHT = 1000, 100
 _LEAST = 6
 
 
-def value(text: str | None, most: int = SHORT, longest: int | None = LONGEST) -> Markup:
+def value_html(text: str | None, most: int = SHORT, longest: int | None = LONGEST) -> Markup:
     """Return a value as HTML; a text of more than `most` characters is folded, one of more than `longest` is cut."""
     if text is None:
         return _NULL
     if text == "":
         return _EMPTY
     if len(text) <= most:
-        return Markup("<bdi>{}</bdi>").format(visible(text))
-    head = Markup("<bdi>{}</bdi>…").format(visible(text[: most - 20]))
+        return Markup("<bdi>{}</bdi>").format(visible_html(text))
+    head = Markup("<bdi>{}</bdi>…").format(visible_html(text[: most - 20]))
     size = f"{len(text):,} characters"
     if longest is not None and is_cut(text, longest):
         size = f"the first {longest:,} of {size}"
     return Markup(
         '<details class="long"><summary>{} <span class="size">{}</span></summary><bdi>{}</bdi></details>'
-    ).format(head, size, visible(text[:longest]))
+    ).format(head, size, visible_html(text[:longest]))
 
 
 def is_cut(text: str | None, longest: int = LONGEST) -> bool:
@@ -50,7 +50,7 @@ def is_cut(text: str | None, longest: int = LONGEST) -> bool:
     return text is not None and len(text) > longest
 
 
-def visible(text: str) -> Markup:
+def visible_html(text: str) -> Markup:
     """Return a text as HTML in which every invisible character is shown as its escape."""
     return Markup(_INVISIBLE.sub(_boxed, str(escape(text))))  # noqa: S704 - escaped
 

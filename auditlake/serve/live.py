@@ -38,7 +38,7 @@ from auditlake.feed.request import FeedRequest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.bounds import Room
-from auditlake.serve.endpoints import cut_short, parse
+from auditlake.serve.endpoints import cut_short, read_parameters
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import StreamedResponse, StreamPlaces
 from auditlake.temporal.moments import read_known
@@ -75,7 +75,7 @@ class Live:
 
     async def respond(self, request: Request) -> Response:
         """Answer with a stream of events."""
-        asked = parse(OfChanges, request.query_params)
+        asked = read_parameters(OfChanges, request.query_params)
         seen = self._resources.seen_by(request)
         after = request.headers.get("last-event-id") or asked.after
         wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))

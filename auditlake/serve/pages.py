@@ -35,7 +35,7 @@ from auditlake.relation import Column, TableName
 from auditlake.serve import examples, models
 from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare_moments, log
-from auditlake.serve.endpoints import PREFIX, Endpoint, Handler, described, parse, problem, tagged, validated
+from auditlake.serve.endpoints import PREFIX, Endpoint, Handler, described, problem, read_parameters, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import (
     SHORT,
@@ -46,8 +46,8 @@ from auditlake.serve.formatting import (
     line_path,
     time_html,
     unknown_path,
-    value,
-    visible,
+    value_html,
+    visible_html,
 )
 from auditlake.serve.lake_answers import ChartPeriod, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest_moments
@@ -256,7 +256,7 @@ class Pages:
             query = QueryParams(
                 [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet", PARAMETER}]
             )
-            asked = parse(endpoint.asked, query)
+            asked = read_parameters(endpoint.asked, query)
             answer = endpoint.answer(pages._resources, asked)
             found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
             if isinstance(answer, models.RowHistoryJson):
@@ -304,7 +304,7 @@ class Pages:
     def _neighbour(self, request: Request) -> Context:
         """Lead to the row before or after another."""
         query = QueryParams([*request.query_params.multi_items(), ("way", request.path_params["way"])])
-        asked: OfNeighbour = parse(OfNeighbour, query)
+        asked: OfNeighbour = read_parameters(OfNeighbour, query)
         found = neighbour(self._resources, asked)
         if found.key is None:
             raise NotAnswerable(f"{found.table} has no {asked.way} row at this moment", "This is the last one.")
@@ -322,7 +322,7 @@ class Pages:
         if not (given.get("table") and given.get("value")):
             at, names = given.get("at") or None, [given["table"]] if given.get("table") else page["names"]
             return page | {"table": given.get("table"), "examples": list(examples.values(self._resources, names, at))}
-        asked = parse(OfFind, given)
+        asked = read_parameters(OfFind, given)
         return page | {"asked": asked, "answer": (answer := find_rows(self._resources, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
@@ -378,7 +378,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "value": _value,
-        "visible": visible,
+        "visible": visible_html,
         "time": time_html,
         "number": lambda number: f"{number:,}",
         "bytes": bytes_text,
@@ -396,10 +396,10 @@ def _value(context: JinjaContext, text: str | None, most: int = SHORT) -> Markup
     """Return a value as HTML: whole in evidence; else `cut` of the page records if it is not."""
     cut: list[bool] | None = context.get("cut")
     if cut is None:
-        return value(text, most, None)
+        return value_html(text, most, None)
     if is_cut(text):
         cut.append(True)
-    return value(text, most)
+    return value_html(text, most)
 
 
 def _title(name: str, asked: models.Model) -> str:

@@ -41,8 +41,8 @@ from auditlake.serve.endpoints import (
     cut_short,
     endpoints,
     openapi,
-    parse,
     parse_body,
+    read_parameters,
     tagged,
 )
 from auditlake.serve.export import OfExport, export
@@ -125,7 +125,7 @@ def _document() -> str:
 
 def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
-        asked, seen = parse(endpoint.asked, request.query_params), resources.seen_by(request)
+        asked, seen = read_parameters(endpoint.asked, request.query_params), resources.seen_by(request)
         with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
             body = await seen.run(
                 lambda: endpoint.answer(seen, asked).model_dump_json().encode(), request.is_disconnected
@@ -166,7 +166,7 @@ def _exporting(resources: Resources) -> Handler:
     places = StreamPlaces(_MOST_EXPORTS, "exports", "auditlake sql --format csv")
 
     async def answer(request: Request) -> Response:
-        asked, seen = parse(OfExport, request.query_params), resources.seen_by(request)
+        asked, seen = read_parameters(OfExport, request.query_params), resources.seen_by(request)
         opened = partial(seen.run, lambda: export(seen, asked), request.is_disconnected)
         download, give_back = await places.open(seen.client, opened)
         pieces = _Pieces(seen, download.chunks)
@@ -212,7 +212,7 @@ class _Pieces:
 
 def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
-        asked, seen = parse(OfComparison, request.query_params), resources.seen_by(request)
+        asked, seen = read_parameters(OfComparison, request.query_params), resources.seen_by(request)
         text = await seen.run(lambda: _whole(undo_script(seen, asked)), request.is_disconnected)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})
 

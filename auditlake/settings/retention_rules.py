@@ -21,7 +21,7 @@ _DAYS_OF_MONTH = 365.2425 / 12
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class RetentionPeriod:
     """A number of days or of calendar months; both are 0 for ever."""
 
     days: int = 0
@@ -48,19 +48,19 @@ class Period:
         return to_us(earlier)
 
 
-def parse_period(text: str) -> Period:
+def parse_period(text: str) -> RetentionPeriod:
     """Parse a period; raises ValueError."""
     words = " ".join(text.split())
     if words == FOREVER:
-        return Period()
+        return RetentionPeriod()
     found = _PERIOD.fullmatch(words)
     if found is None:
         raise ValueError(f"has {text!r}, need for example 90 days, 12 weeks, 18 months, 7 years or {FOREVER}")
     count, unit = int(found[1]), found[2]
-    return Period(count * _DAYS.get(unit, 0), count * _MONTHS.get(unit, 0))
+    return RetentionPeriod(count * _DAYS.get(unit, 0), count * _MONTHS.get(unit, 0))
 
 
-Rules = tuple[tuple[str, Period], ...]
+Rules = tuple[tuple[str, RetentionPeriod], ...]
 """Patterns of `schema.table`, each with its period; the first that matches a table decides."""
 
 
@@ -72,18 +72,18 @@ class RetentionPeriods:
     """
 
     versions: Rules = ()
-    changes: Period = Period()
-    transactions: Period = Period()
+    changes: RetentionPeriod = RetentionPeriod()
+    transactions: RetentionPeriod = RetentionPeriod()
 
     def require_transactions(self) -> None:
         """Require that transactions are kept that long, versions that are kept for ever aside; raises ValueError."""
         needing = [("changes", self.changes), *((f"versions {name!r}", period) for name, period in self.versions)]
         for name, period in needing:
-            is_needed = period != Period() or name == "changes"
+            is_needed = period != RetentionPeriod() or name == "changes"
             if is_needed and self.transactions.about_days < period.about_days:
                 raise ValueError(f"has transactions for less long than {name}, which need them")
 
     @property
     def is_everything(self) -> bool:
         """Return whether nothing expires."""
-        return not self.versions and self.changes == self.transactions == Period()
+        return not self.versions and self.changes == self.transactions == RetentionPeriod()

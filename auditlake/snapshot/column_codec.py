@@ -23,7 +23,7 @@ from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.escapes import escape_column
-from auditlake.values.exact_text import arrow_type, elements, raw_map
+from auditlake.values.exact_text import array_elements, arrow_type, raw_map
 from auditlake.values.masks import ColumnMask
 from auditlake.values.types import (
     DATE_LENGTH,
@@ -175,7 +175,7 @@ def read_arrays(texts: pa.Array, column: ColumnType) -> tuple[pa.Array, pa.Array
 
 def _flat(text: str, element: ColumnType) -> _Texts | None:
     """Return the elements' texts; None if the array or an element does not fit."""
-    texts = elements(text)
+    texts = array_elements(text)
     if texts is None or not element.may_not_fit:
         return texts
     return texts if all(value is None or _fits(value, element) for value in texts) else None

@@ -21,7 +21,7 @@ from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose
 from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
-    Finding,
+    Obstacle,
     advise_on_publication,
     check_access,
     check_creation,
@@ -59,7 +59,7 @@ class CopyPlan:
     publication: Publication | None
     slot: SlotState | None
     remarks: tuple[str, ...]
-    advice: tuple[Finding, ...] = ()
+    advice: tuple[Obstacle, ...] = ()
     unreadable: Mapping[TableName, SourceUnready] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ def make_plan(
     return replace(plan, unreadable={name: _unready(found) for name, found in denied.items()})
 
 
-def _unready(found: Sequence[Finding]) -> SourceUnready:
+def _unready(found: Sequence[Obstacle]) -> SourceUnready:
     """Return an error with the first three findings, which refers to `check` for all of them."""
     first, rest = found[:_FIRST], len(found) - _FIRST
     more = f"; and {rest} more" if rest > 0 else ""
@@ -125,7 +125,7 @@ def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[Followe
     return choose(source, None if patterns is None else lambda table: is_chosen(table, patterns))
 
 
-def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Finding]:
+def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:
     """Return everything that prevents a complete history of the plan's tables."""
     return [
         *_obstacles(conn, plan),
@@ -133,7 +133,7 @@ def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Finding]:
     ]
 
 
-def _obstacles(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Finding]:
+def _obstacles(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:
     """Return the findings that concern more than the copy of one table."""
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)

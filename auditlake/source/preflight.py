@@ -73,7 +73,7 @@ _Problem = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Obstacle:
     """An obstacle and its remedy: `fix` in words, `sql` if statements can do it."""
 
     object: str
@@ -109,65 +109,65 @@ def read_server_facts(conn: psycopg.Connection[Row]) -> ServerFacts:
     )
 
 
-def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
+def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Obstacle]:
     """Check the server and our role."""
     found = []
     if not _FIRST_VERSION <= facts.major <= _LAST_VERSION:
         supported = f"{_FIRST_VERSION} to {_LAST_VERSION} are supported"
-        found.append(Finding("server", f"PostgreSQL {facts.major}, {supported}", "Use a supported server."))
+        found.append(Obstacle("server", f"PostgreSQL {facts.major}, {supported}", "Use a supported server."))
     if facts.wal_level != "logical":
         fix = "Run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL."
         statement = f"ALTER SYSTEM SET wal_level = 'logical'; {_RESTART}"
-        found.append(Finding("wal_level", f"is {facts.wal_level}, need logical", fix, (statement,)))
+        found.append(Obstacle("wal_level", f"is {facts.wal_level}, need logical", fix, (statement,)))
     if facts.in_recovery:
-        found.append(Finding("server", "is a standby, need the primary", "Point source at the primary."))
+        found.append(Obstacle("server", "is a standby, need the primary", "Point source at the primary."))
     if facts.encoding == "SQL_ASCII":
         fix = "Dump and restore the database into one with a real encoding."
-        found.append(Finding(f"database {facts.database}", "encoding SQL_ASCII has no defined text", fix))
+        found.append(Obstacle(f"database {facts.database}", "encoding SQL_ASCII has no defined text", fix))
     if not facts.may_replicate:
         statement = f"ALTER ROLE {standard_identifier(facts.role)} REPLICATION;"
         fix = f"Run {statement[:-1]} as a superuser."
-        found.append(Finding(f"role {facts.role}", "lacks the replication privilege", fix, (statement,)))
+        found.append(Obstacle(f"role {facts.role}", "lacks the replication privilege", fix, (statement,)))
     needed = _SLOTS_NEEDED - slot_exists
     if facts.free_slots < needed:
         fix = "Drop unused slots, or raise max_replication_slots and restart PostgreSQL."
-        found.append(Finding("max_replication_slots", f"{facts.free_slots} free, need {needed}", fix))
+        found.append(Obstacle("max_replication_slots", f"{facts.free_slots} free, need {needed}", fix))
     if facts.busy_wal_senders >= facts.wal_senders:
         fix = "Raise max_wal_senders and restart PostgreSQL, or stop a standby or subscription that is not needed."
-        found.append(Finding("max_wal_senders", f"is {facts.wal_senders}, {facts.busy_wal_senders} in use", fix))
+        found.append(Obstacle("max_wal_senders", f"is {facts.wal_senders}, {facts.busy_wal_senders} in use", fix))
     return found
 
 
-def check_replication(conninfo: str) -> list[Finding]:
+def check_replication(conninfo: str) -> list[Obstacle]:
     """Open and check a replication connection, as capture will; raises SourceUnreachable if a retry may succeed."""
     try:
         connect_replication(conninfo).close()
     except (SourceUnreachable, SourceUnready) as exc:
         if isinstance(exc, SourceAway) and not isinstance(exc, SourceRefuses):
             raise
-        return [Finding("replication connection", exc.message, exc.hint or "")]
+        return [Obstacle("replication connection", exc.message, exc.hint or "")]
     return []
 
 
-def check_table(table: FollowedTable, major: int) -> list[Finding]:
+def check_table(table: FollowedTable, major: int) -> list[Obstacle]:
     """Check that the changes of a table can be followed on a server of version `major`."""
     problems = [*_identity_problems(table), *_partition_problems(table), *_publication_problems(table, major)]
-    return [Finding(f"table {table.name}", *problem) for problem in problems]
+    return [Obstacle(f"table {table.name}", *problem) for problem in problems]
 
 
-def check_access(table: FollowedTable, role: str) -> list[Finding]:
+def check_access(table: FollowedTable, role: str) -> list[Obstacle]:
     """Check that our role may copy a table. Other tables can be copied regardless."""
     return [
-        Finding(f"table {table.name}", problem, fix, statements)
+        Obstacle(f"table {table.name}", problem, fix, statements)
         for part in (table.table, *table.members)
         for problem, fix, statements in _access_problems(part, role)
     ]
 
 
-def find_failing(conn: psycopg.Connection[Row]) -> list[Finding]:
+def find_failing(conn: psycopg.Connection[Row]) -> list[Obstacle]:
     """Find tables on which UPDATE and DELETE already fail: they are published without a replica identity."""
     return [
-        Finding(
+        Obstacle(
             f"table {(name := TableName(str(schema), str(table)))}",
             f"UPDATE and DELETE fail already: publication {publication} publishes them without a replica identity",
             f"Give it a primary key, or run {_with_identity(name)[:-1]}.",
@@ -177,7 +177,7 @@ def find_failing(conn: psycopg.Connection[Row]) -> list[Finding]:
     ]
 
 
-def fixing_sql(found: Iterable[Finding]) -> list[str]:
+def fixing_sql(found: Iterable[Obstacle]) -> list[str]:
     """Return the statements of all findings, each once and in order, then the restart as a comment."""
     statements = list(dict.fromkeys(statement for finding in found for statement in finding.sql))
     plain = [statement.removesuffix(_RESTART).rstrip() for statement in statements]
@@ -285,7 +285,7 @@ def _publication_problems(table: FollowedTable, major: int) -> list[_Problem]:
     return []
 
 
-def check_publication(publication: Publication) -> list[Finding]:
+def check_publication(publication: Publication) -> list[Obstacle]:
     """Judge a publication that exists already."""
     if publication.all_operations:
         return []
@@ -293,10 +293,10 @@ def check_publication(publication: Publication) -> list[Finding]:
     problem = "does not publish all of insert, update, delete, truncate"
     operations = "'insert, update, delete, truncate'"
     statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} SET (publish = {operations});"
-    return [Finding(f"publication {publication.name}", problem, fix, (statement,))]
+    return [Obstacle(f"publication {publication.name}", problem, fix, (statement,))]
 
 
-def advise_on_publication(publication: Publication, tables: Sequence[FollowedTable], major: int) -> list[Finding]:
+def advise_on_publication(publication: Publication, tables: Sequence[FollowedTable], major: int) -> list[Obstacle]:
     """Find options of an existing publication by which a history would have fewer columns, or others tables.
 
     The history is exact without them, so they are no obstacles. Advise before the first copy only: later, a change of
@@ -318,10 +318,10 @@ def advise_on_publication(publication: Publication, tables: Sequence[FollowedTab
     return found
 
 
-def _option(publication: Publication, problem: str, option: str) -> Finding:
+def _option(publication: Publication, problem: str, option: str) -> Obstacle:
     statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} SET ({option});"
     fix = f"Run {statement[:-1]} before auditlake bootstrap, unless you want that."
-    return Finding(f"publication {publication.name}", problem, fix, (statement,))
+    return Obstacle(f"publication {publication.name}", problem, fix, (statement,))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -329,7 +329,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*names[:_NAMED], *more])
 
 
-def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: str) -> list[Finding]:
+def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: str) -> list[Obstacle]:
     """Judge whether we may create the publication of these tables. If not, its owner has to."""
     others = not_owned(tables)
     if facts.may_create and not others:
@@ -339,22 +339,22 @@ def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: st
         statement = f"GRANT CREATE ON DATABASE {database} TO {role};"
         fix = f"Run {statement[:-1]}, or create the publication beforehand."
         problem = f"may not create publication {name} in {facts.database}"
-        return [Finding(f"role {facts.role}", problem, fix, (statement,))]
+        return [Obstacle(f"role {facts.role}", problem, fix, (statement,))]
     stored = facts.major >= _STORED_GENERATED_SINCE
     statement = creating_statement(name, [table.name for table in tables], stored=stored).as_string()
     problem = f"does not own {_some([str(other) for other in others])}, so it may not create publication {name}"
     fix = f"Create publication {name} beforehand, as the owner of the tables or a superuser."
-    return [Finding(f"role {facts.role}", problem, fix, (f"{statement};",))]
+    return [Obstacle(f"role {facts.role}", problem, fix, (f"{statement};",))]
 
 
-def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], name: str) -> list[Finding]:
+def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], name: str) -> list[Obstacle]:
     """Judge whether we may put these tables into the publication."""
     found = []
     for other in not_owned(tables):
         statement = adding_statement(name, [other]).as_string()
         problem = f"is not in publication {name}, and {facts.role} does not own it, so it cannot add it"
         fix = f"Run {statement} as its owner, or {_LEAVE_OUT}."
-        found.append(Finding(f"table {other}", problem, fix, (f"{statement};",)))
+        found.append(Obstacle(f"table {other}", problem, fix, (f"{statement};",)))
     return found
 
 

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
 from auditlake.errors import ConfigError
-from auditlake.store.process_folder import remove
+from auditlake.store.process_folder import remove_own
 
 FENCE = "VACUUM START"
 """Operation of the commit that is made before a vacuum; that of an erasure (`delta.erasing`) has the same effect."""
@@ -91,7 +91,7 @@ def install(context: "SparkContext") -> None:
         shutil.rmtree(folder)
     else:  # executors fetch it from here, whenever they start
         cast("Any", context)._jsc.addJar(str(jar))  # noqa: SLF001 - there is no public way to it
-        atexit.register(remove, folder, os.getpid())
+        atexit.register(remove_own, folder, os.getpid())
 
 
 def is_vacuumed(failure: Exception) -> bool:

@@ -42,7 +42,7 @@ def put_if_absent(place: Place, content: bytes, *, locked: bool = False) -> None
     Raises FileExistsError if there is one with other content. After any other OSError it may or may not exist.
     """
     if isinstance(place, Remote):
-        objects.put_if_absent(place.bucket, place.key, content, "SHA256" if locked else None)
+        objects.create(place.bucket, place.key, content, "SHA256" if locked else None)
         return
     unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
     try:
@@ -115,7 +115,7 @@ def replace_version(place: Place, content: str, version: str | None) -> str | No
         replace_file(place, content, durable=True)
         return None
     if version is None:
-        return objects.put_if_absent(place.bucket, place.key, content.encode())
+        return objects.create(place.bucket, place.key, content.encode())
     return objects.put_if_match(place.bucket, place.key, content.encode(), version)
 
 
@@ -216,13 +216,13 @@ def remove_folder(place: Place) -> None:
     if isinstance(place, Path):
         shutil.rmtree(place)
         return
-    objects.delete(place.bucket, list(objects.keys(place.bucket, f"{place.key}/")))
+    objects.delete(place.bucket, list(objects.list_keys(place.bucket, f"{place.key}/")))
 
 
 def read_listed(place: Place, etag: str | None) -> bytes:
     """Read a file that a listing showed; with an ETag, from a store, the same content is read once."""
     return (
-        objects.read_listed(place.session, place.bucket, place.key, etag)
+        objects.get_listed(place.session, place.bucket, place.key, etag)
         if isinstance(place, Remote)
         else place.read_bytes()
     )
@@ -348,7 +348,7 @@ def local_path(place: Place) -> Path | None:
     return place if isinstance(place, Path) else None
 
 
-def absolute(place: Place) -> str:
+def full_name(place: Place) -> str:
     """Return the one full name of a place, also if it was named by a relative path or a link."""
     return str(place.resolve() if isinstance(place, Path) else place)
 

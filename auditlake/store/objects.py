@@ -5,7 +5,7 @@ role; a profile (AWS_PROFILE, or the files in ~/.aws) needs boto3. AWS_ENDPOINT_
 protocol. Nothing here takes a credential as an argument, so none can reach a log, an error or a plan.
 
 A request that was lost is repeated for a minute: by obstore, or by `_repeated` if obstore does not know that this is
-harmless. The repetition of a conditional put may then be refused because the first one took effect; `put_if_absent`
+harmless. The repetition of a conditional put may then be refused because the first one took effect; `create`
 and `put_if_match` compare the content, which the caller makes unique.
 
 Authority: developmentseed.org/obstore; docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-requests.html
@@ -225,7 +225,7 @@ def read_object(session: Session, bucket: str, key: str) -> bytes:
     return content
 
 
-def read_listed(session: Session, bucket: str, key: str, etag: str | None) -> bytes:
+def get_listed(session: Session, bucket: str, key: str, etag: str | None) -> bytes:
     """Read an object that a listing showed with this ETag; a session reads the same one once."""
     listed = session.part(_Contents).listed
     if etag is not None and (held := listed.find((bucket, key, etag))) is not None:
@@ -274,7 +274,7 @@ def put(bucket: str, key: str, content: bytes) -> None:
     _put(bucket, key, content, "overwrite")
 
 
-def put_if_absent(bucket: str, key: str, content: bytes, checksum: str | None = None) -> str:
+def create(bucket: str, key: str, content: bytes, checksum: str | None = None) -> str:
     """Write an object unless there is one; return its ETag.
 
     `checksum` names the algorithm of one that is sent along, which a bucket with Object Lock requires: SHA256.
@@ -323,7 +323,7 @@ def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
             count(Counter.STORE_REQUESTS, "delete", (len(keys_to_delete) - 1) // _PAGE)  # one for each page
 
 
-def keys(bucket: str, prefix: str, *, at_most: int | None = None) -> Iterator[str]:
+def list_keys(bucket: str, prefix: str, *, at_most: int | None = None) -> Iterator[str]:
     """Yield the keys below a prefix in order, a page at a time."""
     found = _listed(bucket, prefix, None, min(_PAGE, at_most or _PAGE))
     for meta in islice(found, at_most):

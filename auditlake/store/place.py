@@ -83,7 +83,7 @@ class Remote:
         return objects.head(self.bucket, self.key) is not None or self.is_dir()
 
     def is_dir(self) -> bool:
-        return next(iter(objects.keys(self.bucket, f"{self.key}/", at_most=1)), None) is not None
+        return next(iter(objects.list_keys(self.bucket, f"{self.key}/", at_most=1)), None) is not None
 
     def stat(self) -> ObjectStat:
         found = objects.head(self.bucket, self.key)

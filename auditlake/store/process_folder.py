@@ -48,11 +48,11 @@ def _create() -> tuple[Path, int]:
 
 
 def _remove_own(folder: Path, pid: int, descriptor: int) -> None:
-    remove(folder, pid)
+    remove_own(folder, pid)
     os.close(descriptor)
 
 
-def remove(folder: Path, pid: int) -> None:
+def remove_own(folder: Path, pid: int) -> None:
     """Remove a folder that the process `pid` created, unless this is a fork of it."""
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)

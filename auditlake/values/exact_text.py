@@ -147,7 +147,7 @@ _TO_ESCAPE = re.compile(r'(["\\])')
 _TO_QUOTE = re.compile(r'[{},"\\ \t\n\r\v\f]')
 
 
-def elements(text: str) -> list[str | None] | None:
+def array_elements(text: str) -> list[str | None] | None:
     r"""Parse an array's text; None unless it has one dimension and the lower bound 1.
 
         {1,2,NULL}   {"a b","say \"hi\"",""}   {}      lists
@@ -334,7 +334,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _array_fits(text: str, held: ColumnType) -> bool:
-    parts, element = elements(text), held.element
+    parts, element = array_elements(text), held.element
     if parts is None or element is None:
         return False
     return not element.may_not_fit or pc.all(_fits(pa.array(parts, pa.string()), element)).as_py() is not False
@@ -347,7 +347,7 @@ def _arrays(texts: pa.Array, held: ColumnType) -> pa.Array:
     flat: list[str | None] = []
     for text in texts.to_pylist():
         offsets.append(None if text is None else len(flat))
-        flat += [] if text is None else elements(text) or []
+        flat += [] if text is None else array_elements(text) or []
     offsets.append(len(flat))
     values = typed_values(pa.array(flat, pa.string()), held.element)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

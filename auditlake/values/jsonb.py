@@ -32,7 +32,7 @@ def _no_constant(_: str) -> None:
 def canonical(text: str) -> str:
     """Return the text that PostgreSQL prints of the jsonb that it reads from a text; raises Failed."""
     try:
-        return printed(_canonical(read_document(text)))
+        return printed_jsonb(_canonical(read_document(text)))
     except RecursionError:
         raise Failed("a document is nested too deep") from None
 
@@ -60,12 +60,14 @@ def _utf8(text: str) -> bytes:
         raise Failed(_SYNTAX) from None
 
 
-def printed(value: Any) -> str:  # noqa: ANN401 - a part of a document
+def printed_jsonb(value: Any) -> str:  # noqa: ANN401 - a part of a document
     """Return PostgreSQL's text of a part of a jsonb."""
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed_jsonb(v)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, list):
-        return "[" + ", ".join(map(printed, value)) + "]"
+        return "[" + ", ".join(map(printed_jsonb, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

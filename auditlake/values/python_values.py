@@ -25,7 +25,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from auditlake.values.exact_text import elements
+from auditlake.values.exact_text import array_elements
 from auditlake.values.types import (
     BUILT_IN,
     DATE_LENGTH,
@@ -69,7 +69,7 @@ def _decoder_of(stored: ColumnType) -> Decoder:
 
 def _array_of(element: Decoder) -> Decoder:
     def decode(text: str) -> list[Any] | ExactText:
-        texts = elements(text)
+        texts = array_elements(text)
         if texts is None:
             return ExactText(text)
         values = [None if each is None else element(each) for each in texts]

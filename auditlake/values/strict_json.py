@@ -1,6 +1,6 @@
 """JSON from strangers: decoded only if every later reader can encode it again. Pure.
 
-Python reads texts as JSON that no other program may get from us. `decode` refuses, beside what is no JSON:
+Python reads texts as JSON that no other program may get from us. `decode_json` refuses, beside what is no JSON:
 
     NaN, Infinity                  not in RFC 8259
     1e999                          infinite as a double, and so written as Infinity
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 _DEEPEST = 100
 
 
-def decode(text: str | bytes, *, inside: int = 0) -> Any:  # noqa: ANN401 - any JSON value
+def decode_json(text: str | bytes, *, inside: int = 0) -> Any:  # noqa: ANN401 - any JSON value
     """Decode a text, or bytes of UTF-8; `inside` levels of it are not counted.
 
     Raises ValueError, which does not quote the text.

@@ -126,7 +126,7 @@ def _problem(table: HistoryTable, begins_here: Expression) -> Expression:
     )
 
 
-def replay(session: SparkSession, lake: Lake, log: ChangesVersion, history: History, limit: int) -> TableReport:
+def check_replay(session: SparkSession, lake: Lake, log: ChangesVersion, history: History, limit: int) -> TableReport:
     """Fold all changes of a table from the snapshot at `history.since` on, and compare the result with its history."""
     table, base = history.table, history.since
     rows = _as_begun(history.rows.where(as_of_sql(base)), table.columns_at(base))

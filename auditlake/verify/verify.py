@@ -48,7 +48,7 @@ from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
 from auditlake.temporal.knowledge import recorded
 from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, SourceComparison
-from auditlake.verify.history_rules import check_structure, read_history, replay
+from auditlake.verify.history_rules import check_replay, check_structure, read_history
 from auditlake.verify.lake_files import check_logs, check_records, report_of
 from auditlake.verify.lake_side import Unreadable, exact_session, reading
 from auditlake.verify.progress import each_done
@@ -226,6 +226,6 @@ class _VersionCheck:
             return report
         try:
             with reading(table):
-                return report.and_also(replay(session, self.request.lake, self.log, history, self.request.limit))
+                return report.and_also(check_replay(session, self.request.lake, self.log, history, self.request.limit))
         except Unreadable as exc:
             return report.and_also(TableReport(report.name, findings=(exc.finding,)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from auditlake.query.rewrite import Names, rewrite
+from auditlake.query.rewrite import NamedTables, rewrite
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
@@ -26,7 +26,7 @@ def _sql(document: str) -> list[str]:
 def test_the_example_of_two_moments_is_valid() -> None:
     """The query of asking.md reads one table at its two moments."""
     (query,) = [block for block in _sql("asking.md") if "before" in block]
-    names = Names((TableName("public", "orders"),), datetime.now(UTC), "view_")
+    names = NamedTables((TableName("public", "orders"),), datetime.now(UTC), "view_")
     found = rewrite(query, names)
     assert len(found.views) == 2
     assert {"orders"} == {reading.table.table for reading in found.views.values()}
@@ -35,7 +35,7 @@ def test_the_example_of_two_moments_is_valid() -> None:
 def test_the_example_of_exact_text_is_valid() -> None:
     """The query of asking.md reads the raw column of its table."""
     (query,) = [block for block in _sql("asking.md") if "exact_text" in block]
-    assert rewrite(query, Names((TableName("public", "products"),), datetime.now(UTC), "view_")).exact
+    assert rewrite(query, NamedTables((TableName("public", "products"),), datetime.now(UTC), "view_")).exact
 
 
 @pytest.mark.pg

@@ -11,7 +11,7 @@ import pytest
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.cells import NotEmbedded
-from auditlake.query.embedded.engine import Embedded, translated
+from auditlake.query.embedded.engine import Embedded, translated_query
 from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
 from tests import type_values
@@ -42,7 +42,7 @@ class _Both:
     def reach(self, sql: str) -> str:
         """Return which engine answers a statement, or that it is refused."""
         try:
-            translated(prepare_statement(self._state, sql, {}))
+            translated_query(prepare_statement(self._state, sql, {}))
         except NotAnswerable:
             return "refused"
         except NotEmbedded:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditlake.source.connection import connect
-from auditlake.values.exact_text import array_text, elements, exact_texts
+from auditlake.values.exact_text import array_elements, array_text, exact_texts
 from auditlake.values.types import BUILT_IN, ColumnType, column_type
 from tests.server import Server
 
@@ -91,7 +91,7 @@ def test_values_and_arrays_have_the_text_of_postgresql(
     held = column_type(type_oid, typmod)
     in_arrow = pa.array([values, None, values], pa.list_(_ARROW[held.delta]))
     assert exact_texts(in_arrow, column_type(array_oid, typmod)).to_pylist() == [array, None, array]
-    assert elements(array) == exact_texts(pa.array(values, _ARROW[held.delta]), held).to_pylist()
+    assert array_elements(array) == exact_texts(pa.array(values, _ARROW[held.delta]), held).to_pylist()
 
 
 def _same(conn: "psycopg.Connection[Any]", name: str, held: ColumnType, values: list[Any]) -> None:
@@ -132,11 +132,11 @@ def test_only_plain_arrays_are_parsed(conn: "psycopg.Connection[Any]") -> None:
     ).fetchone()
     assert row is not None
     nested, bounds, _, empty, texts = row
-    assert elements(nested) is None
-    assert elements(bounds) is None
-    assert elements(empty) == []
+    assert array_elements(nested) is None
+    assert array_elements(bounds) is None
+    assert array_elements(empty) == []
     assert array_text([]) == empty
-    assert array_text(elements(texts) or []) == texts
+    assert array_text(array_elements(texts) or []) == texts
 
 
 def test_the_table_of_types_equals_the_catalog(conn: "psycopg.Connection[Any]") -> None:

@@ -28,7 +28,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Period, RetentionPeriods
+from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
@@ -229,8 +229,10 @@ def test_a_lake_that_nothing_captures_is_captured_up_to_the_snapshot(database: s
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("changes", [Period(), AT_ONCE])
-def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path: Path, changes: Period) -> None:
+@pytest.mark.parametrize("changes", [RetentionPeriod(), AT_ONCE])
+def test_a_history_of_which_versions_expired_is_verified(
+    database: str, tmp_path: Path, changes: RetentionPeriod
+) -> None:
     """From the horizon on, also what came later; a version that ended before it and is there again is named."""
     site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute("create table t (id int primary key, v text)")

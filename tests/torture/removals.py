@@ -40,7 +40,7 @@ from auditlake.lake.layout import Lake
 from auditlake.ledger.digest import new_key
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.settings.retention_rules import Period, RetentionPeriods
+from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote, parse_url
 from tests.erasure_lake import found_in
@@ -82,7 +82,7 @@ _WRITTEN, _SOME, _HERE, _TRIED = 3, 0.3, 0.6, 5
 _KILLED, _DONE, _USAGE, _REFUSED, _LAKE, _NOT_YET = -9, 0, 2, 3, 6, 7
 
 
-class _Until(Period):
+class _Until(RetentionPeriod):
     """A period that ends at a time, whatever time it is now."""
 
     time_us: int
@@ -445,7 +445,7 @@ def _on_disk(lake: Lake, folder: Path) -> Lake:
     root: Place = lake.root
     if not isinstance(root, Remote):
         return lake
-    for key in objects.keys(root.bucket, f"{root.key}/"):
+    for key in objects.list_keys(root.bucket, f"{root.key}/"):
         file = folder / key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(objects.get(root.bucket, key).content)

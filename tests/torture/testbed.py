@@ -108,7 +108,9 @@ class Testbed:
         """Return the names of the data files of all histories."""
         histories = self.lake.histories
         if isinstance(histories, Remote):
-            return {name for name in objects.keys(histories.bucket, f"{histories.key}/") if _DATA_FILE.search(name)}
+            return {
+                name for name in objects.list_keys(histories.bucket, f"{histories.key}/") if _DATA_FILE.search(name)
+            }
         return {str(file) for file in histories.glob("*/*/_part=*/*.parquet")}
 
     def log_entries(self, known: Container[str] = frozenset()) -> dict[str, str]:

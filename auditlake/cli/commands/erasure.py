@@ -160,7 +160,7 @@ def _show_returned(settings: Settings, lake: Lake, *, as_json: bool) -> None:
 
     found = returned.find_returned(lake, datetime.now(settings.zone))
     for each in found:
-        shown = returned.as_json(each)
+        shown = returned.as_fields(each)
         text = f"{shown['table']} {' '.join(each.key)}  since {each.lsn}"
         click.echo(line(shown) if as_json else visible(text))
     if found:

@@ -135,7 +135,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
 
     try:
         from auditlake.mcp_server import AnswerLimits, make_server
-        from auditlake.mcp_server import serve as run
+        from auditlake.mcp_server import serve_stdio as run
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
     from auditlake.config import Settings
     from auditlake.source.connection import Row
     from auditlake.source.context_trigger import Installed
-    from auditlake.source.preflight import Finding
+    from auditlake.source.preflight import Obstacle
 
 
 @click.command()
@@ -182,7 +182,7 @@ def _report_installed(installed: Installed) -> None:
         )
 
 
-def _show_findings(found: Sequence[Finding]) -> None:
+def _show_findings(found: Sequence[Obstacle]) -> None:
     for finding in found:
         click.echo(f"{visible(str(finding))}\n    {visible(finding.fix)}")
 

@@ -49,7 +49,7 @@ def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) ->
     return widest(left, right, more=1)
 
 
-def quotient(left: SparkCell, right: SparkCell) -> SparkCell:
+def divided(left: SparkCell, right: SparkCell) -> SparkCell:
     """Divide decimals in whole numbers of the result's last digit, rounded half up.
 
     Spark rounds to 39 digits first, which changes nothing: with a divisor of so few digits no quotient is so near to a

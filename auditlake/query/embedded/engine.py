@@ -1,6 +1,6 @@
 """The embedded engine: answers of prepared statements from DuckDB, without a JVM, or the reason why Spark is needed.
 
-1. `translated` maps a statement to DuckDB's SQL, if all of it is known to mean the same (`queries`, `expressions`).
+1. `translated_query` maps a statement to DuckDB's SQL, if all of it means the same there (`queries`, `expressions`).
 2. `Embedded.answer` creates the views that it names, from the same files and the same tail as Spark, and runs it.
 3. If an expression can fail on a row, the whole answer is held before its first row is shown: a failure, such as an
    overflow, sends the statement to Spark, which reports it. So does an answer that is too large to be held.
@@ -21,7 +21,7 @@ from sqlglot import Token, TokenType
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.history import type_of
 from auditlake.query.compared_columns import ComparedColumn, held_error
-from auditlake.query.dialect import QUERY_STARTS, parse_query, tokenize
+from auditlake.query.dialect import QUERY_STARTS, parse_query, spark_tokens
 from auditlake.query.duckdb_views import (
     RowsOfDuckDb,
     StatementDatabase,
@@ -36,7 +36,7 @@ from auditlake.query.duckdb_views import (
     selected_columns,
 )
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell
-from auditlake.query.embedded.queries import Translated, translate
+from auditlake.query.embedded.queries import Translated, translate_query
 from auditlake.query.statement import LSN, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection
 from auditlake.relation import TableName
@@ -71,7 +71,7 @@ def check_settings(spark: Mapping[str, str]) -> None:
             raise NotEmbedded(f"the setting {name}")
 
 
-def translated(query: PreparedQuery, masks: Sequence[str] = ()) -> Translated:
+def translated_query(query: PreparedQuery, masks: Sequence[str] = ()) -> Translated:
     """Translate a prepared statement.
 
     `masks` are patterns of columns that it must not read (`audit.masked_columns`).
@@ -82,12 +82,12 @@ def translated(query: PreparedQuery, masks: Sequence[str] = ()) -> Translated:
         raise NotEmbedded("CREATE VIEW")
     if query.exact:
         raise NotEmbedded("exact_text")
-    tokens = tokenize(query.sql)
+    tokens = spark_tokens(query.sql)
     if tokens[0].text.upper() not in QUERY_STARTS:
         raise NotEmbedded(tokens[0].text.upper())
     _check_tokens(query.sql, tokens)
     tables = {view: _fields(query, *read, masks) for view, read in query.views.items()}
-    return translate(parse_query(query.sql, tokens), tables)
+    return translate_query(parse_query(query.sql, tokens), tables)
 
 
 def _fields(
@@ -168,7 +168,7 @@ class Embedded:
         check_settings(self._settings)
         if (described := _described(query)) is not None:
             return described
-        whole = translated(query, self._masks)
+        whole = translated_query(query, self._masks)
         schema = _schema(whole.fields)
         connection = self._database.cursor(state)
         try:

@@ -33,7 +33,7 @@ from sqlglot import exp
 
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
-from auditlake.query.embedded.arithmetic import average_of, is_adjusted, product, quotient, result_type, sum_of
+from auditlake.query.embedded.arithmetic import average_of, divided, is_adjusted, product, result_type, sum_of
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct, only
 from auditlake.query.embedded.conversions import (
     common_of,
@@ -210,7 +210,7 @@ class SparkExpressions:
             and (is_decimal(left.kind) or is_decimal(right.kind))
             and "double" not in {left.kind, right.kind}
         ):
-            return replace(quotient(left, right), name=name)
+            return replace(divided(left, right), name=name)
         if sign == "*" and is_adjusted(left, right):
             return replace(product(left, right), name=name)
         kind, operands = result_type(sign, left, right)

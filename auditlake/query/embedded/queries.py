@@ -1,6 +1,6 @@
 """Queries of Spark SQL in DuckDB's SQL: names, joins, grouping, order, set operations. See `expressions` for the rest.
 
-`translate` returns DuckDB text whose columns are `o0`, `o1` …, with the names and types that Spark gives them. Tables
+`translate_query` returns DuckDB text with columns `o0`, `o1` …, of the names and types that Spark gives them. Tables
 are views of DuckDB with columns `c0`, `c1` …, so that no name of the source is ever a name of DuckDB's. A name must
 have one meaning: if Spark would choose between an alias and a column, Spark is asked.
 
@@ -34,7 +34,7 @@ Tables = Mapping[str, Sequence[SparkCell]]
 """Columns of each view by the view's name; they get their texts where a query names the view."""
 
 
-def translate(tree: exp.Expr, tables: Tables) -> Translated:
+def translate_query(tree: exp.Expr, tables: Tables) -> Translated:
     """Translate a query over these views; raises NotEmbedded, BadUsage if it reads a masked column."""
     try:
         with limited():

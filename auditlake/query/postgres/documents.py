@@ -10,7 +10,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from auditlake.values import jsonb
-from auditlake.values.jsonb import Number, printed, read_document
+from auditlake.values.jsonb import Number, printed_jsonb, read_document
 from auditlake.values.numeric_text import Failed
 
 _PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
@@ -59,11 +59,11 @@ def _element(value: Any, place: int) -> Any:  # noqa: ANN401 - a part of a docum
 def _text(value: Any) -> str | None:  # noqa: ANN401 - a part of a document
     if value is _ABSENT or value is None:
         return None
-    return str(value) if isinstance(value, str) else printed(value)
+    return str(value) if isinstance(value, str) else printed_jsonb(value)
 
 
 def _document(value: Any) -> str | None:  # noqa: ANN401 - a part of a document
-    return None if value is _ABSENT else printed(value)
+    return None if value is _ABSENT else printed_jsonb(value)
 
 
 def _reading(step: Callable[[Any, Any], Any], shown: Callable[[Any], str | None]) -> Callable[[str, Any], str | None]:
@@ -164,8 +164,8 @@ def merged(one: str, other: str) -> str:
     """`||`: of two objects, or of arrays, of which any other value is one."""
     left, right = parsed(one), parsed(other)
     if isinstance(left, dict) and isinstance(right, dict):
-        return jsonb.canonical(printed({**left, **right}))
-    return printed([*_listed(left), *_listed(right)])
+        return jsonb.canonical(printed_jsonb({**left, **right}))
+    return printed_jsonb([*_listed(left), *_listed(right)])
 
 
 def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a document
@@ -176,10 +176,10 @@ def without(text: str, keys: Sequence[str | None]) -> str:
     """`-` of keys: members of an object, texts of an array; raises Failed."""
     value = parsed(text)
     if isinstance(value, dict):
-        return printed({key: each for key, each in value.items() if key not in keys})
+        return printed_jsonb({key: each for key, each in value.items() if key not in keys})
     if not isinstance(value, list):
         raise Failed("cannot delete from scalar")
-    return printed(
+    return printed_jsonb(
         [each for each in value if isinstance(each, Number) or not isinstance(each, str) or each not in keys]
     )
 
@@ -191,7 +191,7 @@ def without_element(text: str, place: int) -> str:
         raise Failed(
             "cannot delete from object using integer index" if isinstance(value, dict) else "cannot delete from scalar"
         )
-    return printed([each for n, each in enumerate(value) if n not in {place, place + len(value)}])
+    return printed_jsonb([each for n, each in enumerate(value) if n not in {place, place + len(value)}])
 
 
 def without_path(text: str, path: Sequence[str | None]) -> str:
@@ -199,7 +199,7 @@ def without_path(text: str, path: Sequence[str | None]) -> str:
     value = parsed(text)
     if not isinstance(value, dict | list):
         raise Failed("cannot delete path in scalar")
-    return printed(_without_path(value, path) if value else value)
+    return printed_jsonb(_without_path(value, path) if value else value)
 
 
 def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - parts of documents
@@ -221,7 +221,7 @@ def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN40
 
 def without_nulls(text: str) -> str:
     """`jsonb_strip_nulls`: members only."""
-    return printed(_without_nulls(parsed(text)))
+    return printed_jsonb(_without_nulls(parsed(text)))
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - a part of a document
@@ -264,12 +264,12 @@ def member_texts(text: str) -> list[str | None]:
 
 def string(text: str) -> str:
     """Return a text as a JSON string."""
-    return printed(text)
+    return printed_jsonb(text)
 
 
 def named(key: str, value: str) -> str:
     """Return a member of an object."""
-    return f"{printed(key)}: {value}"
+    return f"{printed_jsonb(key)}: {value}"
 
 
 def length(text: str) -> int:

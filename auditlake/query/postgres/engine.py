@@ -38,7 +38,7 @@ from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NO_YEAR
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import JSONB, TEXT, Type
-from auditlake.query.statement import LSN, Answer, LakeState, Log, PreparedQuery, Rows
+from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
@@ -178,7 +178,7 @@ class PostgresEngines:
         """Run a script, also DESCRIBE and SHOW TABLES; raises BadUsage if a row fails, NotAnswerable."""
         return [Answer(self._rows(state, query), lambda _: iter(())) for query in queries]
 
-    def _rows(self, state: LakeState, query: PreparedQuery) -> Rows:
+    def _rows(self, state: LakeState, query: PreparedQuery) -> AnswerRows:
         if isinstance(query, PostgresQuery):
             return self.rows(state, query)
         try:

@@ -23,7 +23,7 @@ from auditlake.query.exported_views import Choice, view_script
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
-from auditlake.query.statement import read_state, split
+from auditlake.query.statement import read_state, split_script
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -296,7 +296,7 @@ def test_exported_views_run_in_spark(spark: SparkSession, lake: Lake) -> None:
     session = spark.newSession()
     try:
         for choice in (live, functions):
-            for statement in split(view_script(lake, "spark", choice)):
+            for statement in split_script(view_script(lake, "spark", choice)):
                 session.sql(statement)
         found = session.sql("select id, note from public.orders").collect()
         assert {tuple(row) for row in found} == STATES["0/200"]

@@ -14,7 +14,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.ledger import verification
 from auditlake.ledger.blocks import read_blocks, read_entries
-from auditlake.ledger.canonical import text_of
+from auditlake.ledger.canonical import canonical_text
 from auditlake.ledger.entries import CHANGES, entry_of
 from auditlake.ledger.prove import ProofTarget, proofs_of
 from auditlake.settings.retention_rules import RetentionPeriods
@@ -106,7 +106,7 @@ def test_rows_are_proved_after_an_erasure(lake: Lake) -> None:
     of_erased = proofs_of(lake, ProofTarget("0/200", ()), None)
     erased = [entry for entry in _entries(of_erased) if entry["kind"] == "change"]
     assert [entry["secret"] for entry in erased] == [None, None]
-    assert all(str(entry["record"]).startswith(text_of(("auditlake entry 1", "change"))) for entry in erased)
+    assert all(str(entry["record"]).startswith(canonical_text(("auditlake entry 1", "change"))) for entry in erased)
     assert [len(verify(proof, None)) for proof in (other, of_erased)] == [
         len(_entries(other)),
         len(_entries(of_erased)),

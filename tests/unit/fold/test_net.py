@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditlake.delta.sql import open_duckdb, register
+from auditlake.delta.sql import as_relation, open_duckdb
 from auditlake.fold.chains import ROOT_COLUMNS, roots
 from auditlake.fold.net import SPARK_FILE, Executor, FoldColumns, stages_of
 from auditlake.fold.stages import STAGES
@@ -65,7 +65,7 @@ def test_the_last_effects_leave_the_same_versions_open() -> None:
     """Of keys that were open before the tail and others, over transactions that each touch a key several times."""
     form, random = FoldColumns(Executor.DUCKDB, ("k0",), ("number",)), Random(7)  # noqa: S311 - no secret
     with open_duckdb() as connection:
-        given = register(connection, pa.Table.from_pylist(_effects(random, keys=200)))
+        given = as_relation(connection, pa.Table.from_pylist(_effects(random, keys=200)))
         whole, last = (
             connection.sql(f"select kind, k0, number, _from_lsn, _to_lsn, _ordinal from ({query})").fetchall()
             for query in (form.net_rows(given), form.last_rows(given))

@@ -21,13 +21,13 @@ from auditlake.ledger.canonical import (
     Kind,
     NotCanonical,
     Value,
+    canonical_text,
     commitment_of,
     hash_of,
     list_texts,
     record_of,
     secret_of,
     sql_constant,
-    text_of,
 )
 from auditlake.ledger.copies import copied_rows, copies_of, derived, row_entries
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, entry_of, sql_has_form, sql_of, with_us
@@ -44,14 +44,14 @@ _values = st.one_of(st.none(), _texts, st.lists(st.one_of(st.none(), _texts), ma
 @given(st.lists(_values, max_size=5))
 def test_the_fields_can_be_read_back_so_no_two_rows_have_one_text(values: list[Value]) -> None:
     """The reader is that of the independent verifier."""
-    assert fields(text_of(values)) == values
+    assert fields(canonical_text(values)) == values
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\0N", ["a", "\0,"]])
 def test_a_text_with_the_byte_0_has_no_canonical_form(value: Value) -> None:
     """PostgreSQL's text never has it."""
     with pytest.raises(NotCanonical):
-        text_of([value])
+        canonical_text([value])
 
 
 def test_the_form_of_a_record_is_fixed() -> None:
@@ -149,8 +149,8 @@ def test_rows_of_copies_are_hashed_by_column_as_one_by_one(tmp_path: Path) -> No
 def test_lists_by_column_have_the_form_of_lists() -> None:
     """Of no column, too."""
     columns = [pa.array(["a", None], pa.string()), pa.array([None, ""], pa.string())]
-    assert list_texts(columns, 2).to_pylist() == [text_of([["a", None]]), text_of([[None, ""]])]
-    assert list_texts([], 1).to_pylist() == [text_of([[]])]
+    assert list_texts(columns, 2).to_pylist() == [canonical_text([["a", None]]), canonical_text([[None, ""]])]
+    assert list_texts([], 1).to_pylist() == [canonical_text([[]])]
     with pytest.raises(NotCanonical):
         list_texts([pa.array(["a\0"])], 1)
 

@@ -6,7 +6,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lsn import Lsn
 from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, Shown, columns_shown_of
 from auditlake.query.comparisons import check_comparisons
-from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.dialect import parse_query, spark_tokens
 from auditlake.query.system_time import State
 from auditlake.relation import TableName
 from auditlake.values.types import BUILT_IN, column_type
@@ -38,7 +38,7 @@ _TABLES = {
 
 
 def _check(sql: str) -> Columns:
-    return check_comparisons(parse_query(sql, tokenize(sql)), _TABLES).shown
+    return check_comparisons(parse_query(sql, spark_tokens(sql)), _TABLES).shown
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_columns_of_a_query_keep_their_marks() -> None:
     ]
     sql = "select a from late where a = 'x'"
     with pytest.raises(NotAnswerable):
-        check_comparisons(parse_query(sql, tokenize(sql)), {"late": [Shown("a", shown[0].marks)]})
+        check_comparisons(parse_query(sql, spark_tokens(sql)), {"late": [Shown("a", shown[0].marks)]})
 
 
 _ROWS = TableName("public", "p"), State(Lsn(9))
@@ -184,5 +184,5 @@ _MISFITS = columns_shown_of(
 )
 def test_a_column_is_computed_with(sql: str, computed: set[str]) -> None:
     """Whatever reads a NULL that stands for a value; only showing it, and a cast to its type, do not."""
-    found = check_comparisons(parse_query(sql, tokenize(sql)), {"p": _MISFITS})
+    found = check_comparisons(parse_query(sql, spark_tokens(sql)), {"p": _MISFITS})
     assert {each.name for each in found.computed} == computed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
-from auditlake.query.dialect import tokenize
+from auditlake.query.dialect import spark_tokens
 from auditlake.query.lexical import TokenKind, Unfinished, canonical_sql, tokens_of
 
 _BACKSLASH = "\\"
@@ -106,7 +106,7 @@ def test_sqlglot_divides_a_canonical_text_alike(sql: str) -> None:
         return
     assert canonical_sql(text) == text
     ours = [(each.kind, each.end) for each in tokens_of(text) if each.kind in {TokenKind.STRING, TokenKind.QUOTED}]
-    found = tokenize(text)
+    found = spark_tokens(text)
     theirs = [(_KINDS[each.token_type], each.end + 1) for each in found if each.token_type in _KINDS]
     assert theirs == ours
     assert not any(each.comments for each in found)
@@ -118,5 +118,5 @@ def test_a_string_keeps_its_value(value: str) -> None:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     with contextlib.suppress(UnicodeEncodeError):
         value.encode()
-        (token,) = tokenize(canonical_sql(f"'{escaped}'"))
+        (token,) = spark_tokens(canonical_sql(f"'{escaped}'"))
         assert token.text == value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.lexical import canonical_sql
-from auditlake.query.rewrite import Names, Rewritten, rewrite
+from auditlake.query.rewrite import NamedTables, Rewritten, rewrite
 from auditlake.query.system_time import Period, PeriodForm, Reading
 from auditlake.relation import TableName
 from auditlake.temporal.when import AtLsn, AtTime, AtXid
@@ -19,7 +19,7 @@ from tests.attacks import ATTACKS, READ_DIFFERENTLY
 
 ORDERS = TableName("public", "orders")
 CUSTOMERS = TableName("public", "customers")
-NAMES = Names(
+NAMES = NamedTables(
     tables=(
         ORDERS,
         CUSTOMERS,

@@ -3,7 +3,7 @@
 import pytest
 
 from auditlake.errors import BadUsage
-from auditlake.query.statement import definition_in, split
+from auditlake.query.statement import definition_in, split_script
 
 
 @pytest.mark.parametrize(
@@ -20,20 +20,20 @@ from auditlake.query.statement import definition_in, split
 )
 def test_a_script_is_split_into_its_statements(script: str, statements: list[str]) -> None:
     """Strings and quoted names keep their semicolons, comments are blank; empty statements are dropped."""
-    assert [statement.strip() for statement in split(script)] == statements
+    assert [statement.strip() for statement in split_script(script)] == statements
 
 
 def test_a_statement_keeps_its_place() -> None:
     """Everything before it is blank, so offsets and lines are those of the script."""
     script = "select 1;\nselect '𝄞';\n  select 2"
-    assert split(script)[2] == " " * 9 + "\n" + "      " + " " + "    " + "\n" + "  select 2"
-    assert all(script[len(one) - 3 : len(one)] == one[-3:] for one in split(script))
+    assert split_script(script)[2] == " " * 9 + "\n" + "      " + " " + "    " + "\n" + "  select 2"
+    assert all(script[len(one) - 3 : len(one)] == one[-3:] for one in split_script(script))
 
 
 def test_an_unterminated_string_is_bad_usage() -> None:
     """The error names the line."""
     with pytest.raises(BadUsage, match="line 2"):
-        split("select 1;\nselect 'x")
+        split_script("select 1;\nselect 'x")
 
 
 @pytest.mark.parametrize(

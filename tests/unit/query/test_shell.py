@@ -10,7 +10,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from auditlake.query.shell import Prompt, TableCompleter, inputs_of, is_complete
+from auditlake.query.shell import Prompt, TableCompleter, inputs_of, may_run
 from auditlake.relation import TableName
 
 
@@ -20,13 +20,13 @@ from auditlake.relation import TableName
 )
 def test_a_complete_input_is_run(text: str) -> None:
     """A semicolon ends a statement, the end of the line a command."""
-    assert is_complete(text)
+    assert may_run(text)
 
 
 @pytest.mark.parametrize("text", ["select 1", "select ';", "select 1 -- ;", "select `;`", "select 1 /* ;"])
 def test_an_incomplete_input_is_continued(text: str) -> None:
     """A semicolon in a string, a name or a comment does not end a statement."""
-    assert not is_complete(text)
+    assert not may_run(text)
 
 
 def test_lines_of_a_pipe_are_joined_to_inputs() -> None:
@@ -42,8 +42,8 @@ def test_a_command_ends_a_statement_without_a_semicolon() -> None:
 
 def test_a_backslash_in_a_text_of_several_lines_is_no_command() -> None:
     """A quote and a comment go on."""
-    assert not is_complete("select '\n\\d")
-    assert not is_complete("select /*\n\\d")
+    assert not may_run("select '\n\\d")
+    assert not may_run("select /*\n\\d")
 
 
 def test_a_prompt_reads_inputs_and_keeps_its_history(tmp_path: Path) -> None:

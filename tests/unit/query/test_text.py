@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
-from auditlake.query.formats import json_text, plain_text
+from auditlake.query.formats import json_of, plain_text
 from auditlake.query.output import write_python_rows
 
 
@@ -52,7 +52,7 @@ def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
 def test_a_value_of_each_type_is_exact(value: object, text: str, as_json: str) -> None:
     """As text and as JSON."""
     assert plain_text(value) == text
-    assert json_text(value) == as_json
+    assert json_of(value) == as_json
 
 
 def test_csv_distinguishes_null_from_empty() -> None:

@@ -137,9 +137,9 @@ def test_nothing_fits_after_a_part_that_did_not() -> None:
 
 def test_an_escape_needs_few_characters() -> None:
     """A run of invisible characters is one box, so a page is at most some times as long as its values."""
-    assert formatting.visible("a\0\0b") == 'a<span class="ctl">\\u0000\\u0000</span>b'
-    assert len(formatting.visible("\x07" * 1_000)) < 7_000
-    assert formatting.visible("<\n>") == '&lt;<span class="ctl">\\n</span><wbr>&gt;'
+    assert formatting.visible_html("a\0\0b") == 'a<span class="ctl">\\u0000\\u0000</span>b'
+    assert len(formatting.visible_html("\x07" * 1_000)) < 7_000
+    assert formatting.visible_html("<\n>") == '&lt;<span class="ctl">\\n</span><wbr>&gt;'
 
 
 def test_no_batch_more_is_fetched_once_there_are_enough_characters() -> None:

@@ -14,7 +14,7 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
-from auditlake.serve.formatting import SHORT, time_html, value
+from auditlake.serve.formatting import SHORT, time_html, value_html
 from auditlake.serve.live import event
 from auditlake.serve.resources import Busy, Limits
 from tests.page import Page, write_lake
@@ -270,13 +270,13 @@ def test_hostile_parameters_are_escaped(page: Page) -> None:
 )
 def test_values_are_exact(text: str, html: str) -> None:
     """Every character is visible or an escape."""
-    assert value(text) == html
+    assert value_html(text) == html
 
 
 def test_long_values_are_folded() -> None:
     """Up to the limit they are whole; beyond, the whole value is in the part that opens."""
-    assert "details" not in value("y" * SHORT)
-    assert "<bdi>" + "y" * (SHORT + 1) + "</bdi></details>" in value("y" * (SHORT + 1))
+    assert "details" not in value_html("y" * SHORT)
+    assert "<bdi>" + "y" * (SHORT + 1) + "</bdi></details>" in value_html("y" * (SHORT + 1))
 
 
 def test_a_form_adds_a_filter(page: Page) -> None:

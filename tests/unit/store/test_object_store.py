@@ -104,7 +104,7 @@ def test_a_change_whose_connection_is_reset_is_repeated(remote_folder: Remote, m
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
         monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
         store.spoil(RESET, RESET)
-        etag = objects.put_if_absent(bucket, key, b"first")
+        etag = objects.create(bucket, key, b"first")
         store.spoil(RESET, RESET)
         objects.put_if_match(bucket, key, b"second", etag)
         assert objects.get(bucket, key).content == b"second"
