@@ -227,34 +227,32 @@ def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: 
 
 def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
     """Merge a tail without Spark; return the rest that needs Spark, or the record that parks its table."""
+    rest = tail
     try:
         with writing(f"the history of {tail.table.name}"):
-            _commit_embedded(lake, tail)
-            while tail.refusal is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
-                (tail,) = following
-                _commit_embedded(lake, tail)
+            for rest in _to_limit(lake, tail):
+                _commit_embedded(lake, rest)
     except NotFolded as exc:
-        return _Left(tail, exc.reason)
+        return _Left(rest, exc.reason)
     except CannotFold as exc:
-        return _Left(tail, exc.what)
-    return _record(lake, tail, _refused(tail))
+        return _Left(rest, exc.what)
+    return _record(lake, rest, _refused(rest))
 
 
 def _merge_without_spark(lake: Lake, tail: Tail) -> Parked | None:
     """Merge a tail as far as it can be folded without Spark, and park its table if that is not the whole tail."""
     with writing(f"the history of {tail.table.name}"):
         write = partial(_commit_embedded, lake)
-        stopped = _merge_to_limit(lake, tail, lambda part: _write_or_stop(lake, part, write))
+        stopped = next(filter(None, (_write_or_stop(lake, part, write) for part in _to_limit(lake, tail))), None)
     return _record(lake, tail, stopped)
 
 
-def _merge_to_limit(lake: Lake, tail: Tail, merge_or_stop: Callable[[Tail], Parked | None]) -> Parked | None:
-    """Merge a tail and, if it was cut, the rest up to its limit; return the record that parks the table on the way."""
-    stopped = merge_or_stop(tail)
-    while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+def _to_limit(lake: Lake, tail: Tail) -> Iterator[Tail]:
+    """Yield a tail and, if it was cut, the rest up to its limit, part by part; each is read once the last is merged."""
+    yield tail
+    while tail.refusal is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
         (tail,) = following
-        stopped = merge_or_stop(tail)
-    return stopped
+        yield tail
 
 
 def _write_or_stop(lake: Lake, tail: Tail, write: Callable[[Tail], None]) -> Parked | None:
@@ -390,7 +388,7 @@ def _merge_one(sessions: SimpleQueue[_OnSpark], tail: Tail) -> Parked | None:
     run = sessions.get()
     try:
         with writing(f"the history of {tail.table.name}"), interpreted_if_wide(run.session, len(tail.columns)):
-            stopped = _merge_to_limit(run.lake, tail, partial(_merge_or_stop, run))
+            stopped = next(filter(None, (_merge_or_stop(run, part) for part in _to_limit(run.lake, tail))), None)
     finally:
         sessions.put(run)
     return _record(run.lake, tail, stopped)

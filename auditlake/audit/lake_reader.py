@@ -152,7 +152,7 @@ class Reader:
         return self.known.positions.watermark
 
     def relation(self, number: int) -> Relation:
-        """Return a relation version by its number, with the own names of columns (`table_shapes`)."""
+        """Return a relation version by its number, with the own names of columns (`columns_over_time`)."""
         return self._shapes.relation(number)
 
     def relations_of(self, table: HistoryTable) -> Mapping[int, Relation]:

@@ -247,12 +247,7 @@ def overlaid(  # noqa: PLR0913 - which versions
     is_empty = span.upto <= span.after and not reader.shapes_of(table).shapes.following
     if upto <= table.position or is_empty:
         return Overlay(table, history)
-    if keys is None:
-        linked, changes = None, read_changes(reader, table.name, span, "true")
-    else:
-        linked, changes = linked_changes(reader, table, span, keys)
-    with _readable(table):  # more than 2 GB of texts do not fit into one array
-        changes = changes.combine_chunks()
+    linked, changes = _read(reader, table, span, keys)
     followed = _follow(reader, table, upto, changes)  # the catalog may show a schema change above the watermark
     last = followed.last_lsn(upto)
     if last < span.upto:
@@ -272,6 +267,19 @@ def overlaid(  # noqa: PLR0913 - which versions
     if linked is not None:
         folded.require_agreement(table, connection, tail.opened)
     return replace(whole, table=later, folded=folded)
+
+
+def _read(
+    reader: Reader, table: HistoryTable, span: Span, keys: Collection[Key] | None
+) -> tuple[Sequence[Key] | None, pa.Table]:
+    """Return the changes of a span, of all keys or of all that the rows of some had in it, and these keys."""
+    linked, changes = (
+        (None, read_changes(reader, table.name, span, "true"))
+        if keys is None
+        else linked_changes(reader, table, span, keys)
+    )
+    with _readable(table):  # more than 2 GB of texts do not fit into one array
+        return linked, changes.combine_chunks()
 
 
 def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> bool:

@@ -8,8 +8,8 @@ the next apply makes up for. Order:
 3. Histories. Their positions are at most the watermark that is read after them.
 4. `changes`: its version is that of the whole lake.
 5. `added`, `relations`, `transactions`, `gaps` and whatever else is a table. A writer appends to them before `changes`,
-   so they have everything that `changes` refers to. `transactions` is pinned at the last version before it got more
-   than that: more of it is of a later batch, but what was erased or has expired since is gone.
+   so they have everything that `changes` refers to. `transactions` is pinned at its last version without rows of a
+   later batch; rows that were erased or have expired since are not in it.
 6. Read the small files again. If one has changed, a table was parked, a schema changed or a block was begun meanwhile:
    pin again.
 

@@ -78,9 +78,9 @@ def find_expired(table: TableFiles, column: str, upto: int) -> ExpiredRows:
 def remove_rows(place: Place, column: str, upto: int, app: str, erased: str) -> None:
     """Remove the rows up to a value, and set the application transaction `app` to it, in one commit.
 
-    It sets the position `erased` to what it is, because the writer of the table does so before it deletes files that
-    are in no commit (`AppendLog.discard_uncommitted`): then this is planned again, with new files. Files that no
-    version has had for long are deleted at the end.
+    The commit repeats the position `erased` unchanged, as the table's writer does before it deletes files that are in
+    no commit (`AppendLog.discard_uncommitted`): after such a commit, this is planned again, with new files. Files that
+    no version has had for long are deleted at the end.
 
     Raises LakeConflict if other processes replace its files again and again.
     """

@@ -16,13 +16,13 @@ I2  Files, then deletion vectors, then the entry reach the disk before the entry
 I3  An entry carries a unique id, `txnId` in its `commitInfo`. If an error is reported although the entry was written (a
     request that was repeated because the reply was lost), it is recognized as our own by its content.
 I4  A version is used once. If a process is suspended before its commit for longer than entries are kept, the entry of
-    the version that it planned may be deleted by then (`checkpoints`). Its own would take the name, and no reader would
-    see it, because a later checkpoint exists. Entries are deleted in order, so the one before is missing, too:
-    `put_commit` looks for it, and withdraws an entry that is not in effect; so it does if an older copy of the table
-    was put in its place, whose log ends before. Commits of capture (`put_entry`) look only on a disk, where it costs
-    nothing: the process that made the later ones took their writer's slot, so it can acknowledge nothing. Nor do
-    Spark's: a merge or a compaction without effect is made again, because every batch begins with what is in the
-    history.
+    the version that it planned may be deleted by then (`checkpoints`). The late entry would take that name, and no
+    reader would see it, because a later checkpoint exists. Entries are deleted in order, so the entry before it is
+    missing, too: `put_commit` looks for that one, and withdraws its own if it is not in effect, also if an older copy
+    of the table, whose log ends earlier, was put in its place. Capture's commits (`put_entry`) look only on a disk,
+    where it costs nothing: another process that made later commits took the slot, so nothing can be acknowledged.
+    Spark's do not look: a merge or a compaction without effect is made again, because every batch begins with what is
+    in the history.
 
 Write only to tables created here: `require_plain` checks that capture's tables have no table feature,
 `has_own_features` that a history has no other than its own.

@@ -1,8 +1,8 @@
 """Pages of a Parquet file and the indexes by which readers skip them, which pyarrow does not show.
 
-Spark and DataFusion leave out pages by their bounds, and Spark row groups whose dictionary lacks a value. So the pages
-themselves are listed here: the index must name exactly these, and if a column chunk says that all of them are encoded
-by its dictionary, they must be.
+Spark and DataFusion skip pages by their bounds, and Spark skips row groups whose dictionary lacks a value. So this
+module lists the pages themselves. The index must name exactly these pages, and if a column chunk claims that its
+dictionary encodes all of them, it must.
 
 A file is any program's, so each number in it may be wrong: then it is no Parquet file (`NOT_PARQUET`).
 

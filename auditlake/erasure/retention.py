@@ -2,24 +2,24 @@
 
 A table's versions expire up to an LSN, the last one whose commit the lake knows to be older than the table's period.
 One commit removes all versions that ended up to there, and moves the horizon there: from then on no reader sees them,
-and questions about an earlier moment are refused. A version that is longer ago begun, but ended later or is open, stays
-as it is, so every state from the horizon on is complete.
+and questions about an earlier moment are refused. A version that began earlier, but ended later or is open, stays, so
+every state from the horizon on is complete.
 
-- Files, and so whole months, of which every version expired are removed without being read. In others, deletion
+- Files whose versions have all expired, and so whole months, are removed without being read. In others, deletion
   vectors mark the versions; their values leave the disk when the file is rewritten or expires as a whole.
-- The time is that up to which capture knows every commit, not this machine's: a wrong clock removes nothing, and
-  nothing more expires while nothing is captured.
-- A table whose rows a legal hold covers, even one row, keeps all versions.
-- A lake that was restored or copied may be the last that has what another one lost. It is recognized by its place, and
-  nothing expires in it until that is confirmed.
+- Age is measured from the time up to which capture knows every commit, not from this machine's clock: a wrong clock
+  removes nothing, and while nothing is captured, nothing more expires.
+- A table keeps all versions while a legal hold covers one of its rows.
+- A restored or copied lake may be the only one that still has data that another one lost. It is recognized by its
+  place, and nothing expires in it until that is confirmed.
 
 Rows of `changes` and `transactions` expire up to an LSN, too, a horizon of all tables (`expiring_log`). The ledger is
 not touched: entries stay, and `verify --digest` counts what has expired.
 
 Order of effects, under the lock of `Stage.ERASE`: the record of the run (`lake.expiries`); then for each table deletion
 vectors and the commit; then new files of `changes` and their commit, beside capture (`delta.expired_rows`); then the
-same of `transactions`. A run that is killed before it leaves an orphan, which `maintain` deletes. If another process
-commits first, the table is planned again.
+same of `transactions`. A run that is killed before a commit leaves orphaned files, which `maintain` deletes. If another
+process commits first, the table is planned again.
 """
 
 import time
@@ -296,7 +296,7 @@ def _find(known: Known, table: HistoryTable, rules: Rules, holds: list[HoldEvent
 
 
 def _expired(closed: Files, upto: Lsn) -> tuple[tuple[DataFile, ...], dict[str, BitMap64]]:
-    """Return the files of which every version ended up to an LSN, and the rows of others that did."""
+    """Return the files whose versions all ended up to an LSN, and in other files the rows that did."""
     whole, places = [], {}
     for name, file in closed.by_name.items():
         first, last = file.bounds("_to_lsn") or (0, upto + 1)

@@ -1,14 +1,13 @@
 """Rows that were erased and are in the lake again: from a restored backup of the source, a late writer, or a new row.
 
 An erasure is recorded by tokens of the keys that the row had (`lake.erasures`). The search reads later versions and
-changes: those that began or committed after the position at which the row was erased. It reports and erases nothing,
-because PostgreSQL must not have the row any more before it is erased again. A history that was put back from before an
-erasure is an error as long as it has the erased values: it has no later versions. Only a history whose erasures are not
-those that are on record is read as a whole.
+changes: those that began or committed after the position at which the row was erased. It only reports: before a row is
+erased again, PostgreSQL must not have it any more. A history restored from before an erasure has no later versions; it
+is an error while it has the erased values. A history is read as a whole only if its erasures differ from the records.
 
-Rows are recognized by erased keys alone: of whole rows, and of rows that had another key afterwards. Of other erased
-columns no value is known. Memory is bounded by the changes in one file; two microseconds a row in files that are newer
-than the first erasure of the table (*estimated*).
+Rows are recognized by their erased keys alone: keys of rows erased as a whole, and former keys of others. The records
+keep no value of any other erased column. Memory is bounded by the changes in one file; two microseconds a row in files
+that are newer than the first erasure of the table (*estimated*).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,7 +115,7 @@ def _require_newer(reader: Reader, erasures: Sequence[Erasure], secret: bytes | 
 
 
 def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
-    """Return whether a history has what was erased, or is from before changes whose values are gone."""
+    """Return whether a history has erased values, or ends before changes whose values were erased."""
     if table.position < erasure.upto_lsn:
         return True
     history = InHistory(found_by(table, erasure.where).key, Matcher(erasure, secret))

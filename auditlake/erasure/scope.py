@@ -1,16 +1,16 @@
 """What an erasure concerns: the row under all keys that it had, its versions and changes; and why it is refused.
 
-An erasure begins at the source. What PostgreSQL has now would come back with the next change or the next snapshot, and
-a history without it would not be the database's. So a row must be deleted there before it is erased, and a value of a
-column must be another one or NULL; both must be applied. Then nothing that is captured later has the values, unless
-somebody writes them to the source again, which is a new fact and not the erased one.
+An erasure begins at the source. A value that PostgreSQL still has would come back with the next change or snapshot, and
+a history without it would not be the database's. So a row must first be deleted there, or a value of a column be
+replaced or set to NULL, and that change be applied. No later change has the values then, unless somebody writes them to
+the source again, which is a new fact and not the erased one.
 
 The row is what `auditlake row TABLE KEY` shows: every row that ever had the key, under all keys that these rows had.
 
-A table without a key is a multiset, whose fold tells rows by all their values. Rows with some values in some columns
-are all copies of some contents, so without them the fold of the others is the same. That is not so if columns become
-NULL, because rows that were different become equal, nor of a change between such a row and another one: it is half of
-both. So both are refused.
+A table without a key is a multiset, whose fold compares whole rows. An erasure names rows by values in some columns, so
+it removes all copies of a row or none, and the fold of the other rows stays the same. Two erasures would change that
+fold, and are refused: of single columns, because different rows would become equal, and of rows that an UPDATE changed
+from or into others, because the change belongs to both.
 
 Everything is checked before the first effect.
 """

@@ -11,8 +11,8 @@ Delivery is in commit order, each transaction once per run. A subscriber that st
 as the effects of what it received, and starts again after that cursor, has every transaction's effects exactly once.
 
 **Cursor.** `7486193712053354519:0/16B3748` is the system identifier of the PostgreSQL server and the commit LSN of the
-last transaction that was delivered. With the system identifier, a cursor of one database is refused on the lake of
-another, where its LSN would silently skip transactions. The LSN alone is the position because commits have one order.
+last transaction that was delivered. By the system identifier, a lake refuses the cursor of another database, whose LSN
+would silently skip transactions. The LSN alone is the position because commits have one order.
 
 **Completeness.** Gaps (`lake.gaps`) and tables that capture has parked make a feed of these tables incomplete. The feed
 delivers everything before, then refuses by name. A place before the LSN up to which changes have expired is refused,

@@ -66,11 +66,11 @@ class Captured:
         return {place: array for place, array in sent.items() if not pc.all(array).as_py()}
 
     def keys_after(self) -> dict[str, pa.Array]:
-        """Return the typed key after each change but a DELETE, as `typed_key`, with the prefix `a_`."""
+        """Return the typed key after each change but a DELETE, as `a_k0`, `a_r0` and so on."""
         return self._typed_key("a_", pc.invert(self.is_delete), self.text)
 
     def keys_before(self) -> dict[str, pa.Array]:
-        """Return the typed key before each change that has an old tuple, as `typed_key`, with the prefix `b_`."""
+        """Return the typed key before each change that has an old tuple, as `b_k0`, `b_r0` and so on."""
         return self._typed_key("b_", pc.or_(self.is_delete, self.had_old), self.old_text)
 
     def _typed_key(self, prefix: str, had: pa.Array, text: Callable[[int], pa.Array]) -> dict[str, pa.Array]:

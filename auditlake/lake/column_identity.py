@@ -6,9 +6,9 @@ an absence. It is the same column as long as it has the same attribute number in
     id int, then bigint             physical columns `id` and `id~2`, both number 1: one column
     a dropped, another a added      physical columns `a` and `a~2`, numbers 2 and 5: two columns
 
-Numbers are compared only if both columns had theirs from the same source: a restored or new one gives others
-(`HistoryTable.former_oids`). If they had not, or a number is unknown, a column continues the one of its name
-that ended when it began, as `schema.evolution.reshaped` then compares columns by name.
+Numbers are compared only if both are from the same source, because a restored or new source numbers columns anew
+(`HistoryTable.former_oids`). Otherwise, or if a number is unknown, a column continues the column of the same name that
+ended when it began, because `schema.evolution.reshaped` then compares columns by name.
 """
 
 from collections.abc import Sequence

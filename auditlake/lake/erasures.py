@@ -174,9 +174,9 @@ def record_returned(lake: Lake, rows: Sequence[ReturnedRow]) -> None:
 
 
 def read_returned(lake: Lake, erasures: Sequence[Erasure]) -> list[tuple[Erasure, Lsn]] | None:
-    """Return the erasures of which a row is in the lake again, each with the LSN of its return; None before a search.
+    """Return each erasure whose row is in the lake again, with the LSN of its return; None before a search.
 
-    A row of which the key was erased again since is left out.
+    A row whose key has been erased again is left out.
 
     Raises LakeUnusable if the record cannot be read.
     """

@@ -2,9 +2,9 @@
 
     expiries/000000.json  {"time_us": …, "tables": [{"schema": …, "table": …, "horizon": …, "versions": …}, …]}
 
-Each file is one run, written once, before the first of its commits; the ledger seals it. A run that is killed leaves a
-record of tables whose versions are still there; the next run writes another one. So a horizon that was moved is always
-on record, and no more versions are missing than the records say.
+Each file is one run, written once, before the first of its commits; the ledger seals it. A killed run leaves a record
+that names tables whose versions are still there; the next run writes its own. So every horizon is on record before it
+moves, and the records never count fewer versions than are missing.
 """
 
 from collections.abc import Sequence

@@ -91,8 +91,8 @@ class Histories:
     def current(self, asked: Asked = ALL) -> list[HistoryTable]:
         """Return every history table that has a position, in name order, as it is now.
 
-        In a store, a known table that is not among `asked` is returned at the version last read, which together with
-        the changes since its position gives the same rows.
+        In a store, a known table that is not among `asked` is returned at the version last read. With its longer tail,
+        it gives the same rows.
         """
         return self.read(asked)[0]
 

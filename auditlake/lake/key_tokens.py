@@ -1,9 +1,9 @@
 """Tokens that stand for the keys of rows in records of holds and erasures: HMAC-SHA-256 under a secret of the lake.
 
 A record must say which row it is about, long after the row is gone, and must not keep its key, which may be personal
-data. So it has a token. The secret is `<lake>/token.key`, made when the first token is needed. Whoever has the lake,
-secret included, can test whether a key that they guess is the one that a token stands for; without the secret a token
-says nothing. To end that, delete the file: records stay, and stand for no row any more.
+data. So it has a token. The secret is `<lake>/token.key`, made when the first token is needed. Whoever has the lake and
+its secret can test whether a guessed key is that of a token; without the secret, a token reveals nothing. To end that,
+delete the file: the records stay, but identify no row any more.
 
 Pure but for the secret.
 """

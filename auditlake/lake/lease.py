@@ -7,8 +7,8 @@
    is compared with another one. A process whose release did not reach the store takes the lease again at once.
 3. A holder is known to have died if it ran on this machine (same boot, same PID namespace) and its PID is gone or has
    another start time. So a restart after a kill does not wait; on another machine it waits `EXPIRY_S`.
-4. A process that was paused for longer than that still believes that it holds the lease. It can do no harm, because no
-   effect of a stage relies on the lease alone (fencing):
+4. A process that was paused for longer than `EXPIRY_S` still believes that it holds the lease. It can do no harm,
+   because no effect of a stage relies on the lease alone (fencing):
    - Every commit creates the version after the one that it was planned on, or fails (`delta/log_writer`, I1). If the
      new holder has committed to the table, the old one is refused; if it has not, the commit is as if it came before.
    - Capture acknowledges only committed transactions, and PostgreSQL lets one process at a time use a slot.

@@ -3,9 +3,9 @@
 A copy has the same records in another folder, which has another inode; in an object store, another URL. So a copy
 does not continue the origin of the lake's ledger, and forgets versions only after that was confirmed for it.
 
-A restored copy, or a new lake, may take the place of a lake under a process that goes on, with equal Delta versions and
-LSNs. But every commit has an id of its own: it is still the same lake if lake.json is the same, and the entry of
-`changes` that was the newest one when it was read. If that entry has expired since, nothing kept is used.
+While a process runs, a restored copy or a new lake may take the place of its lake, with equal Delta versions and LSNs.
+But every commit has an id. So it is the same lake if lake.json is the same, and so is the entry of `changes` that was
+the newest when it was read. If that entry has expired since, nothing that the process kept is used.
 """
 
 from dataclasses import dataclass

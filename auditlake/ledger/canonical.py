@@ -9,13 +9,14 @@ The *commitment* stands for the values, which may be personal data. It is SHA-25
 
     auditlake values 1 · secret · fields with the values
 
-with a *secret* of 128 bits, so that nobody can guess the values from a commitment whose secret is gone:
+The *secret* has 128 bits: once it is destroyed, nobody can compare guesses of the values with the commitment.
 
     secret = first 16 bytes of SHA-256(auditlake secret 1 · key · identity)
 
 `key` is the random key of the entry's block, `identity` its kind, LSN, ordinal and name; of a row of a copy, which has
 no number, the fields with its values follow. A proof shows the secret of one entry only. If
-key and values are destroyed, and the secrets of all other entries kept, the record still verifies (`ledger.erased`).
+key and values are destroyed, and the secrets of all other entries kept, the record still verifies
+(`erasure.in_ledger`).
 
 Fields. PostgreSQL's text never contains the byte 0, so it delimits (written `0` here):
 

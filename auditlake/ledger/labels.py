@@ -1,13 +1,13 @@
 """Labels of entries: kind, LSN, ordinal and name, by which a sealed row is found. The tree has only hashes and numbers.
 
-The label of an entry whose row is there is verified with the row. If the row is missing, its label decides whether it
-may be: rows expire. So whoever removes a row could hide its entry under another label. A label is therefore refused
+If the row of an entry is there, the label is verified with it. If the row is missing, the label decides whether it may
+be missing, because rows expire. To hide that a row was removed, somebody could change the label. So a label is refused
 unless
 
 L1  the first entry of a block, and no other, is that of the block;
 L2  a change or a transaction is within the bounds of its block, which are sealed, and after the one before it;
 L3  a row of a copy is in the block of its copy, whose entry has the number of its rows;
-L4  the kind is one of these, or one of which every entry must have its row.
+L4  the kind is one of these, or one whose entries must all have their rows.
 
 Missing changes and transactions up to a horizon are counted by `ledger.verification`.
 """

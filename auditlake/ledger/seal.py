@@ -9,8 +9,8 @@ Order of effects, for each block, under the lock of the stage:
 4. Append the block. From now on it exists, and a digest may name it.
 
 Nothing above the watermark is sealed, because capture may discard it. A block has at most 100,000 transactions, and
-ends after a million changes, within a transaction if that is larger. A lake that exists already is sealed from its
-beginning: everything that is in it when its first block is sealed is proved to have been in it then.
+ends after a million changes, within a transaction if that is larger. An existing lake is sealed from its beginning: its
+first block proves what was in the lake when it was sealed.
 
 This never runs in the way of capture. DataFusion hashes in its own threads, and appending is two commits, or a few more
 for a copy of very many rows.

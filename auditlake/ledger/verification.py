@@ -1,14 +1,14 @@
 """Verify a lake against digests: recompute the tree from the ledger, and the ledger from the lake's rows. No JVM.
 
-1. The ledger against itself and the digests: each block's entries give the tree that it names, each block continues the
-   one before, and the tree of the size that a digest names has its root. The tree of a digest is then as it was
-   signed; if not, the blocks between the last digest that fits and the first one that does not are reported.
+1. The ledger against itself and the digests. The entries of each block must give the tree that the block names, each
+   block must continue the one before, and the tree of a digest's size must have the digest's root. Then it is the tree
+   that was signed. If not, the blocks between the last digest that fits and the first one that does not are reported.
 2. The lake against the ledger: every sealed row is hashed again and compared with its entry. A row that was changed,
    removed or inserted is named, by commit, table and file.
 
-Blocks after the last digest are compared, too, but prove nothing: who can write the lake can write them. Rows that are
-not sealed yet are not compared. Versions in a history other than the rows of copies follow from those and the changes;
-`verify.history_rules` folds them again.
+Blocks after the last digest are compared, too, but prove nothing: whoever can write the lake can write them. Rows that
+are not sealed yet are not compared. Of a history, only the rows of copies are sealed; all other versions follow from
+these and the changes, and `verify.history_rules` folds them again.
 
 Rows that have expired are counted. Their entries stay, and the record of a run of retention must have the horizon.
 

@@ -1,7 +1,7 @@
 """Witnesses: others who sign a digest, and only if the tree grew from the one that they signed before.
 
-A witness remembers the last tree of each origin. So whoever rewrites the ledger, with the key that signs digests in
-their hands, gets no signature of it for the new tree: the proof that the old one is a part of it does not exist.
+A witness remembers the last tree of each origin. Somebody who has the key that signs digests can rewrite the ledger,
+but gets no signature of the witness for the new tree, because no proof exists that it contains the old one.
 
 The client keeps no state. It asks with the old size 0; the witness answers with the size that it signed last, and gets
 the proof from there. The answer has signatures of the checkpoint; only one that the witness's key verifies is added to

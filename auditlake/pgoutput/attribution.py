@@ -41,7 +41,7 @@ _ACTORS = ("actor", "user_id", "userId", "user", "username", "email")
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """An assertion and what is added to it; `waiting` characters were added since the last one that was formatted."""
+    """An assertion and the text merged into it; `waiting` characters were merged since one was formatted."""
 
     before: "_Assertion"
     more: str
@@ -55,8 +55,8 @@ _Assertion: TypeAlias = str | _Merge | None
 class ContextInForce:
     """Assertion and observation in force at one place of a transaction.
 
-    A merge is formatted when the text is asked for, or when its parts have `_MAX_LENGTH` characters: the cost of any
-    number of messages is proportional to their bytes, and what is kept of them is bounded.
+    A merge is formatted when its text is read, or when its parts have `_MAX_LENGTH` characters. So the cost of messages
+    is proportional to their bytes, and the memory for them is bounded.
     """
 
     asserted: _Assertion = None

@@ -1,4 +1,4 @@
-"""Layout of a buffer: which transactions and rows its messages make, and of which relations, read by numpy.
+"""Layout of a buffer: the transactions and rows that its messages make, and their relations, found by numpy.
 
 `Frames` is the buffer: many pgoutput payloads with vectorized reads. The gathers (`u8` … `i64`) take offsets into the
 buffer and do not check them: the caller first checks with `require_fine` that the bytes belong to the message. A failed

@@ -127,9 +127,10 @@ def without_missing_values(content: bytes) -> bytes:
 def with_rewrites(
     messages: Iterable[tuple[int, int, DdlMessage | None]],
 ) -> Iterator[tuple[int, int, DdlMessage | None]]:
-    """Yield messages, each with two numbers, the second that of its transaction, with what was rewritten before them.
+    """Yield messages with the rewrites that were reported before them.
 
-    A rewrite without a later message of its transaction about the table comes last.
+    Each has two numbers: its own, and that of its transaction. A rewrite that no later message of its transaction about
+    the table follows comes last.
     """
     rewritten: dict[tuple[int, int], tuple[int, int, DdlMessage]] = {}
     for number, transaction, message in messages:

@@ -14,10 +14,9 @@ the stream (`ShapeDifference.rows`):
     key, under REPLICA IDENTITY FULL
                             the stream flags every column, so it does not show that the former key became ambiguous
 
-A definition that was changed and changed back in between, as by RENAME, leaves no difference, but an entry in the
-catalog that was written again although it is the same (`ShapeDifference.touched`): then it is not known which
-definition was in force when. It is not noticed if the entry differs at the end by something else, say another name or
-NOT NULL.
+A definition that was changed and changed back, as by RENAME, leaves no difference, only an entry in the catalog that
+was written again with the same content (`ShapeDifference.touched`). When each definition was in force is not known
+then. A change back is not noticed if the entry differs in something else at the end, such as a name or NOT NULL.
 
 Partitions of a partitioned table that change otherwise are compared in `capture.partition_watch`.
 

@@ -1,8 +1,8 @@
 """Columns whose text is not their value, or that are NULL for some values; and what may be done with them.
 
-Spark and DuckDB compare an `interval` as the text that they show; PostgreSQL compares values, of which equal ones may
-have several texts (`values.equality`). So such a column may be shown, cast and passed to functions of text, but not be
-compared, grouped, joined, made distinct or sorted by. A typed column is NULL for a value that its type cannot hold,
+Spark and DuckDB compare an `interval` by its text; PostgreSQL compares values, and equal values may have different
+texts (`values.equality`). So such a column may be shown, cast and passed to functions of text, but not compared,
+grouped, joined, made distinct or sorted by. A typed column is NULL for a value that its type cannot hold,
 such as NaN and infinity; it may be shown, but a computation would leave that value out. Pure.
 """
 

@@ -332,9 +332,10 @@ def _tails(known: Known) -> list[Tail]:
 
 
 def _reshaped(known: Known) -> Known:
-    """Return what is known, each table as it is now if only columns or names changed since its position.
+    """Return the state with each table in its present columns and names, if only these changed since its position.
 
-    Not if a column was added: its values in existing rows are in no history yet. Nor if the table is parked.
+    A table with an added column stays as it is, because no history has the column's values in existing rows yet; so
+    does a parked table.
     """
     now = {}
     for tail in _tails(known):

@@ -1,8 +1,8 @@
-"""Prepare a statement, or a script of several, for an engine: names, moments and tails. No JVM.
+"""Prepare a statement of Spark's SQL, or a script of several: names, moments and tails. No JVM, and no engine yet.
 
-    script ─▶ split ─▶ parse ─▶ resolve each WHEN ─▶ check names, types ─▶ PreparedQuery ─┬─▶ embedded, DuckDB ─┐
-                                    ▲                                                     │ NotEmbedded         ├─▶ Rows
-              read_state ───────────┘ one state of the lake                               └─▶ spark_engine ─────┘
+    script ─▶ split_script ─▶ rewrite ─▶ selected ─▶ find_reading_tails ─▶ check ─▶ PreparedQuery ─┬─▶ embedded, DuckDB
+                              names,      each WHEN, from one                        types         │      │ NotEmbedded
+                              periods     state of the lake (read_state)                           └─▶ spark_engine
 
 1. `split_script` divides a script at semicolons outside of strings, quoted names and comments. In a statement,
    everything before it is blanked, so that an error names the script's line.
@@ -13,7 +13,7 @@
    for the statements after it.
 
 `query.spark_engine` then plans the statement in Spark, `query.embedded` in DuckDB if that means the same. Each answers
-with `AnswerRows`.
+with `AnswerRows`. `query.postgres.statement` prepares PostgreSQL's SQL from the same state and selections.
 """
 
 import re
