@@ -285,7 +285,7 @@ class Tools:
         state = read_state(opened(self._lake), as_of, UTC, script=statement)
         try:
             rows = self._engine.answer(state, self._engine.prepare(state, statement, read))
-            answer = self._limits.cut(rows.texts(), lambda each: each)
+            answer = self._limits.cut(rows.texts(8 * self._limits.characters), lambda each: each)
         except NotEmbedded as reason:
             raise BadUsage(f"this statement has no answer here: {reason}", _SIMPLER) from None
         return {"columns": rows.columns, **answer, "lsn": str(state.lsn), "dialect": read}

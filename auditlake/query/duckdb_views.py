@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,8 +28,10 @@ from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.embedded.cells import NotEmbedded
+from auditlake.query.formats import parts
 from auditlake.query.statement import LSNS_OF_LOGS, LakeState, Log, PreparedQuery
 from auditlake.query.system_time import Selection, State, within_bounds
+from auditlake.query.years import require_years
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.store.place import Place
@@ -263,13 +266,16 @@ class RowsOfDuckDb:
         """Return the schema, and an iterator of the rows; it raises BadUsage if an expression fails on one."""
         return self.schema, self.fetched
 
-    def texts(self) -> Iterator[tuple[str | None, ...]]:
-        """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON."""
-        for batch in self.fetched:
-            yield from zip(*map(_texts, batch.columns), strict=True)
+    def texts(self, most_bytes: int = 1 << 31) -> Iterator[tuple[str | None, ...]]:
+        """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON. Raises BadUsage for a longer row."""
+        for part in chain.from_iterable(parts(batch, most_bytes) for batch in self.fetched):
+            if part.nbytes > most_bytes:
+                raise BadUsage(f"a row has more than {most_bytes:,} bytes", "Read less, or use the command line.")
+            yield from zip(*map(_texts, part.columns), strict=True)
 
 
 def _texts(values: pa.Array) -> list[str | None]:
+    require_years(values)
     if pa.types.is_map(values.type):
         return [None if each is None else json.dumps(dict(each), ensure_ascii=False) for each in values.to_pylist()]
     texts: list[str | None] = exact_texts(values, held_in(values.type)).to_pylist()

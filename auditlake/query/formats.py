@@ -5,8 +5,8 @@ r"""Rows in a format for programs: CSV, JSON lines or Parquet, piece by piece, w
     parquet  one file of typed columns, instants in UTC
 
 Values, exactly: decimals and integers keep every digit; floats have the shortest text that reads back equal, and 4-byte
-floats are converted before they would gain digits as 8-byte ones. Instants come as ISO text computed from their
-microseconds, because they may be outside of Python's years. Binary is PostgreSQL's hex, `\x…`. In CSV, arrays, maps and
+floats are converted before they would gain digits as 8-byte ones. Instants come as ISO text in UTC; of CSV and JSON, a
+time outside of the years 1 to 9999 is refused. Binary is PostgreSQL's hex, `\x…`. In CSV, arrays, maps and
 structs are JSON.
 
 Arrow's CSV writer would be faster, but refuses arrays, structs, maps and binary (2026-11-22, bench/own_code.py).
@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.statement import JSON_TEXT, LSN
+from auditlake.query.years import require_years
 from auditlake.temporal.when import format_us
 from auditlake.values.exact_text import not_finite
 
@@ -98,6 +99,18 @@ def _time(value: datetime) -> str:
 Convert = Callable[[Any], Any]
 
 
+def parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch, or the rows of one that has more bytes.
+
+    A statement may make a row of gigabytes, which takes several times as much in Python, and meanwhile no other thread
+    of the process runs: who has a bound looks at the size of each part before it converts the values.
+    """
+    if batch.nbytes <= most_bytes:
+        yield batch
+    else:
+        yield from (batch.slice(number, 1) for number in range(batch.num_rows))
+
+
 def python_rows(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], reader: tzinfo | None = None
 ) -> Iterator[tuple[Any, ...]]:
@@ -111,6 +124,7 @@ def _values(field: pa.Field, column: pa.Array, reader: tzinfo | None) -> list[An
         return [None if value is None else Json(value) for value in column.to_pylist()]
     if reader is not None and field.metadata and LSN in field.metadata:
         return [None if value is None else str(Lsn(value)) for value in column.to_pylist()]
+    require_years(column)
     if pa.types.is_timestamp(field.type) and field.type.tz:
         zone = reader or UTC
         return [None if value is None else format_us(value, zone) for value in column.cast(pa.int64()).to_pylist()]

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ from auditlake.query.postgres.engine import PostgresRows
 from auditlake.query.postgres.statement import PostgresQuery
 from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
-from auditlake.serve.bounds import First, Room, first_batches
+from auditlake.serve.bounds import ANSWER_CHARACTERS, First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Hidden, Resources, answers_of
 
@@ -54,6 +54,8 @@ _TYPE_NAMES = {
 }
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
+_MOST_BYTES = 4 * ANSWER_CHARACTERS
+"""Of a row in Arrow, in which a number may have more bytes than characters."""
 _MOST_START_S = 300
 _GRACE_S = 10
 _TICK_S = 0.1
@@ -270,11 +272,11 @@ def _as_texts(
 
     Raises NotAnswerable if the first row alone has more.
     """
-    from auditlake.query.formats import plain_text, python_rows  # noqa: PLC0415 - see above
+    from auditlake.query.formats import plain_text  # noqa: PLC0415 - see above
 
     rows: list[list[str | None]] = []
     room = Room()
-    for row in python_rows(schema, first.batches):
+    for row in _bounded(schema, first, room):
         texts = [None if value is None else plain_text(value) for value in row]
         if not room.takes(sum(len(text or "") for text in texts)):
             break
@@ -292,6 +294,17 @@ def _as_texts(
         for name, kind, field in zip(names, types, schema, strict=True)
     ]
     return columns, rows, first.is_cut or room.is_cut
+
+
+def _bounded(schema: pa.Schema, first: First, room: Room) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows up to one that cannot fit, whose values are not converted."""
+    from auditlake.query.formats import parts, python_rows  # noqa: PLC0415 - see above
+
+    for part in chain.from_iterable(parts(batch, ANSWER_CHARACTERS) for batch in first.batches):
+        if part.nbytes > _MOST_BYTES:
+            room.takes(part.nbytes)
+            return
+        yield from python_rows(schema, [part])
 
 
 def _type_name(kind: pa.DataType) -> str:

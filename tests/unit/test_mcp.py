@@ -403,6 +403,15 @@ def test_an_error_repeats_little_of_what_was_sent(lake: Lake) -> None:
     _session(lake, script)
 
 
+def test_a_row_that_is_too_long_is_refused(lake: Lake) -> None:
+    """Before its values are converted, which takes several times its memory."""
+    tools = Tools(LakeApi(lake.root), AnswerLimits(10, characters=1_000))
+    with pytest.raises(BadUsage, match="a row has more than 8,000 bytes"):
+        tools.sql("select array_agg(g) as a from generate_series(1, 2000) g")
+    with pytest.raises(BadUsage, match="the first entry has 1,"):
+        tools.sql("select array_agg(g) as a from generate_series(1, 300) g")
+
+
 def test_messages_of_the_client_are_not_repeated(lake: Lake) -> None:
     """On stderr, which is kept: neither those that are no messages, nor those with wrong parameters."""
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "zzname", "version": "1"}}

@@ -33,6 +33,7 @@ from auditlake.query.postgres.types import (
     as_decimal,
     decimal,
 )
+from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
@@ -444,7 +445,6 @@ def _syntax(to: Type) -> str:
 
 
 FAILED = "statement failed: "
-NO_YEAR = "the year is not between 1 and 9999"
 
 
 def failed(what: str) -> str:

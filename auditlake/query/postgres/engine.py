@@ -35,10 +35,11 @@ from auditlake.query.embedded.engine import NAME, Embedded
 from auditlake.query.postgres import arrays, documents, floats, formats, numbers, patterns, texts
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
-from auditlake.query.postgres.conversions import FAILED, NO_YEAR
+from auditlake.query.postgres.conversions import FAILED
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
+from auditlake.query.years import require_years
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
@@ -147,7 +148,6 @@ _MAY_FAIL |= {
     *("pg_json_length", "pg_number_text", "pg_like"),
 }
 _INTERVAL_TEXT = "pg_interval_text"
-_YEAR_1_US = -62_135_596_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,19 +293,11 @@ def _column(values: pa.Array, cell: Cell) -> pa.Array:
         given = values.to_pylist()
         shown = [None if v is None else texts.interval_text(v.months, v.days, v.nanoseconds // 1000) for v in given]
         return pa.array(shown, pa.string())
-    if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
-        _require_years(values)
+    require_years(values)
     found = values.cast(_arrow(cell))
     if cell.type.name == "bpchar" and cell.type.length is not None:
         return pc.utf8_rpad(found, cell.type.length, " ")
     return found
-
-
-def _require_years(times: pa.Array) -> None:
-    """Check that no time is before the year 1, which PostgreSQL writes in another way; raises BadUsage."""
-    first = pc.min(times)
-    if first.is_valid and first.cast(pa.timestamp("us")).value < _YEAR_1_US:
-        raise BadUsage(f"the statement fails on a row: {NO_YEAR}")
 
 
 def _rest(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -14,9 +14,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import NO_YEAR, failed
+from auditlake.query.postgres.conversions import failed
 from auditlake.query.postgres.numbers import read
 from auditlake.query.postgres.types import TEXT
+from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
 from auditlake.values.numeric_text import decimal_text
 

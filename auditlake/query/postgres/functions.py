@@ -13,7 +13,6 @@ from auditlake.query.postgres.arithmetic import operate
 from auditlake.query.postgres.arrays import called_on_array
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import (
-    NO_YEAR,
     cast,
     coerced,
     failed,
@@ -45,6 +44,7 @@ from auditlake.query.postgres.types import (
     array,
     decimal,
 )
+from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
 
 SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}

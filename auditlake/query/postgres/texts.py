@@ -12,8 +12,9 @@ from base64 import b64decode, b64encode
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from auditlake.query.postgres.conversions import NO_YEAR, unescaped
+from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
+from auditlake.query.years import NO_YEAR
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here

@@ -1,7 +1,7 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
-from datetime import UTC
+from datetime import UTC, date
 from pathlib import Path
 
 import pytest
@@ -221,6 +221,27 @@ def test_a_time_before_the_year_1_is_not_shown(state: LakeState, value: str) -> 
     """PostgreSQL writes it with BC, and counts its years in another way than DuckDB."""
     with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
         _rows(state, f"select {value}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "make_date(400000, 1, 1)",
+        "date '9999-12-31' + id",
+        "array[date '9999-12-31' + 1]",
+        "array_agg(date '0001-01-01' - id)",
+        "timestamp '9999-12-31' + interval '1 day'",
+        "timestamptz '9999-12-31 23:59:59.999999+00' + interval '1 microsecond'",
+    ],
+)
+def test_a_time_after_the_year_9999_is_not_shown(state: LakeState, value: str) -> None:
+    """Python has none, nor a text for it; the last one before is shown."""
+    rows = f"select {value} as v from orders{'' if 'agg' in value else ' limit 1'}"
+    with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
+        _rows(state, rows)
+    latest = "select timestamptz '9999-12-31 23:59:59.999999+00' as t, array[date '9999-12-31', '0001-01-01'] as d"
+    ((time, days),) = _rows(state, latest)
+    assert (str(time), days) == ("9999-12-31 23:59:59.999999+00:00", [date.max, date.min])
 
 
 def test_a_local_time_after_the_year_9999_is_not_shown(state: LakeState) -> None:

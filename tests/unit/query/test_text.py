@@ -8,12 +8,13 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
-from auditlake.query.formats import json_of, plain_text
+from auditlake.query.formats import json_of, plain_text, python_rows
 from auditlake.query.output import write_python_rows
 
 
@@ -109,3 +110,27 @@ def test_a_table_shows_null_and_escapes_control_characters() -> None:
 def test_a_time_with_a_zone_is_shown_in_utc() -> None:
     """In every format for programs."""
     assert plain_text(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (pa.date32(), -719_162, 2_932_896),
+        (pa.timestamp("us"), -719_162 * 86_400_000_000, 2_932_897 * 86_400_000_000 - 1),
+        (pa.timestamp("us", "UTC"), -719_162 * 86_400_000_000, 2_932_897 * 86_400_000_000 - 1),
+    ],
+)
+def test_a_time_outside_of_the_years_is_refused(kind: pa.DataType, first: int, last: int) -> None:
+    """Spark and DuckDB have such times, Python has none; also in arrays."""
+
+    def shown(*numbers: int | None) -> list[tuple[Any, ...]]:
+        column = pa.array(numbers, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+        lists = pa.ListArray.from_arrays(list(range(len(column) + 1)), column)
+        batch = pa.record_batch([lists], ["a"])
+        flat = pa.record_batch([column], ["a"])
+        return [*python_rows(batch.schema, [batch]), *python_rows(flat.schema, [flat])]
+
+    assert len(shown(first, last, None)) == 6
+    for outside in (first - 1, last + 1):
+        with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
+            shown(outside)

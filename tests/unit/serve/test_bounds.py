@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
+from auditlake.query import formats
 from auditlake.relation import Column, TableName
 from auditlake.serve import bounds, formatting
 from auditlake.serve.bounds import Room, characters, first_batches
@@ -95,6 +96,25 @@ def test_one_part_that_is_too_long_is_refused(page: Page, monkeypatch: pytest.Mo
     assert page.get("/api/v1/rows", table="orders").status_code == 200
     exported = page.get("/api/v1/export", table="long", where="id:is:2").text
     assert _doc(2) in exported
+
+
+def test_a_row_that_is_too_long_is_not_converted(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a statement: that would take gigabytes, in which no other request is answered."""
+    converted: list[int] = []
+    convert = formats.python_rows
+
+    def recorded(schema: pa.Schema, batches: list[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+        converted.extend(batch.nbytes for batch in batches)
+        return convert(schema, batches)
+
+    monkeypatch.setattr(formats, "python_rows", recorded)
+    long = "select array_agg(g) as a from generate_series(1, 10000000) g"
+    refused = page.ask("POST", "/api/v1/sql", json={"sql": long})
+    assert (refused.status_code, converted) == (422, [])
+    assert refused.json()["error"] == "the first row has more than 8,388,608 characters"
+    second = f"select array[1] as a union all select * from ({long}) q"
+    answer = page.ask("POST", "/api/v1/sql", json={"sql": second}).json()
+    assert (answer["rows"], answer["more"]) == ([["[1]"]], True)
 
 
 def test_a_page_cuts_values_and_says_how_to_read_them_whole(page: Page) -> None:
