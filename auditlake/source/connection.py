@@ -30,6 +30,8 @@ from typing import Any, LiteralString, TypeAlias, cast
 
 import psycopg
 from psycopg import pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.errors import AuditlakeError, ConfigError, SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
@@ -102,6 +104,7 @@ _SHOW_PINNED = ("select " + ", ".join(f"pg_catalog.current_setting('{name}')" fo
 _SESSION: LiteralString = "select pid::text, backend_start::text from pg_catalog.pg_stat_activity where pid ="
 
 Row: TypeAlias = tuple[object, ...]
+_TEXTS = ("text", "varchar", "bpchar", "name", 0)  # 0: types without a loader
 _PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
 
 
@@ -241,6 +244,16 @@ def _hang_up(fileno: int, fired: threading.Event) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+class _AnyText(Loader):
+    """Loader for text, with escapes for bytes that are not UTF-8.
+
+    Names of roles, databases and prepared transactions are shared by databases of all encodings, and sent as they are.
+    """
+
+    def load(self, data: Buffer) -> str:
+        return str(data, "utf-8", "backslashreplace")
+
+
 class SourceConnection(psycopg.Connection[Row]):
     """A connection to a source, whose LSNs are shifted by `lsn_offset` in the lake.
 
@@ -284,7 +297,10 @@ def answering_within(conn: psycopg.Connection[Row], silence_s: float | None) -> 
 def _opened(conninfo: str) -> Iterator[SourceConnection]:
     """Open a connection, and close it if the block fails; raises SourceUnreachable."""
     with translated_errors(), ExitStack() as opened:
-        yield opened.enter_context(closing(SourceConnection.connect(conninfo, autocommit=True)))
+        conn = opened.enter_context(closing(SourceConnection.connect(conninfo, autocommit=True)))
+        for of_type in _TEXTS:
+            conn.adapters.register_loader(of_type, _AnyText)
+        yield conn
         opened.pop_all()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditlake.source.connection import connect
+from auditlake.source.connection import connect, fetch_one
 from auditlake.sql_names import postgres_literal, standard_identifier
 from tests.server import Server
 
@@ -37,3 +37,16 @@ def test_postgres_refuses_a_literal_with_an_invalid_byte(server: Server) -> None
     r"""No form of literal can carry it: `\xHH` is verified against the encoding, so `postgres_literal` raises."""
     with connect(server.dsn("postgres")) as conn, pytest.raises(psycopg.errors.CharacterNotInRepertoire):
         conn.execute(r"select E'\xe9'")
+
+
+def test_a_name_of_a_database_with_another_encoding_is_shown_with_escapes(server: Server) -> None:
+    """Roles are shared: one that holds a lock is named, whatever the bytes of its name."""
+    with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        conn.execute("create database latin template template0 encoding 'LATIN1' locale 'C'")
+    with psycopg.connect(server.dsn("latin"), autocommit=True) as latin:
+        latin.execute('create role "räuber"')
+        with connect(server.dsn()) as conn:
+            query = "select array_agg(rolname), max(rolname::text) from pg_roles where rolname like 'r%uber'"
+            assert fetch_one(conn, query) == (["r\\xe4uber"], "r\\xe4uber")
+        latin.execute('drop role "räuber"')
+    server.drop_database("latin")
