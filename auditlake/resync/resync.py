@@ -140,79 +140,15 @@ def resync(
     stages = (Stage.RESYNC,) if target.renewal is None else (Stage.RESYNC, Stage.CAPTURE, Stage.BOOTSTRAP)
     offset = target.manifest.lsn_offset
     with locked(target.lake, "resync", *stages), connect(target.conninfo, offset) as control:
-        run = _Run(target, control, report, progress, start)
-        tables = _check(run, names)
-        holds = _hold(run, tables)
+        run = _Resync(target, control, report, progress, start)
+        holds = run.hold(run.check(names))
         reach(After.HELD)
         try:
             with ThreadPoolExecutor(1) as starter, closed_at_end(starter.submit(start.workers)) as workers:
-                done = _take(run, holds, workers)
+                done = run.take(holds, workers)
         finally:
             release(target.lake, holds.values())
     progress.state().require_all()
-    return done
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    target: ResyncTarget
-    control: psycopg.Connection[Row]
-    report: Say
-    progress: Progress
-    start: Starters
-
-
-def _check(run: _Run, names: Collection[TableName]) -> list[HistoryTable]:
-    """Check source and slot, and return the histories of the tables."""
-    lake = run.target.lake
-    require_primary(run.control)
-    if run.target.renewal is None:
-        _check_source(run, require_manifest(lake))
-    histories = {table.name: table for table in list_histories(lake)}
-    if unknown := [str(name) for name in names if name not in histories]:
-        raise BadUsage(f"{', '.join(unknown)} has no history in this lake", "auditlake status lists the tables.")
-    parked = read_parked(lake, histories.values())
-    if ended := [str(name) for name in names if name in parked and parked[name].ended]:
-        raise SourceUnready(f"{', '.join(ended)} was dropped at the source", "Its history up to then can be queried.")
-    return [histories[name] for name in sorted(names)]
-
-
-def _check_source(run: _Run, manifest: Manifest) -> None:
-    current = current_manifest(run.control, manifest.slot, manifest.publication)
-    check_timeline(run.target.conninfo, manifest, current)
-    check_main_slot(run.control, run.target.lake, manifest.slot)
-
-
-def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
-    """Hold the tables, at the position that the lake has after the end of the log was read."""
-    until, positions = wal_end(run.control).lsn, read_positions(run.target.lake)
-    assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
-    why = {} if run.target.renewal is None else {"problem": run.target.renewal.problem}
-    return hold_tables(run.target.lake, tables, positions, until, **why)
-
-
-def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> list[Resynced]:
-    target = run.target
-    chosen = _published(run, holds.keys())
-    with ExitStack() as beside:
-        staging, capture = _copy(run, chosen, holds, workers, beside)
-        reach(After.COPIED_AGAIN)
-        done = [_superseded(run, holds[name], copied) for name, copied in sorted(staging.copied.items())]
-        resynced = [each for each in done if each is not None]
-        if resynced and target.capture is None:  # until then, now is before the snapshot
-            capture.await_passed(Lsn(resynced[0].lsn + 1))
-    _remove(target.lake.root / "resync")
-    return resynced
-
-
-def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
-    try:
-        is_asked = run.target.capture is None
-        done = supersede(run.start.spark, run.target.lake, hold, copied, run.target.engine, is_asked=is_asked)
-    except AuditlakeError as exc:
-        run.progress.fail(copied.name, exc)
-        return None
-    run.report(str(done))
     return done
 
 
@@ -228,178 +164,13 @@ class _Tables:
         return self.by_oid.get(relation.oid) or self.by_name.get(relation.name)
 
 
-def _tables_of(run: _Run, names: Collection[TableName]) -> _Tables:
-    lake, renewal = run.target.lake, run.target.renewal
-    histories = [table for table in list_histories(lake) if table.name in names]
-    if renewal is not None and renewal.is_another(require_manifest(lake)):  # its tables have other OIDs
-        return _Tables({}, {table.last_name: table.name for table in histories})
-    recorded = read_recorded(lake)
-    if recorded is None:
-        oids = {table.name: table.oid for table in histories}
-    else:  # of the source recorded last; a history has its OIDs only from the new snapshot on
-        oids = {name: member.relation for name, member in recorded.tables.items()}
-    by_oid = {oid: table.name for table in histories if (oid := oids.get(table.name)) is not None}
-    return _Tables(by_oid, {table.last_name: table.name for table in histories if oids.get(table.name) is None})
-
-
-def _published(run: _Run, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
-    """Publish the tables that are not published, and return all of them, by the names of their histories."""
-    name, tables = require_manifest(run.target.lake).publication, _tables_of(run, names)
-
-    def choose_from(source: CatalogSource) -> dict[TableName, FollowedTable]:
-        chosen = choose(source, lambda table: tables.history_of(table.relation) is not None)
-        found = ((tables.history_of(table.relation), table) for table in chosen)
-        return {history: table for history, table in found if history is not None}
-
-    source = read_source(run.control, name)
-    chosen = choose_from(source)
-    for lacking in sorted({*names} - chosen.keys()):
-        why = f"table {lacking} is not at the source, or cannot be published"
-        run.progress.fail(lacking, SourceUnready(why, "auditlake check says why; its history can still be queried."))
-    if source.publication is None and run.target.renewal is None:
-        raise SourceUnready(f"publication {name} is gone", "Run auditlake resync --all: it creates the publication.")
-    if source.publication is None:
-        create_publication(run.control, name, [table.name for table in chosen.values()])
-        return choose_from(read_source(run.control, name))
-    unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
-    publish(run.control, name, CopyPlan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
-    return choose_from(read_source(run.control, name))
-
-
-def _copy(
-    run: _Run,
-    todo: dict[TableName, FollowedTable],
-    holds: dict[TableName, Hold],
-    workers: Future[Workers],
-    beside: ExitStack,
-) -> tuple[_Staging, Capturing]:
-    """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
-    target = run.target
-    with SnapshotHolder(target.conninfo) as holder:
-        todo = _locked(run, holder, todo)
-        if run.target.renewal is not None:
-            renew_source(run.control, target.lake, run.target.renewal, _oids(todo))
-        _record_again(run, todo, holds)
-        masks = _masks(run, todo)  # before the snapshot: what capture parks a table for until then ends with it
-        todo = {name: table for name, table in todo.items() if table.name in masks}
-        with closing(connect_replication_beside(run.control, target.conninfo)) as replication:
-            created = _slot(run, replication)
-            snapshot_id = holder.import_snapshot(created.snapshot_id)
-            run.progress.record_snapshot()
-            mark = SnapshotMark(created.snapshot_lsn, _time_us(run, holder))
-            columns = _comparable(run, todo, holder, created)
-        if target.renewal is not None:
-            slot = target.renewal.manifest.slot
-            ensure_failover(run.control, target.conninfo, slot, wanted=target.failover, report=run.report)
-        todo = {name: table for name, table in todo.items() if name in columns}
-        sizes = _sizes(holder, todo.values())
-        staging = _Staging(target.lake, columns, todo)
-        snapshot = exported(target.conninfo, holder, snapshot_id, mark)
-        capture = _capture(run, beside)
-        copier = Copier(workers.result(), staging, snapshot, target.limits, run.progress, masks)
-        copier.copy(list(todo.values()), sizes)
-    if any(holds[name].is_complete for name in staging.copied):
-        capture.await_passed(created.consistent_point)
-    return staging, capture
-
-
-def _masks(run: _Run, todo: Mapping[TableName, FollowedTable]) -> dict[TableName, Mapping[str, ColumnMask]]:
-    """Record what is masked in the tables, before anything of them is copied; those that cannot be masked stay held."""
-    target, masks = run.target, dict[TableName, Mapping[str, ColumnMask]]()
-    for table in todo.values():
-        try:
-            masks |= bind_copies(target.lake, target.masking, [table.relation])
-        except ConfigError as exc:
-            run.progress.fail(table.name, exc)
-    return masks
-
-
 def _sizes(holder: SnapshotHolder, tables: Iterable[FollowedTable]) -> dict[int, TableSize]:
     with holder.catalog() as conn:
         return read_sizes(conn, [part.relation.oid for table in tables for part in table.parts])
 
 
-def _time_us(run: _Run, holder: SnapshotHolder) -> int:
-    """Return when the snapshot was taken; after every time that the lake knows, although another clock is behind."""
-    positions = read_positions(run.target.lake)
-    if run.target.renewal is None or positions is None:
-        return holder.time_us()
-    return max(holder.time_us(), positions.current_us + 1)
-
-
-def _capture(run: _Run, beside: ExitStack) -> Capturing:
-    """Run capture beside the copy, so that the slot does not retain WAL, unless this process captures already."""
-    target = run.target
-    if target.capture is not None:
-        return target.capture
-    manifest = require_manifest(target.lake)
-    source = CaptureSource(target.conninfo, manifest, target.streaming, masking=target.masking)
-    first = run.target.renewal is not None
-    return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))
-
-
-def _locked(run: _Run, holder: SnapshotHolder, todo: dict[TableName, FollowedTable]) -> dict[TableName, FollowedTable]:
-    """Lock the tables, and return those locked in time; the others stay held."""
-    failed = holder.lock({table.name: table.locked for table in todo.values()}, LOCK_TIMEOUT_S)
-    for name, why in failed.items():
-        run.progress.fail(name, why)
-    return {n: table for n, table in todo.items() if table.name not in failed and _is_logged(run, table)}
-
-
-def _is_logged(run: _Run, table: FollowedTable) -> bool:
-    """Whether the stream has every change in a table's partitions, with the key of the row; report it if it has not."""
-    parts = read_parts(run.control, table.relation.oid) if table.members else {}
-    problem = find_unlogged(run.control, table.relation.oid, parts) if parts else None
-    if problem is not None:
-        fix = "Give the partition the table's REPLICA IDENTITY, SET LOGGED or detach it; then run auditlake resync."
-        run.progress.fail(table.name, SourceUnready(f"{table.name}: {problem}", fix))
-    return problem is None
-
-
 def _oids(tables: Mapping[TableName, FollowedTable]) -> dict[TableName, int]:
     return {name: table.relation.oid for name, table in tables.items()}
-
-
-def _record_again(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[TableName, Hold]) -> None:
-    """Record how the tables are published and partitioned: the snapshot, which is later, has all rows of that."""
-    lake, oids = run.target.lake, _oids(todo)
-    membership = read_membership(run.control, require_manifest(lake).publication)
-    if membership is None:
-        raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync again.")
-    record_tables(lake, membership, oids)
-    record_partitions(run.control, lake, oids)
-    # The stream of a complete table may have a new column, which the catalog must not show as an old one.
-    save_first_snapshots(run.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
-
-
-def _slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot:
-    """Create a temporary slot for its snapshot; if the lake's own slot is lost, a new one in its place."""
-    waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
-    if run.target.renewal is not None:
-        return renew_slot(run.control, replication, run.target.lake, waiting)
-    slot = require_manifest(run.target.lake).slot
-    name = f"{slot[:40]}_resync_{replication.info.backend_pid}"
-    return create_slot(replication, run.control, name, temporary=True, waiting=waiting)
-
-
-def _comparable(
-    run: _Run, todo: dict[TableName, FollowedTable], holder: SnapshotHolder, created: CreatedSlot
-) -> dict[TableName, tuple[Column, ...]]:
-    """Return the columns in which each table is compared with its history, as it is under the snapshot."""
-    histories = {table.name: table for table in list_histories(run.target.lake)}
-    with holder.catalog() as conn:
-        source = read_source(conn, require_manifest(run.target.lake).publication)
-    names = {table.name for table in todo.values()}
-    now = {table.name: table for table in choose(source, lambda table: table.name in names)}
-    columns = {}
-    for name, table in todo.items():
-        if table.name not in now or now[table.name].shape != table.shape:
-            why = f"table {table.name} changed while it was being locked"
-            run.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
-            continue
-        physical = reshaped(histories[name], table.relation, created.snapshot_lsn)
-        columns[name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))
-    return columns
 
 
 def _remove(folder: Place) -> None:
@@ -435,6 +206,230 @@ class _Staging:
         history, columns = self._names[name], self._begun[name]
         relation = self._tables[history].relation
         self.copied[history] = Copied(history, relation, self.folder(name), columns, tuple(files), mark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resync:
+    """One run; the methods are in the order of its effects."""
+
+    target: ResyncTarget
+    control: psycopg.Connection[Row]
+    report: Say
+    progress: Progress
+    start: Starters
+
+    @property
+    def _lake(self) -> Lake:
+        return self.target.lake
+
+    def check(self, names: Collection[TableName]) -> list[HistoryTable]:
+        """Check source and slot, and return the histories of the tables."""
+        lake = self._lake
+        require_primary(self.control)
+        if self.target.renewal is None:
+            self._check_source(require_manifest(lake))
+        histories = {table.name: table for table in list_histories(lake)}
+        if unknown := [str(name) for name in names if name not in histories]:
+            raise BadUsage(f"{', '.join(unknown)} has no history in this lake", "auditlake status lists the tables.")
+        parked = read_parked(lake, histories.values())
+        if ended := [str(name) for name in names if name in parked and parked[name].ended]:
+            raise SourceUnready(
+                f"{', '.join(ended)} was dropped at the source", "Its history up to then can be queried."
+            )
+        return [histories[name] for name in sorted(names)]
+
+    def _check_source(self, manifest: Manifest) -> None:
+        current = current_manifest(self.control, manifest.slot, manifest.publication)
+        check_timeline(self.target.conninfo, manifest, current)
+        check_main_slot(self.control, self._lake, manifest.slot)
+
+    def hold(self, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
+        """Hold the tables, at the position that the lake has after the end of the log was read."""
+        until, positions = wal_end(self.control).lsn, read_positions(self._lake)
+        assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
+        why = {} if self.target.renewal is None else {"problem": self.target.renewal.problem}
+        return hold_tables(self._lake, tables, positions, until, **why)
+
+    def take(self, holds: dict[TableName, Hold], workers: Future[Workers]) -> list[Resynced]:
+        """Take a snapshot of the held tables, and continue their histories with it; return those that succeeded."""
+        chosen = self._published(holds.keys())
+        with ExitStack() as beside:
+            staging, capture = self._copy(chosen, holds, workers, beside)
+            reach(After.COPIED_AGAIN)
+            done = [self._superseded(holds[name], copied) for name, copied in sorted(staging.copied.items())]
+            resynced = [each for each in done if each is not None]
+            if resynced and self.target.capture is None:  # until then, now is before the snapshot
+                capture.await_passed(Lsn(resynced[0].lsn + 1))
+        _remove(self._lake.root / "resync")
+        return resynced
+
+    def _published(self, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
+        """Publish the tables that are not published, and return all of them, by the names of their histories."""
+        name, tables = require_manifest(self._lake).publication, self._tables_of(names)
+
+        def choose_from(source: CatalogSource) -> dict[TableName, FollowedTable]:
+            chosen = choose(source, lambda table: tables.history_of(table.relation) is not None)
+            found = ((tables.history_of(table.relation), table) for table in chosen)
+            return {history: table for history, table in found if history is not None}
+
+        source = read_source(self.control, name)
+        chosen = choose_from(source)
+        for lacking in sorted({*names} - chosen.keys()):
+            why = f"table {lacking} is not at the source, or cannot be published"
+            self.progress.fail(
+                lacking, SourceUnready(why, "auditlake check says why; its history can still be queried.")
+            )
+        if source.publication is None and self.target.renewal is None:
+            raise SourceUnready(
+                f"publication {name} is gone", "Run auditlake resync --all: it creates the publication."
+            )
+        if source.publication is None:
+            create_publication(self.control, name, [table.name for table in chosen.values()])
+            return choose_from(read_source(self.control, name))
+        unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
+        publish(self.control, name, CopyPlan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
+        return choose_from(read_source(self.control, name))
+
+    def _tables_of(self, names: Collection[TableName]) -> _Tables:
+        lake, renewal = self._lake, self.target.renewal
+        histories = [table for table in list_histories(lake) if table.name in names]
+        if renewal is not None and renewal.is_another(require_manifest(lake)):  # its tables have other OIDs
+            return _Tables({}, {table.last_name: table.name for table in histories})
+        recorded = read_recorded(lake)
+        if recorded is None:
+            oids = {table.name: table.oid for table in histories}
+        else:  # of the source recorded last; a history has its OIDs only from the new snapshot on
+            oids = {name: member.relation for name, member in recorded.tables.items()}
+        by_oid = {oid: table.name for table in histories if (oid := oids.get(table.name)) is not None}
+        return _Tables(by_oid, {table.last_name: table.name for table in histories if oids.get(table.name) is None})
+
+    def _copy(
+        self,
+        todo: dict[TableName, FollowedTable],
+        holds: dict[TableName, Hold],
+        workers: Future[Workers],
+        beside: ExitStack,
+    ) -> tuple[_Staging, Capturing]:
+        """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
+        target = self.target
+        with SnapshotHolder(target.conninfo) as holder:
+            todo = self._locked(holder, todo)
+            if target.renewal is not None:
+                renew_source(self.control, target.lake, target.renewal, _oids(todo))
+            self._record_again(todo, holds)
+            masks = self._masks(todo)  # before the snapshot: what capture parks a table for until then ends with it
+            todo = {name: table for name, table in todo.items() if table.name in masks}
+            with closing(connect_replication_beside(self.control, target.conninfo)) as replication:
+                created = self._slot(replication)
+                snapshot_id = holder.import_snapshot(created.snapshot_id)
+                self.progress.record_snapshot()
+                mark = SnapshotMark(created.snapshot_lsn, self._time_us(holder))
+                columns = self._comparable(todo, holder, created)
+            if target.renewal is not None:
+                slot = target.renewal.manifest.slot
+                ensure_failover(self.control, target.conninfo, slot, wanted=target.failover, report=self.report)
+            todo = {name: table for name, table in todo.items() if name in columns}
+            sizes = _sizes(holder, todo.values())
+            staging = _Staging(target.lake, columns, todo)
+            snapshot = exported(target.conninfo, holder, snapshot_id, mark)
+            capture = self._capture(beside)
+            copier = Copier(workers.result(), staging, snapshot, target.limits, self.progress, masks)
+            copier.copy(list(todo.values()), sizes)
+        if any(holds[name].is_complete for name in staging.copied):
+            capture.await_passed(created.consistent_point)
+        return staging, capture
+
+    def _locked(self, holder: SnapshotHolder, todo: dict[TableName, FollowedTable]) -> dict[TableName, FollowedTable]:
+        """Lock the tables, and return those locked in time; the others stay held."""
+        failed = holder.lock({table.name: table.locked for table in todo.values()}, LOCK_TIMEOUT_S)
+        for name, why in failed.items():
+            self.progress.fail(name, why)
+        return {n: table for n, table in todo.items() if table.name not in failed and self._is_logged(table)}
+
+    def _is_logged(self, table: FollowedTable) -> bool:
+        """Return whether the stream has every change in a table's partitions, with the row's key; report it if not."""
+        parts = read_parts(self.control, table.relation.oid) if table.members else {}
+        problem = find_unlogged(self.control, table.relation.oid, parts) if parts else None
+        if problem is not None:
+            fix = "Give the partition the table's REPLICA IDENTITY, SET LOGGED or detach it; then run auditlake resync."
+            self.progress.fail(table.name, SourceUnready(f"{table.name}: {problem}", fix))
+        return problem is None
+
+    def _record_again(self, todo: dict[TableName, FollowedTable], holds: dict[TableName, Hold]) -> None:
+        """Record how the tables are published and partitioned: the snapshot, which is later, has all rows of that."""
+        lake, oids = self._lake, _oids(todo)
+        membership = read_membership(self.control, require_manifest(lake).publication)
+        if membership is None:
+            raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync again.")
+        record_tables(lake, membership, oids)
+        record_partitions(self.control, lake, oids)
+        # The stream of a complete table may have a new column, which the catalog must not show as an old one.
+        save_first_snapshots(self.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
+
+    def _masks(self, todo: Mapping[TableName, FollowedTable]) -> dict[TableName, Mapping[str, ColumnMask]]:
+        """Record what is masked in the tables, before they are copied; tables that cannot be masked stay held."""
+        masks = dict[TableName, Mapping[str, ColumnMask]]()
+        for table in todo.values():
+            try:
+                masks |= bind_copies(self._lake, self.target.masking, [table.relation])
+            except ConfigError as exc:
+                self.progress.fail(table.name, exc)
+        return masks
+
+    def _slot(self, replication: psycopg.Connection[Row]) -> CreatedSlot:
+        """Create a temporary slot for its snapshot; if the lake's own slot is lost, a new one in its place."""
+        waiting = Waiting(_SLOT_TIMEOUT_S, self.report)
+        if self.target.renewal is not None:
+            return renew_slot(self.control, replication, self._lake, waiting)
+        slot = require_manifest(self._lake).slot
+        name = f"{slot[:40]}_resync_{replication.info.backend_pid}"
+        return create_slot(replication, self.control, name, temporary=True, waiting=waiting)
+
+    def _time_us(self, holder: SnapshotHolder) -> int:
+        """Return when the snapshot was taken, or just after every time in the lake if another source's is behind."""
+        positions = read_positions(self._lake)
+        if self.target.renewal is None or positions is None:
+            return holder.time_us()
+        return max(holder.time_us(), positions.current_us + 1)
+
+    def _comparable(
+        self, todo: dict[TableName, FollowedTable], holder: SnapshotHolder, created: CreatedSlot
+    ) -> dict[TableName, tuple[Column, ...]]:
+        """Return the columns in which each table is compared with its history, as it is under the snapshot."""
+        histories = {table.name: table for table in list_histories(self._lake)}
+        with holder.catalog() as conn:
+            source = read_source(conn, require_manifest(self._lake).publication)
+        names = {table.name for table in todo.values()}
+        now = {table.name: table for table in choose(source, lambda table: table.name in names)}
+        columns = {}
+        for name, table in todo.items():
+            if table.name not in now or now[table.name].shape != table.shape:
+                why = f"table {table.name} changed while it was being locked"
+                self.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
+                continue
+            physical = reshaped(histories[name], table.relation, created.snapshot_lsn)
+            columns[name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))
+        return columns
+
+    def _capture(self, beside: ExitStack) -> Capturing:
+        """Run capture beside the copy, so that the slot does not retain WAL, unless this process captures already."""
+        target = self.target
+        if target.capture is not None:
+            return target.capture
+        manifest = require_manifest(target.lake)
+        source = CaptureSource(target.conninfo, manifest, target.streaming, masking=target.masking)
+        first = target.renewal is not None
+        return beside.enter_context(capturing(source, target.lake, self.control, self.report, first=first))
+
+    def _superseded(self, hold: Hold, copied: Copied) -> Resynced | None:
+        try:
+            is_asked = self.target.capture is None
+            done = supersede(self.start.spark, self._lake, hold, copied, self.target.engine, is_asked=is_asked)
+        except AuditlakeError as exc:
+            self.progress.fail(copied.name, exc)
+            return None
+        self.report(str(done))
+        return done
 
 
 def choose_tables(
