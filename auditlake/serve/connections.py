@@ -3,8 +3,9 @@
 1. A request must have arrived, head and body, `REQUEST_S` after its connection was made or its first byte came.
 2. While bytes wait to be sent, the client must take `SLOWEST_BYTES_PER_S` over every `WINDOW_S`.
 3. A request, with its response, ends after `LONGEST_S`.
-4. Of more than `MOST` connections, the one that waits longest for its request is ended, else the one that takes its
-   response longest, else the new one. A request that has arrived is never ended for another.
+4. Of more than `MOST` connections, the one that has been idle longest since its last response is ended, else the one
+   that waits longest for its request, else the one that takes its response longest, else the new one. A request that
+   has arrived is never ended for another.
 
 A connection beyond a limit is aborted: its client does not read, so it would not read an error either. Whenever a
 response is cut short, its connection is reset: in HTTP/1.0, which reverse proxies speak, an ordinary end would complete
@@ -76,6 +77,7 @@ class Connection(H11Protocol):
         """Count what is sent, and make room."""
         self._counted = _Counted(transport, lambda: self._is_answering)
         self._waits_since: float | None = self.loop.time()
+        self._idle_since: float | None = None
         self._answered_since: float | None = None
         self._window: _Window | None = None
         super().connection_made(cast("asyncio.Transport", self._counted))
@@ -86,19 +88,21 @@ class Connection(H11Protocol):
         others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
         waiting = [(each.waits_since, id(each), each) for each in others if each.waits_since is not None]
         sending = [(each.sends_since, id(each), each) for each in others if each.sends_since is not None]
-        _, _, oldest = min(waiting or sending, default=(0.0, 0, self))
+        idle = [(each.idle_since, id(each), each) for each in others if each.idle_since is not None]
+        _, _, oldest = min(idle or waiting or sending, default=(0.0, 0, self))
         oldest.end()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request; the first one after a response begins to wait for the next request."""
         if self._waits_since is None and not self._is_answering:
-            self._waits_since = self.loop.time()
+            self._waits_since, self._idle_since = self.loop.time(), None
         super().data_received(data)
 
     def on_response_complete(self) -> None:
         """Begin with the next request; without a byte of one, uvicorn ends the connection itself."""
         self._waits_since = self._answered_since = None
         super().on_response_complete()
+        self._idle_since = self.loop.time()
 
     @property
     def _is_answering(self) -> bool:
@@ -109,6 +113,12 @@ class Connection(H11Protocol):
     def waits_since(self) -> float | None:
         """When it began to wait for a request that has not arrived yet; None if it does not."""
         return self._waits_since if self.conn.their_state in {h11.IDLE, h11.SEND_BODY} else None
+
+    @property
+    def idle_since(self) -> float | None:
+        """When its last response was complete, of which nothing waits to be sent; None if it does more than be open."""
+        is_busy = self._is_answering or self.transport.get_write_buffer_size() > 0
+        return None if is_busy else self._idle_since
 
     @property
     def sends_since(self) -> float | None:

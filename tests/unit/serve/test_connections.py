@@ -100,6 +100,17 @@ def test_any_number_of_half_sent_requests_keeps_no_one_from_an_answer(lake: Lake
         assert [_has_ended(each) for each in (half[0], half[-1], whole)] == [True, False, False]
 
 
+def test_any_number_of_idle_connections_keeps_no_one_from_an_answer(lake: Lake) -> None:
+    """Those that have had an answer make room, the oldest first, before one whose request is on its way."""
+    with _server(lake) as address, ExitStack() as opened:
+        half = opened.enter_context(closing(_sent(address, _HALF)))
+        head = _request(address, "/static/none").replace(b"GET", b"HEAD")
+        idle = [opened.enter_context(closing(_sent(address, head))) for _ in range(MOST - 1)]
+        assert all(each.recv(4_096).startswith(b"HTTP/1.1 404") for each in idle)
+        assert _answer(address).startswith(b"HTTP/1.1 200")
+        assert [_has_ended(each) for each in (idle[0], idle[-1], half)] == [True, False, False]
+
+
 def test_a_request_has_to_arrive_and_its_answer_to_be_taken(lake: Lake) -> None:
     """Each byte of a head, of a body and of an export in time, also of a second request; then others are answered."""
     post = b"POST /api/v1/sql HTTP/1.1\r\nhost: %s:%d\r\ncontent-length: 100\r\n\r\n{"
