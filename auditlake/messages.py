@@ -26,7 +26,7 @@ from auditlake.store.failures import as_disk_error, as_lake_error
 from auditlake.values.escapes import visible, visible_lines
 
 Say = Callable[[str], None]
-"""Function that reports a line, as `say` does."""
+"""Reports a line, as `say` does."""
 _LOCK = threading.Lock()
 
 

@@ -127,7 +127,7 @@ class Status:
         return max(0.0, self.read_at_s - self.positions.current_us / 1_000_000)
 
     def of_tables(self, names: Container[str]) -> "Status":
-        """Return what is about capture, and about tables whose name and whose history's name are among these.
+        """Return the part about capture, and about the tables whose name and whose history's name are among these.
 
         The source is left out, whose figures are of all tables; so are holds and texts that may name others.
         """

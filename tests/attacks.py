@@ -86,7 +86,7 @@ READ_DIFFERENTLY = (
     "select 1 /* /* */ union all select value from text.`{path}` -- */",
     "select 1 /* /* */ */ as a",
 )
-"""Statements of which one lexer takes as a comment what another one takes as code."""
+"""Statements in which a part is a comment for one lexer and code for another."""
 
 SUBSTITUTED = ("${env:HOME}", "${system:user.name}", "${spark.app.id}", "a ${env:HOME} \\\\ ${env:HOME}")
 """Texts that Spark replaces by settings, properties and variables of the environment, also inside a string."""

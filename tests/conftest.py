@@ -59,7 +59,7 @@ def pytest_configure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put tests on one worker that share what is slow to make, unless they name their group themselves."""
+    """Put tests that share a slow fixture on one worker, unless they name their own group."""
     if isinstance(item, pytest.Function) and not item.get_closest_marker("xdist_group") and (group := _group(item)):
         item.add_marker(pytest.mark.xdist_group(group))
 

@@ -82,7 +82,7 @@ def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str
 
 
 def as_ours(table: Path) -> None:
-    """Give the entries and files of a table that deltalake wrote the checksums of those written by auditlake."""
+    """Add the checksums that auditlake writes to the entries and files of a table that deltalake wrote."""
     for entry in (table / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         actions.sort(key=lambda action: "commitInfo" not in action)

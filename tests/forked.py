@@ -121,7 +121,7 @@ def _orphaned_child() -> int:
 
 
 def _import_all() -> None:
-    """Import what commands import; no thread may start, of which a fork would have nothing but its locks.
+    """Import what commands import; no thread may start: a fork would have its locks without the thread.
 
     Those of the allocators in libraries begin again in a fork, by their own handlers (pthread_atfork(3)).
     """

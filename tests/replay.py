@@ -1,7 +1,7 @@
 """Replay a lake's log in plain Python: snapshot rows, then one change after the other.
 
 Independent of Spark and of the fold: every row of `changes` is applied to a dict of rows, as texts. A change that
-contradicts the state is an AssertionError, so a missing or duplicate change is found where it happens.
+contradicts the state is an AssertionError, so a missing or duplicate change fails at its place.
 """
 
 from collections import Counter

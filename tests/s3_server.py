@@ -52,7 +52,7 @@ def chosen_lake(folder: Path) -> Lake:
 
 
 def versions(folder: Place) -> dict[str, object]:
-    """Return what is below a folder, in either store, with what changes when it is written."""
+    """Return the files below a folder, in either store, each with a value that changes when it is written."""
     if isinstance(folder, Remote):
         return dict(files.list_versioned(folder, ""))
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}

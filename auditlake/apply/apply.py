@@ -281,7 +281,7 @@ def _find_followed(
     limit: Lsn,
     parked: Mapping[TableName, Parked],
 ) -> list[Tail]:
-    """Find the tails up to `limit`, above what is `known`; for a table parked by capture, up to the parking.
+    """Find the tails up to `limit` that begin above `known`; for a table parked by capture, up to the parking.
 
     `changes` is not opened if every table has been searched up to its end.
     """

@@ -450,7 +450,7 @@ def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, repo
 
 
 def _require_unmoved(lake: Lake, log: CaptureLog) -> None:
-    """Require that the lake is where it was when `log` was opened; raises LakeConflict."""
+    """Require that the lake is still the one for which `log` was opened; raises LakeConflict."""
     positions = read_positions(lake)
     if positions is not None and positions.acknowledged > log.acknowledged:
         raise LakeConflict(

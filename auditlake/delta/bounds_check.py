@@ -66,7 +66,7 @@ class _Values:
 
 
 def wrong_bounds(file: Place, recorded: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the bounds of a file; `recorded` are its statistics in the log."""
+    """Yield the faults in the bounds of a file; `recorded` are its statistics in the log."""
     opened = pq.ParquetFile(parquet(file), pre_buffer=False, coerce_int96_timestamp_unit="us")
     footer, fields = opened.metadata, {field.name: field for field in opened.schema_arrow}
     with file.open("rb") as content:
@@ -94,7 +94,7 @@ class _Column:
     field: pa.Field
 
     def wrong(self, recorded: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what is wrong with its bounds; raises NOT_PARQUET."""
+        """Yield the faults in its bounds; raises NOT_PARQUET."""
         groups = range(self.opened.num_row_groups)
         if any(self.indexes.has_bloom_filter(number, self.place) for number in groups):
             yield f"a Bloom filter of {self.field.name} may exclude a value"

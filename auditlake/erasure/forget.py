@@ -160,7 +160,7 @@ class _Run:
             remove_folder(left)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the ledger's entries that commit to what is erased."""
+        """Return the numbers of the ledger's entries that commit to erased values."""
         changes, transactions = self._with_contexts()
         entries = self._entries(changes, transactions)
         kinds = f"kind in ('{Kind.CHANGE}', '{Kind.TRANSACTION}')"

@@ -170,7 +170,11 @@ class Means:
     engine: Engine = Engine.AUTO
 
     def joins_here(self, files: Files) -> bool:
-        """Whether files are joined without Spark: as the engine says, or their rows are so large that a JVM may end."""
+        """Return whether files are joined without Spark.
+
+        They are with the engine `duckdb`, if their rows are so large that a JVM may end, and with `auto` if memory
+        has room for them.
+        """
         if self.engine is Engine.DUCKDB or has_large_row_groups(files):
             return True
         return self.engine is Engine.AUTO and may_hold(files)

@@ -33,11 +33,6 @@ from auditlake.store.place import Place
 KEY_VARIABLE = "AUDITLAKE_DIGEST_KEY"
 _KEY_MODE = 0o600
 _NEW_KEY = "auditlake digest --new-key FILE makes one."
-TABLE = """
-create table auditlake_digests (
-  origin text, size bigint, digest text not null, kept timestamptz not null default now(), primary key (origin, size)
-)
-"""
 _INSERT = "insert into auditlake_digests (origin, size, digest) values (%s, %s, %s) on conflict do nothing"
 _CONNECT_S, _ANSWER_S = 10, 10.0
 

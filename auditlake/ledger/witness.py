@@ -112,7 +112,7 @@ class Witness:
 
 
 def _reason(exc: Exception) -> str:
-    """Return why there is no answer, without what was answered."""
+    """Return why there is no answer, without quoting the reply."""
     if isinstance(exc, OutOfTime | TimeoutError):
         return "no answer in time"
     return (isinstance(exc, OSError) and str(exc)) or type(exc).__name__

@@ -520,7 +520,7 @@ class ReplicationStream:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Leave out of the server's silence what was spent elsewhere."""
+        """Exclude time that this process spent elsewhere from the server's silence."""
         if self._left_at is not None:
             self._received_at += time.monotonic() - self._left_at
         self._left_at = None

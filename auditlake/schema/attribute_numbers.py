@@ -105,7 +105,7 @@ class AttributeNumbers:
                 return _of_history(history, relation)
             return version.attnums if version.relation == relation else None
         if before is None or not _was_dropped_after(now, max(last, 0, *before)):
-            return match(names, before, now, last)  # what else the lake knows would not change it
+            return match(names, before, now, last)  # nothing else in the lake would change it
         history = history or self._history(relation)
         last = max(last, self._last(relation, history))
         return match(names, before, self._visible(relation, names, before) or now, last)

@@ -359,7 +359,7 @@ def _holds(column: Column, now: Column) -> bool:
 
 
 def _key(live: Sequence[Column], stored: Sequence[str], relation: Relation, *, passes: bool) -> frozenset[str]:
-    """Return the key that a version gives the history, by stored names.
+    """Return the key of the history under a relation version, by stored names.
 
     FULL sends all columns, and NOTHING none: the key stays, unless one of its columns is dropped, and with it every
     constraint that contains it.

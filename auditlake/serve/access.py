@@ -191,7 +191,7 @@ def _require_users_apart(access: Access) -> None:
 
 
 def user_of(request: Request) -> User:
-    """Return who asks, whom the guard has let in."""
+    """Return the user of a request that the guard has let in."""
     found: User = request.scope[_USER]
     return found
 

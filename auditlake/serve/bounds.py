@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Room:
-    """What is left of the characters of one answer; `is_cut` once a part did not fit."""
+    """The characters that one answer may still have; `is_cut` once a part did not fit."""
 
     def __init__(self) -> None:
         self._left = ANSWER_CHARACTERS

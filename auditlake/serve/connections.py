@@ -30,7 +30,7 @@ WINDOW_S = 20.0
 SLOWEST_BYTES_PER_S = 10_000
 LONGEST_S = 3_600.0
 _AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER: what was not taken is dropped."""
+"""SO_LINGER: unsent data is dropped."""
 
 
 class _Counted:

@@ -42,7 +42,10 @@ class _Head:
 def evidence(
     lake: Lake, path: str, query: list[tuple[str, str]], at: models.MomentJson, target: ProofTarget | str
 ) -> _Head:
-    """Describe the answer of a page; `target` is what is proved, or why nothing is. Raises LakeUnusable."""
+    """Describe the answer of a page; raises LakeUnusable.
+
+    `target` is the row or transaction to prove, or the reason why there is no proof.
+    """
     manifest, now, last = require_manifest(lake), datetime.now(UTC), read_last_block(lake)
     facts = {
         "Question": f"{path}?{urlencode([*query, ('at', at.lsn)])}",

@@ -109,7 +109,7 @@ def timeline(resources: Resources, asked: ChartPeriod) -> models.TimelineJson:
 
 
 def _unknown(reader: Reader, commits: CommitIndex, table: HistoryTable | None) -> Iterator[models.StretchJson]:
-    """Yield the gaps, and what is parked, of a table or of all, in order."""
+    """Yield the gaps and parkings of a table, or of all, in order."""
     for each in sorted(reader.known.unknown(table), key=lambda each: each.after):
         of_table = None if each.table is None else reader.known.tables.get(each.table)
         yield models.StretchJson(

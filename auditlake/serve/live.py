@@ -92,7 +92,7 @@ class Live:
                     yield each
             except Exception as exc:  # noqa: BLE001 - reported, and sent; the stream has begun, so it has its status
                 found = cut_short("a stream of changes", stream.resources.disclosed(exc))
-                if not await self._is_over(stream, Lsn(0)):  # else it may name what is not seen any more
+                if not await self._is_over(stream, Lsn(0)):  # else it may name a table that the user no longer sees
                     yield f"event: problem\ndata: {found.model_dump_json()}\n\n"
 
     async def _is_over(self, stream: "_Stream", lsn: Lsn) -> bool:

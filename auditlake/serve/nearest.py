@@ -43,7 +43,7 @@ def nearest_moments(reader: Reader, table: str | None, asked: str | None) -> Nea
 def _table(reader: Reader, name: str) -> HistoryTable | None:
     try:
         return reader.table(name)
-    except AuditlakeError:  # there is none of that name, which the refusal says
+    except AuditlakeError:  # no table has that name; the refusal reports that
         return None
 
 

@@ -100,7 +100,7 @@ class Pages:
         return [*pages, Route("/row/{way}", self._page("/row", Pages._neighbour))]
 
     def _seen_by(self, request: Request) -> "Pages":
-        """Return the pages as the user sees them who asks."""
+        """Return the pages as the user of the request sees them."""
         found = copy(self)
         found._resources = self._resources.seen_by(request)  # noqa: SLF001 - of this class
         return found
@@ -192,11 +192,11 @@ class Pages:
         }
 
     def _timeline(self, tables: list[str]) -> models.TimelineJson:
-        """Return the timeline, with what is unknown of the page's one table, or of all."""
+        """Return the timeline, with the gaps of the page's one table, or of all tables."""
         table = tables[0] if len(tables) == 1 and tables[0] else None
         try:
             return timeline(self._resources, ChartPeriod(bars=_BARS, table=table))
-        except BadUsage:  # there is no such table, which the page says
+        except BadUsage:  # no such table; the page reports that
             return timeline(self._resources, ChartPeriod(bars=_BARS))
 
     def _moment(self, asked: str | None) -> models.MomentJson:

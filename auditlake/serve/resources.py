@@ -181,7 +181,7 @@ class _Seen:
 
     @classmethod
     def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
-        """Limit a state; `before` is what was seen of an earlier one. Raises Hidden if nothing is seen."""
+        """Limit a state; `before` is the user's part of an earlier one. Raises Hidden if nothing is seen."""
         reader, known = Reader(whole.lake, whole.now, _limited(whole.known, grant)), CommitIndex()
         if before is not None and before.reader.lake.session is reader.lake.session:
             known = before.timeline if before.reader.known.only == reader.known.only else known

@@ -106,7 +106,7 @@ def _typed(column: Column, *, guarded: bool) -> str:
 
 
 def output_text(expression: str) -> str:
-    """Return SQL for the text that the type's output function gives, NULL for NULL."""
+    """Return SQL for the text from the type's output function, NULL for NULL."""
     # `is null` is true for a composite of NULLs, which is not NULL; format() returns '' for NULL.
     return f"case when pg_catalog.num_nulls({expression}) = 0 then pg_catalog.format('%s', {expression}) end"
 

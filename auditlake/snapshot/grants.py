@@ -38,7 +38,7 @@ COMMANDS: dict[str, frozenset[Need]] = {
     "drop": frozenset({Need.STREAM}),
     "status": frozenset(),
 }
-"""The commands that connect, and what they need; `follow` copies new tables, and needs as much as all of them."""
+"""The needs of each command that connects; `follow` copies new tables, and needs as much as all of them."""
 
 _SERVER = """
 select pg_catalog.current_database()::text,

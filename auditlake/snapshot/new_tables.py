@@ -49,7 +49,7 @@ _LONGEST_PAUSE_S = 600.0
 _END_TIMEOUT_S = 10.0
 _RETRY_LOOKS = 20
 _BUG = 1
-# `python -m` would give the child a second `Job`, and `lean` has to come before slow imports.
+# with `python -m` the child would have two classes `Job`, and `lean` must run before slow imports.
 _CHILD = "from auditlake.startup import lean; lean(); from auditlake.snapshot.new_tables import main; main()"
 
 

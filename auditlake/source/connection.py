@@ -316,7 +316,7 @@ def connect(source: str, lsn_offset: int = 0) -> psycopg.Connection[Row]:
 
 
 def lsn_offset(conn: psycopg.Connection[Row]) -> int:
-    """Return what is added to an LSN of this server to make it one of the lake."""
+    """Return the offset that turns an LSN of this server into one of the lake."""
     return conn.lsn_offset if isinstance(conn, SourceConnection) else 0
 
 

@@ -171,7 +171,7 @@ class SnapshotHolder:
 
     @property
     def connection(self) -> psycopg.Connection[Row]:
-        """Return the connection, for what it knows of the server; queries are those of `catalog`."""
+        """Return the connection, which knows facts of the server; queries are those of `catalog`."""
         return self._conn
 
     @contextmanager

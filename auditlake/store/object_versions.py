@@ -1,6 +1,6 @@
 """Older versions of objects, in a bucket that keeps them: list and delete those that are not current.
 
-A bucket with versioning keeps what is replaced or deleted: a deletion only adds a marker. obstore neither lists nor
+A bucket with versioning keeps replaced and deleted objects: a deletion only adds a marker. obstore neither lists nor
 deletes versions, so this needs boto3, and the rights s3:ListBucketVersions and s3:DeleteObjectVersion. Markers stay;
 they have no content, and to delete one before the versions below it would bring an object back.
 

@@ -124,7 +124,7 @@ _ON_DISKS = Session()
 
 
 def session_of(place: Place) -> Session:
-    """Return the session of a file or table, which keeps what is known of it; a lake has its own."""
+    """Return the session that caches what was read of a file or table; a lake has its own."""
     return place.session if isinstance(place, Remote) else _ON_DISKS
 
 

@@ -5,8 +5,8 @@ one folder in the system's temporary folder, and removes those of processes that
 
 1. A process holds a shared flock(2) on its folder, which the system releases however the process ends. That also keeps
    systemd-tmpfiles from removing it.
-2. Who removes a folder holds its exclusive lock. NFS gives none for a folder, which can only be opened for reading;
-   there the folders of killed processes stay.
+2. A process removes a folder only while it holds its exclusive lock. NFS grants none on a folder, which can only be
+   opened for reading, so there the folders of killed processes stay.
 3. Between the creation of a folder and its lock another process may remove it: then the creator makes another.
 
 Only folders of this user are removed, and no link is followed: others may create names in the temporary folder.

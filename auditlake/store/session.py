@@ -76,7 +76,7 @@ class Kept:
                 self._weight -= self._values.popitem(last=False)[1][1]
 
     def get(self, key: Hashable, make: Callable[[], _Value], weigh: Callable[[_Value], int]) -> _Value:
-        """Return what is kept under a key, else what is made, and keep that."""
+        """Return the value kept under a key; else make one, and keep it."""
         if (used := self._used(key)) is not _NOTHING:
             return cast("_Value", used[0])
         made = make()

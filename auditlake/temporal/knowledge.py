@@ -135,7 +135,7 @@ class Timeline:
     def require(self, start: Point, end: Point | None = None) -> None:
         """Require that the state at a moment is known, or every state between two moments.
 
-        With `allow_gaps`, report gaps instead. Report what was erased from these states.
+        With `allow_gaps`, report gaps instead. Report values that were erased from these states.
 
         Raises NotAnswerable.
         """
@@ -280,7 +280,7 @@ def check_log(lake: Lake, name: TableName, expired: Lsn, lsn: Lsn) -> None:
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:
     """Return the error for a state after `last`, up to which a table's schema changes can be followed.
 
-    `refusal` is what cannot be followed; None if apply will follow it.
+    `refusal` is the change that cannot be followed; None if apply will follow it.
     """
     if refusal is None:
         return NotAnswerable(

@@ -250,7 +250,7 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_c
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What of the state of a lake is read after its positions."""
+    """The parts of a lake's state that are read after its positions."""
 
     histories: Sequence[HistoryTable]
     copying: Sequence[TableName]
@@ -263,7 +263,7 @@ class _Rest:
 
 @dataclass(slots=True)
 class _Before:
-    """What a session keeps from one question to the next, about a lake in a store."""
+    """Facts about a lake in a store that a session keeps from one question to the next."""
 
     positions: tuple[int, str] | None = None
     """Version and ETag of the positions that were read last."""

@@ -78,7 +78,7 @@ def _equal_inside(type_oid: int, typmod: int) -> bool:
 
 
 def has_equality(type_oid: int, typmod: int) -> bool:
-    """Return whether two values are equal in PostgreSQL if and only if what is shown of them is equal."""
+    """Return whether two values are equal in PostgreSQL if and only if their shown forms are equal."""
     element = element_of(type_oid)
     if element is not None:
         return has_equality(element, typmod)
@@ -86,7 +86,7 @@ def has_equality(type_oid: int, typmod: int) -> bool:
 
 
 def has_order(type_oid: int, typmod: int) -> bool:
-    """Return whether values are in the same order as what is shown of them; not arrays: NULL is first in Spark's."""
+    """Return whether values have the order of their shown forms; not arrays: NULL is first in Spark's."""
     if element_of(type_oid) is not None:
         return False
     return type_oid in _EXACT_OIDS or column_type(type_oid, typmod).kind is not Conversion.TEXT

@@ -17,7 +17,7 @@ def each_done(
 ) -> Generator[tuple[A, R]]:
     """Call a function in a pool, and yield each argument with its result as soon as it is there.
 
-    Every half a minute `say` hears the names of those that run, and how many are done. Raises what a call raises; those
+    Every half minute it reports the names of those that run, and how many are done. Raises what a call raises; those
     that have not begun then are cancelled.
     """
     running: dict[Future[R], tuple[str, A]] = {pool.submit(call, each): (name, each) for name, each in named}

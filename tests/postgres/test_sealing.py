@@ -12,12 +12,18 @@ from auditlake.config import DigestDatabase
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After
 from auditlake.ledger.blocks import has_ledger, read_blocks
-from auditlake.ledger.digest import TABLE, keep_note
+from auditlake.ledger.digest import keep_note
 from auditlake.ledger.signed_note import Checkpoint, PublicKey, open_note
 from tests import command
 from tests.capture_lake import make_lake
 from tests.proof_verifier import verify
 from tests.s3_server import on_disk
+
+_TABLE = """
+create table auditlake_digests (
+  origin text, size bigint, digest text not null, kept timestamptz not null default now(), primary key (origin, size)
+)
+"""
 
 pytestmark = [pytest.mark.pg, on_disk("digests are kept in a folder")]
 _NO_JAVA = {"JAVA_HOME": "/"}
@@ -73,7 +79,7 @@ def test_digests_are_kept_in_a_database_by_a_role_that_may_only_insert(database:
         environment = {**_NO_JAVA, **settings}
         said = [command.run(["capture", *given], environment)]
         assert 'relation "auditlake_digests" does not exist' in said[0].stderr
-        conn.execute(TABLE)
+        conn.execute(_TABLE)
         conn.execute(f"grant insert on auditlake_digests to {role}")
         conn.execute("insert into t values (2)")
         said.append(command.run(["capture", *given], environment))
@@ -93,7 +99,7 @@ def test_a_database_that_does_not_answer_holds_up_no_end(database: str, monkeypa
     monkeypatch.setattr("auditlake.ledger.digest._ANSWER_S", 0.2)
     to = DigestDatabase(conninfo=SecretStr(database))
     with psycopg.connect(database) as conn:
-        conn.execute(TABLE)
+        conn.execute(_TABLE)
         conn.commit()
         conn.execute("lock table auditlake_digests")
         with pytest.raises(LakeUnusable, match=r"cannot be kept in .*: no answer for 0.2 s"):

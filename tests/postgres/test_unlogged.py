@@ -16,7 +16,7 @@ _UNLOGGED = "alter table {0} set unlogged", "delete from {0} where id < 9", "alt
 
 
 def _settings(dsn: str, root: Path, *, with_trigger: bool = False) -> list[str | Path]:
-    """Make a lake of two tables with rows, of which one has a TOAST table, and one without rows."""
+    """Make a lake of three tables: one with rows, one with rows and a TOAST table, one without rows."""
     execute(
         dsn,
         "create table small (id int primary key)",

@@ -176,7 +176,7 @@ class NeedsSpark(Exception):
 
 
 def without_spark() -> NoReturn:
-    """Stand for the start of Spark where none must start."""
+    """Stand in for the start of Spark where Spark must not start."""
     raise NeedsSpark
 
 
