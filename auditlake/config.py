@@ -15,12 +15,12 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -209,21 +209,25 @@ def _mask_table(value: object) -> object:
     return {"mcp": value} if isinstance(value, list | tuple) else value
 
 
+_Rule = TypeVar("_Rule")
+
+
 def _mask_rules(value: object) -> tuple[tuple[str, Rule], ...]:
-    """Parse patterns and their rules, in order; TOML reads a pattern without quotes as tables in tables."""
-    if not isinstance(value, Mapping):
-        raise ValueError('is not a table, need for example "public.people.email" = "hash"')  # noqa: TRY004  # as above
-    rules = tuple((pattern, parse_rule(text)) for pattern, text in _flat(value))
-    _masks([pattern for pattern, _ in rules])
-    return rules
+    return _rules(value, parse_rule, _masks, '"public.people.email" = "hash"')
 
 
 def _retention_rules(value: object) -> Rules:
-    """Parse patterns and their periods, in order, as `_mask_rules` does."""
+    return _rules(value, parse_period, _patterns, '"public.sessions" = "90 days"')
+
+
+def _rules(
+    value: object, parse: Callable[[str], _Rule], check: Callable[[object], object], example: str
+) -> tuple[tuple[str, _Rule], ...]:
+    """Parse patterns and their rules, in order; TOML reads a pattern without quotes as tables in tables."""
     if not isinstance(value, Mapping):
-        raise ValueError('is not a table, need for example "public.sessions" = "90 days"')  # noqa: TRY004  # as above
-    rules = tuple((pattern, parse_period(text)) for pattern, text in _flat(value))
-    _patterns([pattern for pattern, _ in rules])
+        raise ValueError(f"is not a table, need for example {example}")  # noqa: TRY004  # as above
+    rules = tuple((pattern, parse(text)) for pattern, text in _flat(value))
+    check([pattern for pattern, _ in rules])
     return rules
 
 

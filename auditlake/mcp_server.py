@@ -52,7 +52,7 @@ from pydantic import ValidationError
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output
-from auditlake.audit.answers import AttributedCommit, differences
+from auditlake.audit.answers import Commit, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
@@ -344,7 +344,7 @@ def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) ->
         raise BadUsage(f"{table} has no column {hidden[0]}", f"It has {', '.join(sorted(masked.shown))}.")
 
 
-def _commit(commit: AttributedCommit) -> Fields:
+def _commit(commit: Commit) -> Fields:
     time: datetime | None = commit.time
     return {
         "lsn": None if commit.lsn is None else str(commit.lsn),

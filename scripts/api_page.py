@@ -53,7 +53,7 @@ _OBJECTS: tuple[type, ...] = (
     answers.DeletedRow,
     answers.RowDifference,
     results.TableInfo,
-    answers.AttributedCommit,
+    answers.Commit,
     python_values.ExactText,
 )
 _QUALIFIED = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")

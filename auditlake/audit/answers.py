@@ -77,7 +77,7 @@ class ShownColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class AttributedCommit:
+class Commit:
     """The commit of a change, with its actor and reason; without `lsn`, it was before the lake begins.
 
     `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
@@ -91,7 +91,7 @@ class AttributedCommit:
     db_user: str | None = None
 
     @classmethod
-    def of(cls, mark: CommitMark | None, by: Transaction | None) -> "AttributedCommit":
+    def of(cls, mark: CommitMark | None, by: Transaction | None) -> "Commit":
         """Return the commit of a mark; without actor for a snapshot, or if its transaction is not known."""
         who = (None, None, None) if by is None else (by.context.actor, by.context.reason, by.context.db_user)
         return cls() if mark is None else cls(mark.lsn, mark.time_us, mark.xid or None, *who)
@@ -116,7 +116,7 @@ class RowEvent:
     before_texts: Texts | None
     after_texts: Texts | None
     changed: tuple[str, ...]
-    at: AttributedCommit = field(repr=False)
+    at: Commit = field(repr=False)
     """The commit; of a snapshot its LSN and time."""
     _columns: tuple[ShownColumns, ShownColumns] = field(repr=False, compare=False)
     """Of the row before, and of the row after."""
@@ -135,13 +135,13 @@ class RowEvent:
         )
         before, after = (None if each is None else each.values for each in (event.before, event.after))
         columns = shown(event.before), shown(event.after)
-        changed, at = tuple(event.changed()), AttributedCommit.of(event.mark, by)
+        changed, at = tuple(event.changed()), Commit.of(event.mark, by)
         return cls(event.mark.op, key or {}, key_before, before, after, changed, at, columns)
 
     @property
-    def commit(self) -> AttributedCommit:
+    def commit(self) -> Commit:
         """Actor, time and reason; all None for a snapshot, whose rows are older."""
-        return AttributedCommit() if self.is_before_capture else self.at
+        return Commit() if self.is_before_capture else self.at
 
     @property
     def is_before_capture(self) -> bool:
@@ -175,18 +175,18 @@ class BlamedColumn:
 
     column: str
     text: str | None
-    commit: AttributedCommit
-    deleted: AttributedCommit | None
+    commit: Commit
+    deleted: Commit | None
     deleted_by: str | None
     _column: Column = field(repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, found: Blame, by: Transaction | None, ended: tuple[AttributedCommit, str] | None, columns: Columns
+        cls, found: Blame, by: Transaction | None, ended: tuple[Commit, str] | None, columns: Columns
     ) -> "BlamedColumn":
         """Return the record of a column; `ended` is the commit that deleted the row, and by which operation."""
         deleted, op = ended or (None, None)
-        return cls(found.column, found.value, AttributedCommit.of(found.mark, by), deleted, op, columns[found.column])
+        return cls(found.column, found.value, Commit.of(found.mark, by), deleted, op, columns[found.column])
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - of the column's type
@@ -198,7 +198,7 @@ class BlamedColumn:
 class DeletedRow:
     """A deleted row: its last state, and the commit that deleted it by `op` (delete or truncate)."""
 
-    commit: AttributedCommit
+    commit: Commit
     op: str
     key_texts: Texts
     texts: Texts
@@ -208,7 +208,7 @@ class DeletedRow:
     def of(cls, reader: Reader, table: HistoryTable, found: Deleted, by: Transaction | None) -> "DeletedRow":
         """Return the record of a deleted row."""
         columns = ShownColumns(partial(columns_shown, reader, table, found.mark.lsn, found.last.begin.lsn))
-        return cls(AttributedCommit.of(found.mark, by), found.mark.op, found.key, found.last.values, columns)
+        return cls(Commit.of(found.mark, by), found.mark.op, found.key, found.last.values, columns)
 
     @cached_property
     def key(self) -> Row:

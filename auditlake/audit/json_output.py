@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from auditlake.audit.answers import AttributedCommit, BlamedColumn, DeletedRow, RowEvent, changed_sides, differences
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, changed_sides, differences
 from auditlake.audit.diff import Compared
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
@@ -39,7 +39,7 @@ def transaction_fields(committed: Transaction) -> Fields:
     }
 
 
-def _commit(commit: AttributedCommit | Transaction) -> Fields:
+def _commit(commit: Commit | Transaction) -> Fields:
     """Return when, who and why: the fields that every commit has; null if not known."""
     return {
         "lsn": None if commit.lsn is None else str(commit.lsn),

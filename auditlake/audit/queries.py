@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from auditlake.audit.answers import AttributedCommit, BlamedColumn, DeletedRow, RowEvent, columns_shown
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
 from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
@@ -228,7 +228,7 @@ def blame_in(life: Life, question: RowQuestion) -> Blamed:
     marks = [each.mark for each in columns] + [mark]
     _require_one_key(life, marks)
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
-    ended = None if mark is None else (AttributedCommit.of(mark, transactions.get(mark.lsn)), mark.op)
+    ended = None if mark is None else (Commit.of(mark, transactions.get(mark.lsn)), mark.op)
     types = columns_shown(reader, life.table, at)
     blamed = [
         BlamedColumn.of(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None, ended, types)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from auditlake.audit.answers import (
-    AttributedCommit,
     BlamedColumn,
+    Commit,
     DeletedRow,
     RowDifference,
     RowEvent,
@@ -61,7 +61,7 @@ def _pairs(values: Texts, style: str = "") -> Text:
     )
 
 
-def who(commit: AttributedCommit | Context) -> str:
+def who(commit: Commit | Context) -> str:
     """Format the actor, with the role that the server observed."""
     observed = f" ({commit.db_user})" if commit.db_user else ""
     return visible((commit.actor or "unknown") + observed)

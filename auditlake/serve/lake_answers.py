@@ -102,7 +102,7 @@ def timeline(resources: Resources, asked: ChartPeriod) -> models.TimelineJson:
         from_us=begin,
         to_us=end,
         commits=sum(bar.commits for bar in bars),
-        bars=[models.BarJson.model_validate(bar) for bar in bars],
+        bars=bars,
         unknown=stretches[:_MOST_UNKNOWN],
         unknown_count=len(stretches),
     )

@@ -7,6 +7,7 @@ running server does not have it.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.sql import select
 from auditlake.lsn import Lsn
+from auditlake.serve import models
 
 Longs = npt.NDArray[np.int64]
 _MOST_BARS = 2_000
@@ -21,16 +23,6 @@ _MOST_BARS = 2_000
 
 def _empty() -> Longs:
     return np.array([], np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """Commits in [`from_us`, `to_us`): their number, and the LSN of the last one up to its end."""
-
-    from_us: int
-    to_us: int
-    commits: int
-    lsn: Lsn | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +72,13 @@ class CommitIndex:
         """Return the last commit at or before a time."""
         return self.commit(int(np.searchsorted(self.times_us, time_us, side="right")))
 
-    def bars(self, from_us: int, to_us: int, count: int) -> list[Bar]:
+    def bars(self, from_us: int, to_us: int, count: int) -> list[models.BarJson]:
         """Return the number of commits in equal parts of a period."""
         parts = max(1, min(count, _MOST_BARS, to_us - from_us))
-        edges = np.array([from_us + (to_us - from_us) * part // parts for part in range(parts + 1)], np.int64)
-        places = np.searchsorted(self.times_us, edges, side="left")
+        edges = [from_us + (to_us - from_us) * part // parts for part in range(parts + 1)]
+        places = np.searchsorted(self.times_us, np.array(edges, np.int64), side="left").tolist()
+        lasts = [str(Lsn(int(self.lsns[place - 1]))) if place else None for place in places[1:]]
         return [
-            Bar(int(a), int(b), int(last - first), Lsn(int(self.lsns[last - 1])) if last else None)
-            for a, b, first, last in zip(edges[:-1], edges[1:], places[:-1], places[1:], strict=True)
+            models.BarJson(from_us=a, to_us=b, commits=last - first, lsn=lsn)
+            for (a, b), (first, last), lsn in zip(pairwise(edges), pairwise(places), lasts, strict=True)
         ]
