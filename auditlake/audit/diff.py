@@ -319,11 +319,6 @@ def _each_row(rows: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
-    """Return the number of rows of a table at an LSN."""
-    return overlaid(reader, table, lsn).count(lsn)
-
-
 Row = tuple[tuple[str, str | None], ...]
 
 

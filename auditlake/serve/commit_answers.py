@@ -9,8 +9,9 @@ from pydantic import Field
 
 from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_sides, differences
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows, count_rows
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
 from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.overlay import overlaid
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
 from auditlake.audit.row_key import named_key, parse_key
 from auditlake.audit.touched_rows import lsns_of_changes, lsns_of_table
@@ -471,7 +472,7 @@ def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) ->
         reader.check(table, upto, asked.after)
     except AuditlakeError as exc:
         return models.TableDiffJson(table=name, begins=begins, problem=exc.message)
-    rows = count_rows(reader, table, upto) if table.key else None
+    rows = overlaid(reader, table, upto).count(upto) if table.key else None
     return models.TableDiffJson(table=name, begins=begins, rows_after=rows)
 
 
