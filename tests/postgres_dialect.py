@@ -165,6 +165,8 @@ _ON_VALUES = (
     "must not be null",
     "cannot delete",
     "path element",
+    "array length of",
+    "cannot cast jsonb",
 )
 
 

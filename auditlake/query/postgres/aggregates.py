@@ -12,9 +12,24 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
-from auditlake.query.postgres.conversions import coerced, common, known, numeric_text
+from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of
 from auditlake.query.postgres.frames import FEW_ROWS
-from auditlake.query.postgres.types import BOOL, FLOAT8, INT4, INT8, INTEGERS, NUMERIC, TEXT, TEXTS, array, decimal
+from auditlake.query.postgres.json_operators import json_text
+from auditlake.query.postgres.types import (
+    BOOL,
+    FLOAT8,
+    INT4,
+    INT8,
+    INTEGERS,
+    INTERVAL,
+    JSON,
+    JSONB,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    array,
+    decimal,
+)
 from auditlake.values.types import MOST_DIGITS
 
 
@@ -41,6 +56,7 @@ _NAMED_ALIKE: tuple[type[exp.Func], ...] = (
 )
 AGGREGATES: dict[type[exp.Expr] | str, str] = {each: each.sql_name().lower() for each in _NAMED_ALIKE}
 AGGREGATES |= {exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or", "every": "bool_and"}
+AGGREGATES |= {"jsonb_agg": "jsonb_agg", "json_agg": "json_agg", "bit_and": "bit_and", "bit_or": "bit_or"}
 AGGREGATES |= {exp.Variance: "var_samp", exp.VariancePop: "var_pop", exp.Stddev: "stddev_samp"}
 _DEVIATIONS = {
     "var_samp": ("pg_variance", 1),
@@ -124,7 +140,7 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
         return Cell(f"count(*){_tail(where, frame)}", INT8, "count")
     inner = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
     if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
-        raise Refused(node, "every of several arguments", wrong=True)
+        raise Refused(node, f"{node.name.lower()} of several arguments", wrong=True)
     if inner is None:
         raise Refused(node, f"{shown} of nothing", f"Write {shown}(*), or name a column.", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
@@ -167,7 +183,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
 
 def _typed(value: Cell, node: exp.Expr) -> Cell:
     """Return the argument of an aggregate, a literal in the type that the aggregate takes."""
-    if isinstance(node, exp.ArrayAgg | exp.AnyValue):
+    if isinstance(node, exp.ArrayAgg | exp.AnyValue) or node.name.lower() in _OF_JSON:
         return _of_known_type(value, node)
     return value if isinstance(node, exp.LogicalAnd | exp.LogicalOr) else known(value)
 
@@ -185,6 +201,9 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
             return Cell(call.of("any_value"), kind)
         case "avg":
             total = _sum(call)
+            if total.type == INTERVAL:
+                parts = ", ".join(f"cast({each} as bigint)" for each in _sums(call))
+                return Cell(f"pg_of_parts(pg_over([{parts}], nullif({call.of('count')}, 0)))", INTERVAL)
             text = total.sql if total.type == NUMERIC else f"cast({total.sql} as varchar)"
             return Cell(f"pg_divide({text}, cast(nullif({call.of('count')}, 0) as varchar))", NUMERIC)
         case "min" | "max":
@@ -193,12 +212,26 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
             return Cell(call.of(name, coerced(call.value, BOOL, call.node).sql), BOOL)
         case "string_agg":
             return _joined(call, cell)
+        case "bit_and" | "bit_or" if kind.is_integer:
+            return Cell(call.of(name), kind)
         case _:
-            if not kind.is_element:
-                raise Refused(call.node, f"{name} of {kind.shown}")
-            if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
-                raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
-            return Cell(call.listed, array(kind))
+            return _collected(name, call)
+
+
+def _collected(name: str, call: _Call) -> Cell:
+    """Translate array_agg, jsonb_agg and json_agg."""
+    kind = call.value.type
+    if name in _OF_JSON and kind != JSON and not call.distinct and call.frame is None:
+        text = call.of("string_agg", f"{json_text(call.value, call.node)}, ', '")
+        return Cell(f"('[' || {text} || ']')", _OF_JSON[name])
+    if name != "array_agg" or not kind.is_element:
+        raise Refused(call.node, f"{name} of {kind.shown}")
+    if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
+        raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
+    return Cell(call.listed, array(kind))
+
+
+_OF_JSON = {"jsonb_agg": JSONB, "json_agg": JSON}
 
 
 def _deviation(name: str, call: _Call) -> Cell:
@@ -221,8 +254,15 @@ def _sum(call: _Call) -> Cell:
         return Cell(f"cast({call.of('sum')} as {held.duckdb})", held)
     if kind == NUMERIC and not call.distinct:
         return Cell(f"pg_total({call.texts})", NUMERIC)
+    if kind == INTERVAL and not call.distinct:
+        return Cell(of_parts(*_sums(call)), INTERVAL)
     hint = "The sum of floats depends on the order of the rows: cast them to numeric." if "float" in kind.name else ""
     raise Refused(call.node, f"{construct(call.node)} of {kind.shown}", hint)
+
+
+def _sums(call: _Call) -> list[str]:
+    """Return the sums of months, days and microseconds."""
+    return [call.of("sum", part) for part in parts_of(call.value.sql)]
 
 
 def _extreme(name: str, call: _Call) -> Cell:

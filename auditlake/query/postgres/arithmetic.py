@@ -165,12 +165,16 @@ def _times(op: str, left: Cell, right: Cell) -> Cell | None:  # noqa: PLR0911, C
             return Cell(f"(cast({right.sql} as timestamp) + {left.sql})", TIMESTAMP)
         case "interval", "+" | "-", "interval":
             return Cell(sql, INTERVAL)
-        case "interval", "*", "int2" | "int4" | "int8":
-            return Cell(f"({left.sql} * cast({right.sql} as bigint))", INTERVAL)
-        case "int2" | "int4" | "int8", "*", "interval":
-            return Cell(f"({right.sql} * cast({left.sql} as bigint))", INTERVAL)
+        case "interval", "*" | "/", _ if right.type.is_number:
+            return _scaled("pg_times" if op == "*" else "pg_over", left, right)
+        case _, "*", "interval" if left.type.is_number:
+            return _scaled("pg_times", right, left)
         case _:
             return _difference(left, right) if op == "-" and one in TIMES and other in TIMES else None
+
+
+def _scaled(function: str, interval: Cell, number: Cell) -> Cell:
+    return Cell(f"pg_of_parts({function}(pg_parts({interval.sql}), {coerced(number, FLOAT8).sql}))", INTERVAL)
 
 
 def _difference(left: Cell, right: Cell) -> Cell:
@@ -227,13 +231,12 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if kind.name == "bpchar":
         kind = Type("bpchar")
         left, right = (literal(c, kind, node) if c.is_unknown else Cell(c.sql, kind) for c in (left, right))
+    if kind == NUMERIC or (kind == JSONB and op not in _ORDERS):
+        return _by_function(op, in_common(left, kind, node), in_common(right, kind, node), kind)
     if not kind.is_comparable:
         raise Refused(node, f"a comparison of {kind.shown}", _COMPARE_TEXTS)
-    if kind == NUMERIC:
-        texts = numeric_text(left, node), numeric_text(right, node)
-        return Cell(_distinct(op, *texts) if " " in op else f"(pg_compare({', '.join(texts)}) {op} 0)", BOOLEAN)
     left, right = coerced(left, kind, node), coerced(right, kind, node)
-    if kind.labels and op in {"<", "<=", ">", ">="}:
+    if kind.labels and op in _ORDERS:
         return Cell(f"({place_of_label(left, node)} {op} {place_of_label(right, node)})", BOOLEAN)
     key = _COMPARED_BY.get(kind, str)
     return Cell(f"({key(left.sql)} {op} {key(right.sql)})", BOOLEAN)
@@ -267,9 +270,18 @@ def place_of_label(cell: Cell, node: exp.Expr) -> str:
 _COMPARE_TEXTS = "Equal values of this type may have different texts: compare the texts with ::text, if they matter."
 
 
-def _distinct(op: str, one: str, other: str) -> str:
-    same = f"coalesce(pg_compare({one}, {other}) = 0, {one} is null and {other} is null)"
-    return f"({same})" if "not" in op else f"(not {same})"
+_ORDERS = frozenset({"<", "<=", ">", ">="})
+
+
+def _by_function(op: str, one: str, other: str, kind: Type) -> Cell:
+    """Compare two texts by a function: numbers, or documents whether they are equal."""
+    compare = f"pg_compare({one}, {other})"
+    same = f"{compare} = 0" if kind == NUMERIC else f"pg_json_equal({one}, {other})"
+    if "distinct" in op:
+        same = f"coalesce({same}, {one} is null and {other} is null)"
+    elif op in _ORDERS:
+        same = f"{compare} {op} 0"
+    return Cell(f"(not ({same}))" if op in {"<>", "is distinct from"} else f"({same})", BOOLEAN)
 
 
 def _wider(one: Type | None, other: Type | None) -> Type | None:

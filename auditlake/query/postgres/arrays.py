@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import concatenated
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.conversions import coerced, with_common_element
+from auditlake.query.postgres.conversions import coerced, shown_text, with_common_element
 from auditlake.query.postgres.growth import may_be_long
-from auditlake.query.postgres.types import BOOL, INT4, INTEGERS, TEXT, Type
+from auditlake.query.postgres.types import BOOL, INT4, TEXT, Type
 
 
 def called_on_array(  # noqa: C901, PLR0911 - one case for each function
@@ -40,11 +40,8 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
         case "array_position", [Cell() as searched] if element.is_groupable:
             whole, one = with_common_element(cells[0], searched, node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
-        case "array_to_string", [Cell() as between] if element.name in {"text", "varchar", *INTEGERS}:
-            if between.literal is None or may_be_long(between):
-                raise Refused(node, "array_to_string with a separator that is not a short literal")
-            texts = f"list_filter(cast({value} as varchar[]), lambda x: x is not null)"
-            return Cell(f"array_to_string({texts}, {coerced(between, TEXT, node).sql})", TEXT)
+        case "array_to_string", [Cell() as between, *nulls]:
+            return _joined(cells[0], [between, *nulls], node)
         case _:
             return None
 
@@ -71,6 +68,16 @@ def contains(whole: Sequence[str | None], part: Sequence[str | None]) -> bool:
 def overlaps(one: Sequence[str | None], other: Sequence[str | None]) -> bool:
     """`&&`."""
     return bool((set(one) & set(other)) - {None})
+
+
+def _joined(array: Cell, words: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate array_to_string: a separator, and perhaps what stands for NULL."""
+    text = shown_text(Cell("e", array.type.element or TEXT))
+    if text is None or len(words) > 2 or any(each.literal is None or may_be_long(each) for each in words):  # noqa: PLR2004
+        raise Refused(node, "array_to_string with a separator that is not a short literal")
+    between, *nulls = (coerced(each, TEXT, node).sql for each in words)
+    texts = f"list_transform({array.sql}, lambda e: {f'coalesce({text}, {nulls[0]})' if nulls else text})"
+    return Cell(f"array_to_string(list_filter({texts}, lambda x: x is not null), {between})", TEXT)
 
 
 def _length(array: Cell, dimension: Cell, node: exp.Expr) -> Cell:

@@ -244,8 +244,28 @@ def _zone(text: str | None) -> timezone:
 
 def interval(text: str) -> str:
     """Return an interval from its text; raises as `read_interval`."""
-    months, days, micros = read_interval(text)
-    return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
+    return of_parts(*map(str, read_interval(text)))
+
+
+def of_parts(months: str, days: str, micros: str) -> str:
+    """Return an interval of its parts."""
+    of_dates = f"to_months(cast({months} as integer)) + to_days(cast({days} as integer))"
+    return f"({of_dates} + to_microseconds(cast({micros} as bigint)))"
+
+
+def parts_of(interval: str) -> tuple[str, str, str]:
+    """Return months, days and microseconds of an interval."""
+    months, days, micros = (
+        " + ".join(f"date_part('{unit}', {interval}) * {size}" for unit, size in units) for units in _PARTS
+    )
+    return f"cast({months} as bigint)", f"cast({days} as bigint)", f"cast({micros} as bigint)"
+
+
+_PARTS = (
+    (("year", 12), ("month", 1)),
+    (("day", 1),),
+    (("hour", 3_600_000_000), ("minute", 60_000_000), ("microsecond", 1)),
+)
 
 
 def common(  # noqa: C901, PLR0911 - one rule after the other
@@ -417,8 +437,9 @@ def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case fo
     if to.name == "numeric":
         text = f"pg_numeric({sql})"
         return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"
-    if to.name in {"json", "jsonb"}:
-        return f"pg_{to.name}({sql})"
+    if to.name in {"json", "jsonb", "interval"}:
+        found = f"pg_{to.name}({sql})"
+        return f"pg_of_parts({found})" if to.name == "interval" else found
     if to.name == "date":
         return _guarded(sql, "[0-9]{4}-[0-9]{2}-[0-9]{2}", f"cast({sql} as date)", to)
     if to.name == "timestamp":

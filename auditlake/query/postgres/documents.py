@@ -132,6 +132,19 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - scalars of documents
     return type(one) is type(other) and bool(one == other)
 
 
+def equal(one: str, other: str) -> bool:
+    """`=`: numbers are compared by their values."""
+    return one == other or _equal(parsed(one), parsed(other))
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - parts of documents
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(each, other[key]) for key, each in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return _same(one, other)
+
+
 def number(text: str) -> str | None:
     """Return the number of a document that is one; None for null. As in PostgreSQL 18.
 

@@ -35,7 +35,7 @@ from auditlake.query.embedded.engine import NAME, Embedded
 from auditlake.query.postgres import arrays, documents, floats, formats, numbers, patterns, texts
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
-from auditlake.query.postgres.conversions import FAILED
+from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
@@ -51,9 +51,10 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 _BATCH_ROWS = 1 << 14
 _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
+_NOT_READ = "not a text that is read here\n"
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
-_TEXTS, _BYTES = "varchar[]", "blob"
+_TEXTS, _BYTES, _PARTS = "varchar[]", "blob", "bigint[]"
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
@@ -96,6 +97,15 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_hex": (texts.hex_text, ("bigint",), _TEXT),
     "pg_encode": (texts.encoded, (_BYTES, _TEXT), _TEXT),
     "pg_decode": (texts.decoded, (_TEXT, _TEXT), _BYTES),
+    "pg_interval": (texts.interval_parts, (_TEXT,), _PARTS),
+    "pg_read_time": (texts.read_time, (_TEXT, _TEXT), _TIMESTAMP),
+    "pg_json_equal": (documents.equal, (_TEXT, _TEXT), _TRUTH),
+    "pg_initcap": (texts.initcap, (_TEXT,), _TEXT),
+    "pg_quoted": (texts.quoted, (_TEXT,), _TEXT),
+    "pg_format": (texts.formatted, (_TEXT, _TEXTS), _TEXT),
+    "pg_times": (texts.times, (_PARTS, _DOUBLE), _PARTS),
+    "pg_over": (texts.over, (_PARTS, _DOUBLE), _PARTS),
+    "pg_of_zone": (texts.of_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
     "pg_split": (texts.split_text, (_TEXT, _TEXT, _TEXT), _TEXTS),
     "pg_of_utf8": (texts.of_utf8, (_BYTES,), _TEXT),
     "pg_of_epoch": (texts.of_epoch, (_DOUBLE,), _TIMESTAMP),
@@ -224,12 +234,14 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
     connection.create_function(
         "pg_interval_parts", _guarded(texts.interval_text), ["integer", "integer", "bigint"], _TEXT
     )
-    connection.execute(
-        f"create or replace macro {_INTERVAL_TEXT}(x) as pg_interval_parts("
-        "cast(date_part('year', x) * 12 + date_part('month', x) as integer), cast(date_part('day', x) as integer), "
-        "cast(date_part('hour', x) * 3600000000 + date_part('minute', x) * 60000000"
-        " + date_part('microsecond', x) as bigint))"
-    )
+    months, days, micros = parts_of("x")
+    made = of_parts("p[1]", "p[2]", "p[3]")
+    for macro in (
+        f"{_INTERVAL_TEXT}(x) as pg_interval_parts(cast({months} as integer), cast({days} as integer), {micros})",
+        f"pg_parts(x) as case when x is not null then [{months}, {days}, {micros}] end",
+        f"pg_of_parts(given) as list_transform([given], lambda p: case when p is not null then {made} end)[1]",
+    ):
+        connection.execute(f"create or replace macro {macro}")
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,6 +257,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"{FAILED}{exc}\n") from None
         except numbers.NotFinite:
             raise ValueError(_NOT_FINITE) from None
+        except texts.NotRead:
+            raise ValueError(_NOT_READ) from None
         except RecursionError:
             raise ValueError(f"{FAILED}a document is nested too deep\n") from None
         except DecimalException:
@@ -346,12 +360,17 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
         return NotAnswerable("numbers that are equal have different texts here, such as 1.0 and 1.00", hint)
     if _NOT_FINITE in text:
         return NotAnswerable("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out.")
+    if _NOT_READ in text:
+        return NotAnswerable("a text of a time or an interval has a form that is not read here", _FORMS)
     if column := _after(_INEXACT, text):
         hint = "Ask for other columns, or with exact_text in the dialect spark."
         return NotAnswerable(f"{column} has a value here that only its text holds, such as infinity", hint)
     if failure := _after(FAILED, text):
         return BadUsage(f"the statement fails on a row: {failure}")
     return None
+
+
+_FORMS = "Intervals are read as '1 day 02:30:00', times with exactly the digits of their format."
 
 
 def _of_form(text: str) -> BadUsage | NotAnswerable | None:

@@ -38,13 +38,14 @@ from auditlake.query.postgres.functions import (
     concat,
     extracted,
     extracted_as_float,
+    formatted,
     trimmed,
     truncated_time,
     zoned,
 )
 from auditlake.query.postgres.growth import listed
 from auditlake.query.postgres.json_operators import OF_TEXTS, OPERATORS, built, operate_on_json, without
-from auditlake.query.postgres.patterns import called_with_pattern, liked, read_pattern, searched
+from auditlake.query.postgres.patterns import called_with_pattern, liked, read_pattern, searched, similar_pattern
 from auditlake.query.postgres.row_comparisons import (
     any_or_all,
     fields_compared,
@@ -187,6 +188,10 @@ class Expressions:
         match name, cells:
             case "to_char", _:
                 return to_char(cells, node)
+            case "format", [_, *_]:
+                found = formatted(cells, node)
+            case "timezone", [Cell(literal=str(zone)), at]:
+                found = zoned(zone, at, node)
             case "pg_typeof", [cell]:
                 shown = standard_literal(cell.type.shown)  # the argument is computed, because it may be an aggregate
                 found = Cell(f"case when {cell.sql} is null then {shown} else {shown} end", TEXT)
@@ -396,6 +401,11 @@ class Expressions:
         # For DuckDB the long s is another case of s; the pattern has neither letter.
         return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
 
+    def _similar(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        pattern = standard_literal(similar_pattern(node.expression))
+        return Cell(f"regexp_full_match({searched(self.cell(node.this), node)}, {pattern}, 's')", BOOL)
+
     def _substring(self, node: exp.Expr) -> Cell:
         """Translate substring, of places or of what a regular expression finds."""
         start = node.args.get("start")
@@ -482,9 +492,9 @@ class Expressions:
         if node.expression.name not in _BY_CODE_POINTS:
             raise Refused(node, f"COLLATE {node.expression.sql('postgres')}", "Texts sort by code points.")
         cell = self.cell(node.this)
-        if not cell.is_unknown and not cell.type.is_text:
+        if not (cell.is_unknown or cell.type.is_text):
             raise Refused(node, f"COLLATE of {cell.type.shown}", wrong=True)
-        return known(cell, node)
+        return cell
 
     def _array(self, node: exp.Expr) -> Cell:
         if _is_query(node):
@@ -607,6 +617,7 @@ class Expressions:
         exp.Trim: _trim,
         **dict.fromkeys((exp.Like, exp.ILike, exp.Escape), _like),
         **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), _regexp),
+        exp.SimilarTo: _similar,
         exp.Interval: _interval,
         exp.Extract: _extract,
         **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), _now),

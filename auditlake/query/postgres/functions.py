@@ -24,6 +24,7 @@ from auditlake.query.postgres.conversions import (
 )
 from auditlake.query.postgres.floats import ONE_ARGUMENT
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined
+from auditlake.query.postgres.texts import FORMAT, TIME_FIELD
 from auditlake.query.postgres.types import (
     BOOL,
     BYTEA,
@@ -156,6 +157,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form((BYTEA,), INT4, "cast(octet_length({0}) * 8 as integer)"),
     ),
     "ascii": (Form((TEXT,), INT4, "cast(case when {0} = '' then 0 else unicode({0}) end as integer)"),),
+    "initcap": (Form((TEXT,), TEXT, "pg_initcap({0})"),),
+    "quote_literal": (Form((TEXT,), TEXT, "pg_quoted({0})"),),
+    "quote_nullable": (Form((TEXT,), TEXT, "coalesce(pg_quoted({0}), 'NULL')"),),
     "chr": (Form((INT4,), TEXT, "pg_character({0})"),),
     "translate": (Form((TEXT, TEXT, TEXT), TEXT, "pg_translate({0}, {1}, {2})"),),
     "overlay": (
@@ -176,7 +180,11 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form((TIMESTAMP, TIMESTAMP), INTERVAL, "age({0}, {1})"),
     ),
     "make_date": (Form((INT4, INT4, INT4), DATE, _DATE),),
-    "to_timestamp": (Form((FLOAT8,), TIMESTAMPTZ, "pg_of_epoch({0})"),),
+    "to_timestamp": (
+        Form((FLOAT8,), TIMESTAMPTZ, "pg_of_epoch({0})"),
+        Form((TEXT, TEXT), TIMESTAMPTZ, "pg_read_time({0}, {1})"),
+    ),
+    "to_date": (Form((TEXT, TEXT), DATE, "cast(pg_read_time({0}, {1}) as date)"),),
     "isfinite": tuple(Form((kind,), BOOL, _FINITE) for kind in (DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL)),
     "date_bin": tuple(Form((INTERVAL, kind, kind), kind, _BIN) for kind in (TIMESTAMPTZ, TIMESTAMP)),
 }
@@ -202,12 +210,20 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
     kinds = {cell.type.name for cell in cells}
+    if name in {"to_date", "to_timestamp"} and len(cells) == 2 and not _is_time_form(cells[1]):  # noqa: PLR2004
+        raise Refused(node, f"{name} with a format of this form", "It may have YYYY MM DD HH24 MI SS MS US and signs.")
     if name in {"convert_from", "convert_to"} and cells and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
         raise Refused(node, f"{name} of another encoding than 'UTF8'")
     if name == "to_hex" and kinds == {"int2"}:
         raise Refused(node, "the function to_hex(smallint) is not unique", wrong=True)
     if name in _ALSO_OF_NUMERIC and "numeric" in kinds and not kinds & {"float4", "float8"}:
         raise Refused(node, f"the function {name}(numeric)", "Cast to double precision.")
+
+
+def _is_time_form(cell: Cell) -> bool:
+    form = (cell.literal or "").upper()
+    fields = TIME_FIELD.findall(form)
+    return "YYYY" in fields and len({*fields}) == len(fields) and not TIME_FIELD.sub("", form).strip("-/.,: ")
 
 
 def _of_own_type(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell | None:
@@ -315,19 +331,30 @@ def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cel
     return Cell(joined(given, [text or "" for text in texts], form, times), TEXT)
 
 
+def formatted(cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate format; raises Refused."""
+    form, values = cells[0].literal, [known(replace(cell, sql=padded(cell, node)), node) for cell in cells[1:]]
+    texts = [shown_text(value) for value in values]
+    if form is None or "%" in FORMAT.sub("", form) or None in texts:
+        raise Refused(node, "format of this form", "Its format is a literal with %s, %L and %%.")
+    listed = ", ".join(f"cast({text} as varchar)" for text in texts)
+    return Cell(f"pg_format({standard_literal(form)}, [{listed}])", TEXT)
+
+
 _TRUNCATED = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
 _TRUNCATED |= {"decade", "milliseconds", "microseconds"}
 
 
 def truncated_time(unit: str, cell: Cell, node: exp.Expr) -> Cell:
     """Translate date_trunc; a date becomes a timestamp with time zone, as in PostgreSQL."""
-    name = cell.type.name
+    name, unit = cell.type.name, _PLURALS.get(unit, unit)
     if unit not in _TRUNCATED or name not in {"date", "timestamp", "timestamptz"}:
         raise Refused(node, f"date_trunc('{unit}', {cell.type.shown})")
     kind = Type("timestamp") if name == "timestamp" else Type("timestamptz")
     return Cell(f"cast(date_trunc('{unit}', cast({cell.sql} as timestamp)) as timestamp)", kind)
 
 
+_PLURALS = {f"{name}s": name for name in ("year", "month", "week", "day", "hour", "minute", "second", "decade")}
 _FIELDS = {
     **{name: name for name in ("year", "quarter", "month", "week", "day", "doy", "isoyear", "dow", "isodow")},
     **{name: name for name in ("hour", "minute", "decade", "century", "millennium")},
@@ -336,7 +363,7 @@ _FIELDS = {
 
 def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
     """Translate EXTRACT, whose results are numeric."""
-    name = cell.type.name
+    name, field = cell.type.name, _PLURALS.get(field, field)
     if name == "interval":
         return _of_interval(field, cell, node)
     if name not in {"date", "timestamp", "timestamptz"} or (name == "date" and field in {"hour", "minute", "second"}):
@@ -378,7 +405,7 @@ def extracted_as_float(field: str, cell: Cell, node: exp.Expr) -> Cell:
         "epoch": f"(({clock} + {micros}) / 1e6 + {years} * 31557600e0 + {months} * 2592000e0 + {days} * 86400e0)"
         if is_interval
         else f"(epoch_us({at}) / 1e6)",
-    }.get(field, f"cast({exact} as double)")
+    }.get(_PLURALS.get(field, field), f"cast({exact} as double)")
     return Cell(sql, FLOAT8)
 
 
@@ -408,15 +435,11 @@ def _millionths(micros: str) -> Cell:
 
 def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:
     """Translate AT TIME ZONE; raises Refused."""
-    is_utc = zone.upper() == "UTC"
     if cell.type.name not in {"timestamp", "timestamptz"}:
         raise Refused(node, f"AT TIME ZONE of {cell.type.shown}")
-    if cell.type.name == "timestamp":
-        if not is_utc:
-            raise Refused(node, "AT TIME ZONE of timestamp without time zone", "A local time may be none, or two.")
-        return Cell(cell.sql, Type("timestamptz"))
-    if is_utc:
-        return Cell(cell.sql, Type("timestamp"))
+    function, to = ("pg_of_zone", TIMESTAMPTZ) if cell.type == TIMESTAMP else ("pg_at_zone", TIMESTAMP)
+    if zone.upper() == "UTC":
+        return Cell(cell.sql, to)
     if "/" not in zone or zone not in available_timezones():
         raise Refused(node, f"the time zone {standard_literal(zone)}", "Write a name such as 'Europe/Paris'.")
-    return Cell(f"pg_at_zone({cell.sql}, {standard_literal(zone)})", Type("timestamp"))
+    return Cell(f"{function}({cell.sql}, {standard_literal(zone)})", to)

@@ -8,9 +8,9 @@ Authority: src/backend/utils/adt/datetime.c, `DecodeInterval`, `DecodeISO8601Int
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-_DAY_US = 86_400_000_000
+_DAY_US, _DAY_S, _DAYS_OF_MONTH = 86_400_000_000, 86_400, 30
 _Parts = tuple[int, int, int]
 """Months, days and microseconds."""
 _UNITS: dict[str, tuple[str, _Parts]] = {
@@ -40,6 +40,26 @@ _MONTHS = re.compile(rf"\s*(?P<sign>[+-]?)(?P<y>\d+)-(?P<m>\d+){_END}", re.ASCII
 _ISO = re.compile(r"P(?=.)(?P<days>(-?\d+(\.\d+)?[YMWD])*)(T(?P<clock>(-?\d+(\.\d+)?[HMS])+))?", re.ASCII)
 _OF_ISO_PART = re.compile(r"(?P<n>-?\d+(\.\d+)?)(?P<unit>[A-Z])", re.ASCII)
 _AROUND = re.compile(r"\s*(@\s*)?(?P<inside>.*?)(?P<ago>\s+ago)?\s*", re.ASCII | re.IGNORECASE | re.DOTALL)
+
+
+def scaled(parts: Sequence[int], factor: float, *, divided: bool) -> list[int]:
+    """Return months, days and microseconds times a factor, or divided by it; raises OverflowError, ZeroDivisionError.
+
+    Authority: src/backend/utils/adt/timestamp.c, `interval_mul`, `interval_div`
+    """
+    exact_months, exact_days, exact_us = (each / factor if divided else each * factor for each in parts)
+    months, days = int(exact_months), int(exact_days)
+    more_days = _in_us((exact_months - months) * _DAYS_OF_MONTH)
+    seconds = _in_us((exact_days - days + more_days - int(more_days)) * _DAY_S)
+    if abs(seconds) >= _DAY_S:
+        days += int(seconds / _DAY_S)
+        seconds -= int(seconds / _DAY_S) * _DAY_S
+    return [months, days + int(more_days), round(exact_us + seconds * 1_000_000)]
+
+
+def _in_us(value: float) -> float:
+    """Round a number of days or seconds to six digits."""
+    return round(value * 1_000_000) / 1_000_000
 
 
 def read_interval(text: str) -> _Parts:

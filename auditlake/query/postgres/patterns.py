@@ -104,6 +104,17 @@ def read_pattern(node: exp.Expr, *, finds: bool = False) -> tuple[str, int]:
     return text, groups
 
 
+def similar_pattern(node: exp.Expr) -> str:
+    """Return the regular expression of a pattern of SIMILAR TO, which matches a whole text; raises Refused."""
+    text = str(node.this) if isinstance(node, exp.Literal) and node.is_string else ""
+    pattern = "".join(_OF_SIMILAR.get(sign, sign) for sign in text)
+    if not _SIMILAR.fullmatch(text):
+        raise Refused(node, "a pattern of SIMILAR TO of this form", "It may have letters, digits, % _ | * + ? and ().")
+    return read_pattern(exp.Literal.string(pattern))[0]
+
+
+_OF_SIMILAR = {"%": ".*", "_": ".", **{sign: f"\\{sign}" for sign in ".^$"}}
+_SIMILAR = re.compile(r"[A-Za-z0-9 %_.@,:;=<>&/'\"!~#*+?|()-]+", re.ASCII)
 _TEXT_TYPES = TEXTS - {"bpchar"}
 
 

@@ -9,26 +9,71 @@ src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgr
 import re
 import sys
 from base64 import b64decode, b64encode
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
+from auditlake.query.postgres.intervals import read_interval, scaled
 from auditlake.query.years import NO_YEAR
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
-_BASE64_LINE, _MOST_INT4 = 76, (1 << 31) - 1
+_BASE64_LINE, _MOST_INT4, _MOST_INT8 = 76, (1 << 31) - 1, (1 << 63) - 1
 _NO_FORM = "the form of encode or decode is not hex, base64 or escape"
 _BACKSLASH, _MOST_ASCII = 92, 127
+FORMAT = re.compile(r"%%|%((?P<place>\d+)\$)?(?P<left>-)?(?P<width>\d+)?(?P<kind>[sL])", re.ASCII)
+TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US")
+_FIELD_DIGITS = {"YYYY": 4, "MS": 3, "US": 6}
+_DIGITS = "0123456789"
 _BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
+
+
+class NotRead(ValueError):
+    """A text that PostgreSQL may read, and this module does not."""
+
+
+def interval_parts(text: str) -> list[int]:
+    """Return months, days and microseconds of the text of an interval; raises NotRead."""
+    try:
+        return [*read_interval(text)]
+    except ValueError:
+        raise NotRead from None
+
+
+def read_time(text: str, form: str) -> datetime:
+    """`to_timestamp` of a text that has exactly the digits of its format; raises Failed, NotRead."""
+    pattern = TIME_FIELD.sub(lambda field: f"(?P<{field[0]}>\\d{{{_FIELD_DIGITS.get(field[0], 2)}}})", form.upper())
+    found = re.fullmatch(pattern.replace(".", "\\."), text, re.ASCII)
+    if found is None or found["YYYY"] == "0000":
+        raise NotRead
+    part = {name: int(digits) for name, digits in found.groupdict().items()}
+    micros = part.get("US", 0) + part.get("MS", 0) * 1000
+    try:
+        day = date(part["YYYY"], part.get("MM", 1), part.get("DD", 1))
+        return datetime.combine(day, time(part.get("HH24", 0), part.get("MI", 0), part.get("SS", 0), micros))
+    except ValueError:
+        raise Failed("date/time field value out of range") from None
 
 
 def at_zone(at: datetime, zone: str) -> datetime:
     """Return the local time of a time in UTC; raises Failed if its year is not between 1 and 9999."""
     try:
         return at.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    except OverflowError:
+        raise Failed(NO_YEAR) from None
+
+
+def of_zone(at: datetime, zone: str) -> datetime:
+    """Return the time in UTC of a local time: before a change forward, after one back; raises Failed as `at_zone`.
+
+    Authority: src/backend/utils/adt/datetime.c, `DetermineTimeZoneOffsetInternal`
+    """
+    offsets = (at.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset() for fold in (0, 1))
+    try:
+        return at - min(each for each in offsets if each is not None)
     except OverflowError:
         raise Failed(NO_YEAR) from None
 
@@ -124,6 +169,45 @@ def _of_base64(symbols: str) -> bytes:
     return content[:start] + b"".join(content[at : at + count] for at in range(start, len(content), 3))
 
 
+def initcap(text: str) -> str:
+    """`initcap`: the first letter of each word in upper case, the others in lower."""
+    found, inside = [], False
+    for sign in text:
+        changed = sign.lower() if inside else sign.upper()
+        found.append(changed if len(changed) == 1 else changed[0] if inside else sign)
+        inside = sign.isalpha() or sign in _DIGITS
+    return "".join(found)
+
+
+def quoted(text: str) -> str:
+    """`quote_literal`."""
+    doubled = text.replace("\\", "\\\\").replace("'", "''")
+    return f"{'E' if doubled.count(chr(_BACKSLASH)) else ''}'{doubled}'"
+
+
+def formatted(form: str, values: Sequence[str | None]) -> str:
+    """`format` with %s and %L; raises Failed."""
+    longest = max(len(each or "") for each in (form, *values))
+    last, found, start = 0, [], 0
+    for each in FORMAT.finditer(form):
+        found.append(form[start : each.start()])
+        start = each.end()
+        if each[0] == "%%":
+            found.append("%")
+            continue
+        last = int(each["place"] or last + 1)
+        if not 1 <= last <= len(values):
+            raise Failed("too few arguments for format()")
+        value = values[last - 1]
+        shown = (value or "") if each["kind"] == "s" else "NULL" if value is None else quoted(value)
+        width = min(int(each["width"] or 0), MOST_BYTES + 1)
+        found.append(shown.ljust(width) if each["left"] else shown.rjust(width))
+        longest -= len(found[-1])
+        if longest < -MOST_BYTES:
+            raise Failed(TOO_LONG_TEXT)
+    return "".join([*found, form[start:]])
+
+
 def split_text(text: str, separator: str, null: str) -> list[str | None]:
     """`string_to_array`; a NUL as separator is NULL, which separates characters, and as `null` there is none."""
     if not text:
@@ -146,6 +230,28 @@ def of_utf8(content: bytes) -> str:
 def reversed_text(text: str) -> str:
     """Return the characters in the opposite order: code points, where DuckDB's function keeps what looks like one."""
     return text[::-1]
+
+
+def times(parts: Sequence[int], factor: float) -> list[int]:
+    """`interval * number`, of months, days and microseconds; raises Failed."""
+    return _scaled(parts, factor, divided=False)
+
+
+def over(parts: Sequence[int], divisor: float) -> list[int]:
+    """`interval / number`, of months, days and microseconds; raises Failed."""
+    if not divisor:
+        raise Failed("division by zero")
+    return _scaled(parts, divisor, divided=True)
+
+
+def _scaled(parts: Sequence[int], factor: float, *, divided: bool) -> list[int]:
+    try:
+        months, days, micros = scaled(parts, factor, divided=divided)
+    except (OverflowError, ValueError):
+        raise Failed("interval out of range") from None
+    if max(abs(months), abs(days)) > _MOST_INT4 or abs(micros) > _MOST_INT8:
+        raise Failed("interval out of range")
+    return [months, days, micros]
 
 
 def interval_text(months: int, days: int, micros: int) -> str:

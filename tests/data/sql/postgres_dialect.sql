@@ -851,3 +851,51 @@ select 'tr'::bool, 'ye'::bool, 'of'::bool, 'tru'::text::bool, 'FALS'::text::bool
 select bool_and(null), bool_or('t'), bool_and('f') filter (where false)
 select array[1,2,3][2]
 select code = 'ab'::char(4), code in ('ab'::char(4), 'a'), code < 'b'::char(9) from customers order by id
+select interval '1 day' * 2.5, interval '1 month' * 1.5, 2.5 * interval '1 day', interval '1 day' / 2, interval '1 month' / 4, interval '1 hour' * 0.1, interval '1 year' / 5, interval '1 mon 2 days 03:04:05.678' * 1.234567, interval '1 mon 2 days 03:04:05.678' / 7.7, interval '-1 mon 2 days -03:04:05.678' * -1.234567, interval '10 days' * 0, interval '1 day' * 3, 3::bigint * interval '1 mon 1 day', interval '1 day' * 0.3333333, interval '7 months' / 2, interval '1 day' * 1e-9, null::interval * 2, interval '1 day' * null::int
+select interval '1 day' / 0
+select interval '1 mon' * 1e10
+select (shipped - placed::timestamp) * rate, (shipped - placed::timestamp) / (id + 0.3), (id || ' days')::interval, qty * interval '1 day', interval '1 hour' * qty, interval '1 mon 3 days' * weight from orders where weight < 1e10
+select sum(s.x), avg(s.x) from (values (interval '1 day'), (interval '2 hours'), (interval '1 month'), (null)) s(x)
+select sum(shipped - placed::timestamp), avg(shipped - placed::timestamp) from orders
+select customer_id, sum(shipped - placed::timestamp), avg(shipped - placed::timestamp), avg(shipped - placed::timestamp) filter (where qty > 3) from orders group by 1 order by 1
+select id, sum(shipped - placed::timestamp) over (order by id), avg(shipped - placed::timestamp) over (partition by status) from orders order by id
+select sum(x), avg(x) from (select interval '1 day' as x where false) s
+select date '2024-01-01' + interval '1 day' * id, placed - id * interval '1 hour' from orders order by id
+select initcap('hello wORLD foo_bar x2y é-ñandú ßa ǆx 1a'), initcap(name), initcap(email), initcap(code), initcap(null) from customers order by id
+select format('%s %L', 'a', 'd''e'), format('%2$s %1$s', 'a', 'b'), format('%%'), format('%10s|%-10s|', 'a', 'b'), format('%s', null), format('%L', null), format('%s %s', 1, true), format('%s', 1.50), format('%3$s %s', 'a', 'b', 'c'), format('x'), format('%L', 'a\b'), format('%s', date '2024-01-01'), format('%s-%s', code, name) from customers order by id
+select format('%2$s %s %1$s %s', 'a', 'b', 'c')
+select format('%s %s', 'a')
+select quote_literal('a''b'), quote_literal('a\b'), quote_nullable(null), quote_nullable('x'), quote_literal(name) from customers
+select array_to_string(array['a', null, 'b'], ',', '*'), array_to_string(array[true, false], '-'), array_to_string(array[1, null, 2], '-', 'x'), array_to_string(array[date '2024-01-01'], ','), array_to_string(tags, ', ', 'none'), array_to_string(array[1.5, 2.25]::numeric(4,2)[], ' ') from customers order by id
+select shipped at time zone 'Europe/Paris', timezone('Europe/Paris', placed), timezone('UTC', placed), timestamp '2026-03-29 02:30' at time zone 'Europe/Paris', timestamp '2026-10-25 02:30' at time zone 'Europe/Paris', timestamp '2026-10-25 01:59:59' at time zone 'Europe/Paris', timestamp '1900-01-01' at time zone 'Europe/Paris', timestamp '2026-04-05 01:45' at time zone 'Australia/Lord_Howe', timestamp '2026-10-04 02:15' at time zone 'Australia/Lord_Howe' from orders order by id
+select t at time zone 'America/New_York', t at time zone 'Europe/London', t at time zone 'Africa/Casablanca' from (select timestamp '2026-01-01' + n * interval '27 hours 30 minutes' as t from generate_series(1, 400) n) s order by t
+select t at time zone 'Europe/Dublin', t at time zone 'Asia/Tehran', t at time zone 'America/Sao_Paulo' from (select timestamp '1890-01-01' + n * interval '157 days 11 hours' as t from generate_series(1, 400) n) s order by t
+select extract(days from interval '3 days'), extract(years from placed), date_trunc('days', placed), date_part('hours', placed), date_part('seconds', placed), extract(weeks from placed), extract(months from shipped) from orders order by id
+select name similar to 'A%' escape '!' from customers
+select date '2024-01-01' + (interval '1 month' * 2), now() - interval '1 day' * 7 < now()
+select initcap('hello wORLD foo_bar x2y é-ñandú ßa ǆx 1a')
+select (id || ' days')::interval, (id || ' mons 3 hours')::interval, ('01:02:0' || id % 10)::interval, '1 day'::text::interval from orders order by id
+select to_date('2024-01-05', 'YYYY-MM-DD'), to_date('20240105', 'YYYYMMDD'), to_timestamp('2024-01-05 10:11:12', 'YYYY-MM-DD HH24:MI:SS'), to_date('05/01/2024', 'DD/MM/YYYY'), to_timestamp('2024-01-05 10:11:12.123456', 'YYYY-MM-DD HH24:MI:SS.US'), to_timestamp('2024.01.05 10:11:12.123', 'yyyy.mm.dd hh24:mi:ss.ms'), to_date('2024-02', 'YYYY-MM'), to_date('2024', 'YYYY'), to_date(null, 'YYYY')
+select to_date('2024-13-05', 'YYYY-MM-DD')
+select to_date('2024-02-30', 'YYYY-MM-DD')
+select to_timestamp('2024-02-20 25:00', 'YYYY-MM-DD HH24:MI')
+select to_date(placed::date::text, 'YYYY-MM-DD'), to_timestamp(to_char(placed, 'YYYY-MM-DD HH24:MI:SS.US'), 'YYYY-MM-DD HH24:MI:SS.US') = placed from orders
+select settings = '{}'::jsonb, settings <> '{}', settings is distinct from '{}', settings is not distinct from settings, settings -> 'n' = '{"x": [1, 2.5, "t"]}', settings in ('{}', '"text"') from customers order by id
+select '1.0'::jsonb = '1', '[1.50]'::jsonb = '[1.5]', '{"a":1}'::jsonb = '{"a":1.0}', 'null'::jsonb = 'null', '"1"'::jsonb = '1', 'true'::jsonb = '1', '[1,2]'::jsonb = '[2,1]', null::jsonb = '1', '[]'::jsonb = '{}', '1'::jsonb <> '1.00', '[1]'::jsonb = '1'
+select id from customers where settings -> 'plan' = '"pro"' order by id
+select jsonb_agg(id), jsonb_agg(name order by id), json_agg(name order by id), json_agg(id order by id desc) filter (where id > 20) from customers where id < 5 or id > 20
+select jsonb_agg(id order by id) from customers
+select vip, jsonb_agg(name order by id), json_agg(born order by id), jsonb_agg(settings order by id), jsonb_agg(price order by o.id), json_agg(vip order by o.id), jsonb_agg(placed order by o.id) from customers c join orders o using (id) group by vip order by 1
+select jsonb_agg(id) from customers where false
+select json_agg(settings) from customers where id < 3
+select jsonb_agg(jsonb_build_object('id', id, 'name', name) order by id) from customers where id < 4
+select jsonb_agg(null::int), jsonb_agg('x'::text), json_agg(1.50), jsonb_agg(null)
+select bit_and(qty), bit_or(qty), bit_and(id), bit_or(null::int) from orders
+select pg_typeof(jsonb_agg(id)), pg_typeof(json_agg(id)), (jsonb_agg(id order by id) -> 0)::int from customers
+select case when settings = '{}' then 1 end, nullif(settings, '{}') from customers order by id
+select c.id from customers c join customers d on c.settings = d.settings and c.id < d.id order by 1
+select jsonb_agg(id) = '[1]' from boxes where id = 1
+select 'a'::text = any(array['a', 'b']), settings = any(array['{}'::jsonb, '1']) from customers
+select settings::text::jsonb = settings from customers
+select 'abc' similar to 'a%', 'abc' similar to '(a|b)%', 'abc' not similar to 'b%', 'abc' similar to 'a_c', 'abc' similar to 'abc|d', 'abc' similar to 'b', 'a.c' similar to 'a.c', 'abc' similar to 'a.c', 'aab' similar to 'a+b', 'ab' similar to '(ab)+', name similar to '%(n|o)%' from customers order by id
+select bit_and(qty) filter (where qty > 3), bit_or(qty) from orders

@@ -4,7 +4,6 @@ select c.id from customers c left join orders o on o.id = c.id or 2 in (select i
 select coalesce(array['a'::varchar], tags) from customers
 select array_agg(distinct stage) from parcels
 select convert_from('\x61'::bytea, 'LATIN1')
-select settings::text::jsonb = settings from customers
 select sum(weight) from orders
 select to_char(placed, 'DDTH') from orders
 select price from orders group by distinct rollup(price)
@@ -113,3 +112,15 @@ select coalesce(code, 'ab'::char(4)) from customers
 select code from customers union select 'ab'::char(3)
 select nullif('ab ', code) from customers
 select max(id) over (order by (select count(*) from orders i where i.id < 2) range between 1 preceding and 2 following) from customers
+select sum(distinct shipped - placed::timestamp) from orders
+select format('%x', 'a')
+select format('%I', 'a')
+select 'ab' similar to name from customers
+select 'x' similar to '[a-z]'
+select ('x' || id)::interval from orders
+select to_date('2024-1-5', 'YYYY-MM-DD')
+select to_date('x', 'YYYY-MM-DD')
+select settings < '{}' from customers
+select jsonb_agg(distinct id) from customers
+select jsonb_agg(tags) from customers
+select ('{a,b}'::text[] || null::text) || (' a ' collate "C")

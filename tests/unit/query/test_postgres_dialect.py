@@ -175,12 +175,15 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         ("select current_user", "the function current_user"),
         ("select e'\\x41'", "an escape at line 1, column 8"),
         ("select $1", "PARAMETER"),
-        ("select at::timestamp at time zone 'Europe/Paris' from orders", "AT TIME ZONE of timestamp"),
+        ("select at::date at time zone 'Europe/Paris' from orders", "AT TIME ZONE of date"),
         (
             "select (select max(o.id) from customers) from orders o",
             "an aggregate of columns of an outer query at line 1, column 16",
         ),
-        ("select json_agg(note) from orders", "the function json_agg(text) at line 1, column 8"),
+        (
+            "select json_object_agg(id, note) from orders",
+            "the function json_object_agg(integer, text) at line 1, column 8",
+        ),
         (f"select array_to_string(array[id], '{'-' * 101}') from orders", "a separator that is not a short literal"),
         ("select convert_from()", "the function convert_from()"),
         ("select array[_raw] from orders for system_time all", "ARRAY of map"),
