@@ -1,6 +1,7 @@
 """Failures of a disk, and of an object store as obstore, deltalake and Spark's S3A report them: told apart from bugs.
 
-A disk that is full or broken, missing rights, and too few descriptors are the system's, whatever file it was.
+A disk that is full or broken, missing rights, too few descriptors and an impossible name are the system's, whatever
+file it was.
 
 Full texts quote whole requests, and Spark's may quote rows. Only the status, the code or the kind of failure is shown.
 In Spark, a missing object (404) and a refused condition (412) are not failures of the store: each means something to
@@ -11,7 +12,7 @@ Authority: errno(3); Hadoop's `S3AUtils.translateException`; obstore.exceptions;
 
 import os
 import re
-from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
+from errno import EACCES, EDQUOT, EFBIG, EIO, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
 
 from auditlake.errors import LakeUnusable
 from auditlake.jvm_trace import trace_of
@@ -28,7 +29,7 @@ _OF_SPARK = re.compile(
 )
 _MISSING = "NoSuchKey"
 _OF_ARROW_AND_DELTALAKE = frozenset({"ArrowException", "DeltaError"})
-_OF_DISK = frozenset({EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS, ESTALE})
+_OF_DISK = frozenset({EACCES, EDQUOT, EFBIG, EIO, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOSPC, EPERM, EROFS, ESTALE})
 _HINT_OF_DISK = "Correct that, then run this again: it continues from there."
 _HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 

@@ -350,14 +350,14 @@ def local_path(place: Place) -> Path | None:
 
 def full_name(place: Place) -> str:
     """Return the one full name of a place, also if it was named by a relative path or a link."""
-    return str(place.resolve() if isinstance(place, Path) else place)
+    return os.path.realpath(place) if isinstance(place, Path) else str(place)
 
 
 def leads_out(place: Place, folder: Place) -> bool:
     """Return whether a file in a folder is a link to one outside of it."""
     if isinstance(place, Remote) or isinstance(folder, Remote):
         return False
-    return not place.resolve().is_relative_to(folder.resolve())
+    return not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
 
 
 def free_bytes(place: Place) -> int | None:

@@ -74,6 +74,18 @@ def test_a_failure_of_the_disk_names_the_file(number: int) -> None:
     assert as_disk_error(FileNotFoundError(errno.ENOENT, "gone", "/lake/changes")) is None
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "loop"])
+def test_a_place_that_cannot_be_is_no_bug(tmp_path: Path, name: str) -> None:
+    """A name that is too long, and a link to itself."""
+    write_lake_with_manifest(tmp_path / "lake")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    backup: list[str | Path] = ["backup", tmp_path / name, "--lake", tmp_path / "lake"]
+    restore: list[str | Path] = ["restore", tmp_path / name, "--lake", tmp_path / "other"]
+    for arguments in (backup, restore):
+        done = command.run_here(arguments)
+        assert (done.code, "unexpected" in done.stderr) == (6, False), done.stderr
+
+
 def test_a_backup_on_a_full_disk_is_no_bug(tmp_path: Path) -> None:
     """The next one goes on from what was copied."""
     write_lake_with_manifest(tmp_path / "lake")
