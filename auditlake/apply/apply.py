@@ -333,7 +333,9 @@ def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
 def fold_held(
     start_spark: StartSpark, lake: Lake, name: TableName, upto: Lsn, engine: Engine = Engine.AUTO
 ) -> Parked | None:
-    """Fold one table up to `upto`, at most the watermark, even past the LSN at which it is parked.
+    """Fold one table up to `upto`, at most as far as the lake knows, even past the LSN at which it is parked.
+
+    So it has the columns that it had then, although no commit followed their change: a new snapshot would begin them.
 
     `start_spark` is called only if the tail is left to Spark.
 
@@ -344,7 +346,7 @@ def fold_held(
     table, log = open_history(lake, name), open_log(lake)
     if table is None or log is None or table.position >= upto:
         return None
-    tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
+    tails = find_tails(lake, log, {table: table.position}, min(upto, log.known_lsn))
     stopped = _merge_some(start_spark, lake, tails, engine).stopped.get(name)
     if stopped and stopped.needs_spark:
         raise Unsupported(str(stopped), "Run auditlake resync with --engine auto.")

@@ -17,7 +17,7 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import CHANGES_APP, Lake
+from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
 from auditlake.lsn import Lsn
@@ -57,6 +57,11 @@ class ChangesVersion:
 
     changes: TableFiles
     watermark: Lsn
+
+    @property
+    def known_lsn(self) -> Lsn:
+        """The highest LSN up to which it has every commit."""
+        return Lsn(max(self.watermark, self.changes.transactions.get(ACKNOWLEDGED_APP, 0) - 1))
 
     def files(self, first: int, last: int) -> tuple[ChangeFile, ...]:
         """Return the Parquet files that may have changes in [`first`, `last`], by their statistics."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -65,6 +66,23 @@ def test_a_table_whose_rows_changed_without_row_events_goes_on(site: Site) -> No
     for lsn in (Lsn(gap.lsn_from + 1), Lsn(gap.lsn_to - 1)):
         with pytest.raises(NotAnswerable, match="are missing: its partition parts_n was attached"):
             site.rows("select count(*) from parts", str(lsn))
+
+
+def test_a_change_of_columns_that_no_commit_follows_is_not_that_of_the_new_snapshot(site: Site) -> None:
+    """What older rows show in a column is known until the table is parked, and would be NULL."""
+    site.run("alter table parts add d numeric(10, 2) not null default 1.5, add e int")
+    site.catch_up()
+    before = site.moment()
+    site.catch_up()
+    site.run("truncate parts_a")
+    site.catch_up()
+    site.resync("parts")
+    now = site.moment()
+    site.catch_up()
+    oracle.assert_histories_at(site.lake, [before, now])
+    assert site.rows("select k, count(*), min(d), max(d), count(e) from parts group by k", str(before.lsn)) == Counter(
+        {("a", 40, Decimal("1.50"), Decimal("1.50"), 0): 1, ("b", 40, Decimal("1.50"), Decimal("1.50"), 0): 1}
+    )
 
 
 def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
