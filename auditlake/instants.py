@@ -1,9 +1,15 @@
-"""Times as microseconds since 1970, as the tables and records of a lake have them. Pure."""
+"""Times as microseconds since 1970, as the tables and records of a lake have them."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+def now_us() -> int:
+    """Return the time of this machine's clock."""
+    return time.time_ns() // 1000
 
 
 def to_us(moment: datetime) -> int:

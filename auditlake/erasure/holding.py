@@ -4,16 +4,16 @@ A pattern must match a table now, and a key a row that exists or existed: a hold
 nobody would notice.
 """
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.row_history import Book
 from auditlake.audit.row_key import parse_key
 from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.failpoints import After, reach
+from auditlake.instants import now_us, to_us
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.holds import ADDED, NAME, RELEASED, HoldEvent, holds_in_force, matches, record_event
@@ -51,9 +51,7 @@ def add_hold(lake: Lake, wanted: WantedHold, now: datetime) -> list[HistoryTable
         if not tables:
             raise BadUsage(f"no table of this lake matches {wanted.pattern}", "auditlake status lists the tables.")
         key = _token(lake, tables, wanted, now) if wanted.key else None
-        event = HoldEvent(
-            ADDED, wanted.name, wanted.pattern, key, until_us, wanted.reason, wanted.by, time.time_ns() // 1000
-        )
+        event = HoldEvent(ADDED, wanted.name, wanted.pattern, key, until_us, wanted.reason, wanted.by, now_us())
         record_event(lake, event)
         reach(After.HOLD_RECORDED)
     return tables
@@ -69,9 +67,7 @@ def release_hold(lake: Lake, name: str, reason: str, by: str) -> None:
             known = f"In force: {', '.join(held)}." if held else "None is in force."
             raise BadUsage(f"there is no hold {name} in force", known)
         event = held[name]
-        record_event(
-            lake, HoldEvent(RELEASED, name, event.tables, event.token, None, reason, by, time.time_ns() // 1000)
-        )
+        record_event(lake, HoldEvent(RELEASED, name, event.tables, event.token, None, reason, by, now_us()))
         reach(After.HOLD_RECORDED)
 
 
@@ -101,7 +97,7 @@ def _end(until: str | None, now: datetime) -> int | None:
     moment = parse_when(until, now)
     if not isinstance(moment, AtTime):
         raise BadUsage(f"{until} is no time at which a hold could end", "Write --until 2027-12-31.")
-    if moment.time_us <= now.astimezone(UTC).timestamp() * 1_000_000:
+    if moment.time_us <= to_us(now):
         raise BadUsage(f"{until} is not in the future", "Leave out --until for a hold that ends when it is released.")
     return moment.time_us
 

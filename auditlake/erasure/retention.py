@@ -39,6 +39,7 @@ from auditlake.delta.log_writer import moved, removed
 from auditlake.erasure.expiring_log import ExpiringRows, copied_upto, find_expiring, removal
 from auditlake.errors import AuditlakeError, ConfigError, LakeConflict, Unsupported
 from auditlake.failpoints import After, reach
+from auditlake.instants import now_us
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun, record_run
 from auditlake.lake.history import HistoryTable, commit_as_read, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
@@ -207,7 +208,7 @@ class _Run:
             return
         tables = [ExpiredTable(*each.table.name, each.upto, each.rows) for each in found]
         tables += [each.record for each in expiring]
-        record_run(self.known.lake, ExpiryRun(time.time_ns() // 1000, tuple(tables)))
+        record_run(self.known.lake, ExpiryRun(now_us(), tuple(tables)))
         reach(After.EXPIRY_RECORDED)
         for each in found:
             self._remove(each)

@@ -28,6 +28,7 @@ from auditlake.audit.versions import Version, history_texts, versions_from, vers
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
+from auditlake.instants import to_us
 from auditlake.lake.erasures import Erasure, last_in_log
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import make_secret, token
@@ -87,7 +88,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
         changes=len(found.changes),
         reason=wanted.reason,
         by=wanted.by,
-        time_us=int(now.timestamp() * 1_000_000),
+        time_us=to_us(now),
         where=where,
         replaced_keys=_replaced_keys(secret, table, found, stored),
         is_dropped=found.is_dropped,

@@ -11,7 +11,6 @@ Both files are written once and never replaced.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +19,7 @@ from operator import attrgetter
 
 from auditlake.delta.log_reader import read_newest_state
 from auditlake.errors import LakeUnusable
+from auditlake.instants import now_us
 from auditlake.lake.key_tokens import token
 from auditlake.lake.layout import ERASED_APP, Lake
 from auditlake.lake.records import (
@@ -209,7 +209,7 @@ def record_intent(lake: Lake, erasure: Erasure) -> Erasure:
 
 def record_end(lake: Lake, erasure: Erasure) -> None:
     """Record that nothing is left to do of an erasure; raises LakeUnusable."""
-    content = {"number": erasure.number, "time_us": time.time_ns() // 1000}
+    content = {"number": erasure.number, "time_us": now_us()}
     with writing_files(lake.erasures), suppress(FileExistsError):
         put_if_absent(_end(lake, erasure.number), json.dumps(content, indent=2).encode())
 

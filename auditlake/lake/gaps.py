@@ -9,7 +9,6 @@ one, and the first is part of it. `resync` writes here, and capture for ranges i
 the later of two commits is retried.
 """
 
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.small_tables import read_small_table
 from auditlake.errors import LakeConflict
+from auditlake.instants import now_us
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -101,7 +101,7 @@ def _row(gap: Gap) -> dict[str, object]:
         "lsn_from": gap.lsn_from,
         "lsn_to": gap.lsn_to,
         "reason": gap.reason,
-        "time": time.time_ns() // 1000,
+        "time": now_us(),
         "time_from": gap.from_us,
         "time_to": gap.to_us,
     }

@@ -12,10 +12,10 @@ same lock, so a hold never begins while rows that it covers are being removed.
 """
 
 import re
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 
+from auditlake.instants import now_us
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_numbered, typed, write_numbered
@@ -64,12 +64,12 @@ def _event(content: object) -> HoldEvent:
     return event
 
 
-def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:
+def holds_in_force(lake: Lake, at_us: int | None = None) -> list[HoldEvent]:
     """Read the holds that are in force, in the order of their addition; raises LakeUnusable."""
-    return in_force_at(read_events(lake), time.time_ns() // 1000 if now_us is None else now_us)
+    return in_force_at(read_events(lake), now_us() if at_us is None else at_us)
 
 
-def in_force_at(events: Iterable[HoldEvent], now_us: int) -> list[HoldEvent]:
+def in_force_at(events: Iterable[HoldEvent], at_us: int) -> list[HoldEvent]:
     """Return the holds that these events leave in force at a time."""
     held: dict[str, HoldEvent] = {}
     for each in events:
@@ -77,7 +77,7 @@ def in_force_at(events: Iterable[HoldEvent], now_us: int) -> list[HoldEvent]:
             held[each.name] = each
         else:
             held.pop(each.name, None)
-    return [each for each in held.values() if each.until_us is None or each.until_us > now_us]
+    return [each for each in held.values() if each.until_us is None or each.until_us > at_us]
 
 
 def record_event(lake: Lake, event: HoldEvent) -> None:

@@ -17,7 +17,6 @@ for a copy of very many rows.
 """
 
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -30,6 +29,7 @@ from auditlake.delta.append_table import AppendLog
 from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
 from auditlake.failpoints import After, reach
+from auditlake.instants import now_us
 from auditlake.lake.histories import Histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import LEDGER_APP, Lake, path_segment
@@ -135,7 +135,7 @@ class Sealer:
         copies = self._new_copies()
         if is_same and upto == after and not small and not copies:
             return None
-        following = prepared or Next(number, secrets.token_bytes(KEY_BYTES), upto, time.time_ns() // 1000)
+        following = prepared or Next(number, secrets.token_bytes(KEY_BYTES), upto, now_us())
         if prepared is None:
             write_record(self.lake, self.lake.next_block, following.as_json(), durable=True)
             reach(After.BLOCK_PREPARED)

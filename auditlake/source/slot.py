@@ -18,7 +18,6 @@ import select
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 import psycopg
@@ -26,9 +25,10 @@ from psycopg import pq, sql
 from psycopg.pq.abc import PGconn
 
 from auditlake.errors import LakeConflict, SourceUnready
+from auditlake.instants import to_us
 from auditlake.lsn import Lsn
 from auditlake.messages import Say
-from auditlake.pgoutput.decoder import EPOCH, EPOCH_UNIX_US, Begin, decode
+from auditlake.pgoutput.decoder import Begin, decode
 from auditlake.source.connection import (
     Row,
     connect_replication,
@@ -365,5 +365,4 @@ def read_resent(conn: psycopg.Connection[Row], slot: str, publication: str, upto
 def _committed(conn: psycopg.Connection[Row], begin: bytes) -> Committed:
     message = decode(begin)
     assert isinstance(message, Begin)  # noqa: S101  # selected by its tag
-    time_us = (message.time - EPOCH) // timedelta(microseconds=1)
-    return Committed(lsn_in_lake(conn, message.final_lsn), message.xid, time_us + EPOCH_UNIX_US)
+    return Committed(lsn_in_lake(conn, message.final_lsn), message.xid, to_us(message.time))
