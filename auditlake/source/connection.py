@@ -84,6 +84,9 @@ PINNED = {
     "row_security": "off",
     # A role that may only read by default still creates the publication and the triggers that its user asks for.
     "default_transaction_read_only": "off",
+    # Errors of the server are ours to report, and its other messages may quote statements.
+    "exit_on_error": "off",
+    "client_min_messages": "warning",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -100,6 +103,9 @@ _TRANSACTION_TIMEOUT_SINCE = 170000
 
 _COMPARED = {name: value for name, value in PINNED.items() if name not in _NOT_COMPARED}
 _SHOW_PINNED = ("select " + ", ".join(f"pg_catalog.current_setting('{name}')" for name in _COMPARED)).encode()
+
+# The server has ended the session; only a setting that a role or a database has can be so short.
+_TIMED_OUT = (psycopg.errors.TransactionTimeout, psycopg.errors.IdleInTransactionSessionTimeout)
 
 _SESSION: LiteralString = "select pid::text, backend_start::text from pg_catalog.pg_stat_activity where pid ="
 
@@ -210,6 +216,8 @@ def translated_errors() -> Iterator[None]:
     """Turn a lost or refused connection into SourceUnreachable; every other error passes unchanged."""
     try:
         yield
+    except _TIMED_OUT as exc:
+        raise unreachable(str(exc)) from exc
     except psycopg.OperationalError as exc:
         # Without a SQLSTATE libpq itself failed.
         if exc.sqlstate is not None and not exc.sqlstate.startswith(PASSING_STATES):

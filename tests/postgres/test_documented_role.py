@@ -204,3 +204,14 @@ def test_a_role_that_only_reads_by_default_creates_what_it_is_asked_for(database
     for line in (["check", "--install-context", "--yes"], ["check", "--install-ddl-trigger", "--yes"], ["bootstrap"]):
         done = command.run_here([*line, *both])
         assert done.code == 0, done.stderr
+
+
+def test_messages_of_the_server_are_not_printed(
+    database: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They may quote statements, and a driver prints what a role or a database has them send."""
+    name = conninfo_to_dict(database)["dbname"]
+    execute(database, *_TABLES, f"alter database {name} set client_min_messages = debug1")
+    execute(database, f"alter database {name} set log_statement = 'all'")
+    assert command.run_here(["bootstrap", "--source", database, "--lake", tmp_path / "lake"]).code == 0
+    assert capfd.readouterr().err == ""

@@ -1,8 +1,11 @@
 """Tests of the replication timeouts."""
 
+import psycopg
 import pytest
 
+from auditlake.errors import SourceAway
 from auditlake.replication.start import timeouts_of
+from auditlake.source.connection import translated_errors
 
 
 @pytest.mark.parametrize("timeout_s", [0.3, 1, 9, 15, 60, 3600])
@@ -18,3 +21,10 @@ def test_without_wal_sender_timeout_both_sides_are_still_checked() -> None:
     """We still send status updates, and still detect a silent server."""
     timeouts = timeouts_of(0)
     assert 0 < timeouts.status_s < timeouts.silence_s == 60
+
+
+@pytest.mark.parametrize("ended", [psycopg.errors.TransactionTimeout, psycopg.errors.IdleInTransactionSessionTimeout])
+def test_a_session_that_a_timeout_ended_is_a_lost_connection(ended: type[psycopg.Error]) -> None:
+    """The setting of a role or a database may apply before ours does."""
+    with pytest.raises(SourceAway, match="terminating connection due to"), translated_errors():
+        raise ended("terminating connection due to a timeout")
