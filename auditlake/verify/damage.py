@@ -34,12 +34,26 @@ def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict
         return None
     if isinstance(exc, LakeUnusable) and not isinstance(exc, TableUnreadable):
         return None
+    if (unreadable := _unreadable(exc, lake)) is not None:
+        return unreadable
     found = next(_problems(lake), None)
     if found is None:
         return _replaced(exc, lake)
     table, problem = found
     what = f"{table}, {problem.file}: {problem.kind}, {problem.detail}"
     return LakeUnusable(f"a file of the lake is damaged: {what}", _HINT)
+
+
+def _unreadable(exc: BaseException, lake: Lake) -> LakeUnusable | None:
+    """Return the error for a place of the lake that the system does not read: a pipe for a folder, a loop of links."""
+    root = f"{lake.root}/"
+    for each in _chain(exc):
+        match each:
+            case FileNotFoundError():
+                pass
+            case OSError(filename=place, strerror=why) if str(place).startswith(root):
+                return LakeUnusable(f"{place} cannot be read: {why}", _HINT)
+    return None
 
 
 def _replaced(exc: BaseException, lake: Lake) -> LakeConflict | None:

@@ -1,6 +1,8 @@
 """Questions about a lake with a damaged data file; tests/release has every file and every kind."""
 
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +76,28 @@ def test_damage_that_shows_while_rows_are_read_is_named(tmp_path: Path, monkeypa
     next(iter((lake.root / "transactions").glob("*.parquet"))).unlink()
     with pytest.raises(LakeUnusable, match="a file of the lake is damaged: transactions"):
         rows.to_arrow()
+
+
+def _pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def _loop(place: Path) -> None:
+    place.symlink_to(place)
+
+
+@pytest.mark.parametrize(
+    ("folder", "planted"),
+    [("changes", _pipe), ("changes", _loop), ("transactions", _loop), ("history", _loop), ("history/public", _loop)],
+)
+def test_a_folder_that_is_none_is_named(folder: str, planted: Callable[[Path], None], tmp_path: Path) -> None:
+    """A restored disk may have anything in its place; no command waits for a pipe."""
+    lake = damaged_lake(tmp_path / "lake")
+    shutil.rmtree(lake.root / folder)
+    planted(lake.root / folder)
+    for question in (["log"], ["sql", "select count(*) from orders"]):
+        done = run_here([*question, "--lake", lake.root])
+        assert (done.code, f"{lake.root / folder}" in done.stderr) == (6, True), done.stderr
 
 
 def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path) -> None:
