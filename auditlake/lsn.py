@@ -31,5 +31,5 @@ class Lsn(int):
         return f"Lsn({str(self)!r})"
 
 
-LAST_LSN = Lsn(1 << 62)
-"""An LSN after all others, which still fits a BIGINT."""
+LAST_LSN = Lsn((1 << 63) - 1)
+"""The greatest LSN that a BIGINT holds: a server would need centuries at full speed to reach it."""

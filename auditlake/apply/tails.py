@@ -20,7 +20,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
 from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow_versions
 from auditlake.schema.missing_values import Answers, read_added
@@ -28,7 +28,6 @@ from auditlake.sql_names import standard_literal
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
 FOLDED_OPS_SQL = ", ".join(map(standard_literal, FOLDED_OPS))
-_MOST_LSN = 2**63 - 1
 _NO_LIMIT = Lsn(0)
 
 _TAILS = """
@@ -67,7 +66,7 @@ class ChangesVersion:
         """Return the Parquet files that may have changes in [`first`, `last`], by their statistics."""
         found = self.changes.within(lsn=(first, last))
         # A file without statistics may have any LSN.
-        bounds = (file.bounds("lsn") or (0, _MOST_LSN) for file in found.files)
+        bounds = (file.bounds("lsn") or (0, LAST_LSN) for file in found.files)
         paths = (file_path(found.place, file.add) for file in found.files)
         return tuple(ChangeFile(path, low, high) for path, (low, high) in zip(paths, bounds, strict=True))
 

@@ -53,7 +53,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from auditlake.errors import DecodeError
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.pgoutput.ddl_message import MOST_BYTES as MOST_DDL_BYTES
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -228,8 +228,6 @@ Message: TypeAlias = (
 MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MOST_CONTENT_BYTES, MOST_PREFIX_BYTES = 2**20, 2**10
-MAX_LSN = 2**63 - 1
-"""LSNs are BIGINT in the lake; a server would need centuries at full speed to exceed this."""
 
 _U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(f) for f in (">B", ">H", ">I", ">i", ">Q", ">q"))
 
@@ -297,8 +295,8 @@ class ByteCursor:
     def lsn(self) -> Lsn:
         """Read an LSN."""
         lsn = self._number(_U64)
-        if lsn > MAX_LSN:
-            raise self.error(f"need an LSN of at most {Lsn(MAX_LSN)}, have {Lsn(lsn)}")
+        if lsn > LAST_LSN:
+            raise self.error(f"need an LSN of at most {LAST_LSN}, have {Lsn(lsn)}")
         return Lsn(lsn)
 
     def time(self) -> datetime:

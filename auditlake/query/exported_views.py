@@ -26,7 +26,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
@@ -38,7 +38,6 @@ from auditlake.values.types import has_padded_elements, is_padded
 
 LSN_AT = ("auditlake", "lsn_at")
 """The function from a time to its LSN."""
-_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +262,7 @@ def _while_there(engine: ViewDialect, columns: Sequence[Column], names: Mapping[
 
 
 def _period(engine: ViewDialect, *, open_end: bool) -> Iterator[str]:
-    far = {"_to_lsn": f"{_NO_END}", "_to_time": engine.far_future} if open_end else {}
+    far = {"_to_lsn": f"{LAST_LSN:d}", "_to_time": engine.far_future} if open_end else {}
     for column, _ in PERIOD_COLUMNS:
         if column in far:
             yield f"coalesce({engine.name(column)}, {far[column]}) as {engine.name(column)}"
