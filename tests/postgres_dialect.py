@@ -167,6 +167,7 @@ _ON_VALUES = (
     "path element",
     "array length of",
     "cannot cast jsonb",
+    "zero raised to a negative power",
 )
 
 

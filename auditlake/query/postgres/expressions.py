@@ -108,9 +108,10 @@ class Expressions:
     def cell(self, node: exp.Expr) -> Cell:
         """Translate an expression; raises Refused."""
         if node.args.get("negate") and not (isinstance(node, exp.Is) or is_quantified(node.expression)):
-            positive = node.copy()
-            positive.set("negate", None)
-            return Cell(f"(not {coerced(self.cell(positive), BOOL, node).sql})", BOOL)
+            node.set("negate", None)  # a copy would have other tables than those that the catalog knows
+            positive = coerced(self.cell(node), BOOL, node)
+            node.set("negate", True)
+            return Cell(f"(not {positive.sql})", BOOL)
         translate = self._NODES.get(type(node))
         if translate is None:
             raise Refused(node, construct(node))
