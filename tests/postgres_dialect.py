@@ -36,8 +36,9 @@ insert into parcels select n, (array['new', 'paid', 'sent', 'back', null])[1 + n
   (array['sent', 'new', null])[1 + n % 3]::stage, n
   from generate_series(1, 30) n;
 insert into boxes values (1, 'small'), (2, 'large'), (3, 'middle'), (4, null);
-create table spans (id int primary key, span interval);
-insert into spans values (1, '1 month'), (2, '30 days'), (3, '1 year'), (4, '-1 day 2 hours'), (5, null);
+create table spans (id int primary key, span interval, moments timestamptz[]);
+insert into spans (id, span) values (1, '1 month'), (2, '30 days'), (3, '1 year'), (4, '-1 day 2 hours'), (5, null);
+update spans set moments = array['2026-03-29 02:30:00.5+01', null]::timestamptz[] where id < 3;
 create table orders (id bigint primary key, customer_id int, status text, qty smallint, price numeric(10,2),
   rate numeric(6,4), total numeric, weight float8, placed timestamptz, shipped timestamp, note text);
 insert into customers select n, (array['Anna','bob','Čeněk','O''Neil','  pad ','', 'x_y', '50%', null])[1 + n % 9],

@@ -293,7 +293,7 @@ def _logged(value: str, typed: TypedColumn) -> str:
 
 
 def _utc(value: str, kind: Type, n: int) -> str:
-    return f"cast({value} as timestamp) as c{n}" if kind.name == "timestamptz" else f"{value} as c{n}"
+    return f"cast({value} as {kind.duckdb}) as c{n}" if kind.name.startswith("timestamptz") else f"{value} as c{n}"
 
 
 def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> pa.RecordBatch:

@@ -193,7 +193,7 @@ class Expressions:
                 found = formatted(cells, node)
             case "timezone", [Cell(literal=str(zone)), at]:
                 found = zoned(zone, at, node)
-            case "pg_typeof", [cell]:
+            case "pg_typeof", [cell] if not cell.type.is_opaque:
                 shown = standard_literal(cell.type.shown)  # the argument is computed, because it may be an aggregate
                 found = Cell(f"case when {cell.sql} is null then {shown} else {shown} end", TEXT)
             case "date_part", _:

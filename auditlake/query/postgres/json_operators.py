@@ -46,7 +46,7 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         left, right = right, left
     if op in {"@>", "<@"}:
         left, right = (_literal_as_jsonb(*pair, node) for pair in ((left, right), (right, left)))
-    if left.type != JSONB or (op in {"@>", "<@"} and right.type != JSONB):
+    if left.type != JSONB or op == "&&" or (op in {"@>", "<@"} and right.type != JSONB):
         raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "It is translated for jsonb: cast to it.")
     match op:
         case "@>" | "<@":

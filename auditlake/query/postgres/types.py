@@ -20,6 +20,7 @@ from auditlake.values.input_syntax import SQL_NAMES
 from auditlake.values.types import BUILT_IN, BUILT_IN_NAMES, column_type, digits_of_decimal, element_of
 
 _VARHDRSZ = 4
+_ANOTHER = "another type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class Type:
         if self.scale is not None:
             return f"decimal({self.digits},{self.scale})"
         return _KINDS.get(self.name, "string")
+
+    @property
+    def is_opaque(self) -> bool:
+        """Return whether values are texts of a type that is not known here, or an array of them."""
+        return (self.element or self).name.startswith((_ANOTHER, "map"))
 
     @property
     def is_integer(self) -> bool:
@@ -188,4 +194,4 @@ def _scalar(oid: int, typmod: int) -> Type:
         return Type("oid")
     if name == "bpchar":
         return Type("bpchar", length=typmod - _VARHDRSZ if typmod >= _VARHDRSZ else None)
-    return Type(name) if name in _KNOWN else Type(f"another type ({name or oid})")
+    return Type(name) if name in _KNOWN else Type(f"{_ANOTHER} ({name or oid})")

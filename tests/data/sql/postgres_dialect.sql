@@ -900,3 +900,4 @@ select settings::text::jsonb = settings from customers
 select 'abc' similar to 'a%', 'abc' similar to '(a|b)%', 'abc' not similar to 'b%', 'abc' similar to 'a_c', 'abc' similar to 'abc|d', 'abc' similar to 'b', 'a.c' similar to 'a.c', 'abc' similar to 'a.c', 'aab' similar to 'a+b', 'ab' similar to '(ab)+', name similar to '%(n|o)%' from customers order by id
 select bit_and(qty) filter (where qty > 3), bit_or(qty) from orders
 select (select min(status) from orders where qty = 1) not like '%\_%', (select status from orders where id = 1) not ilike 'N%' from boxes
+select moments, moments::text, array_to_string(moments, ',', '-'), concat(moments), format('%s', moments), moments[1], moments = '{2026-03-29 01:30:00.5+00,null}' from spans order by id

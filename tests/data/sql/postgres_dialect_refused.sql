@@ -124,3 +124,5 @@ select settings < '{}' from customers
 select jsonb_agg(distinct id) from customers
 select jsonb_agg(tags) from customers
 select ('{a,b}'::text[] || null::text) || (' a ' collate "C")
+select pg_typeof(span) from spans
+select settings && settings from customers
