@@ -124,10 +124,10 @@ def _values(field: pa.Field, column: pa.Array, reader: tzinfo | None) -> list[An
         return [None if value is None else Json(value) for value in column.to_pylist()]
     if reader is not None and field.metadata and LSN in field.metadata:
         return [None if value is None else str(Lsn(value)) for value in column.to_pylist()]
-    require_years(column)
     if pa.types.is_timestamp(field.type) and field.type.tz:
         zone = reader or UTC
         return [None if value is None else format_us(value, zone) for value in column.cast(pa.int64()).to_pylist()]
+    require_years(column)
     convert = _converter(field.type)
     # With an argument, pyarrow converts value by value: 9 times slower for texts.
     nested = pa.types.is_nested(field.type)
