@@ -191,17 +191,17 @@ _TYPES = f"""{_PARTS}
 select p.attrelid::bigint, concat_ws(' ', 'enum', e.enumtypid, e.oid), concat_ws(' ', e.xmin, e.enumlabel)
   from parts p join pg_enum e on e.enumtypid = p.oid
 union all
-select p.attrelid::bigint, 'composite ' || y.oid,
+select p.attrelid::bigint, 'composite ' || y.oid::text,
        (select string_agg(concat_ws(':', d.attnum, d.atttypid, d.atttypmod, d.attisdropped), ',' order by d.attnum)
           from pg_attribute d where d.attrelid = y.typrelid and d.attnum > 0)
   from parts p join pg_type y on y.oid = p.oid and y.typrelid <> 0
 union all
-select distinct p.attrelid::bigint, 'altered ' || y.oid, ''
+select distinct p.attrelid::bigint, 'altered ' || y.oid::text, ''
   from parts p join pg_type y on y.oid = p.oid
  where (select count(distinct d.xmin::text) from pg_attribute d
          where d.attrelid = nullif(y.typrelid, 0) and d.attnum > 0) > 1
 union all
-select p.attrelid::bigint, 'inside ' || p.attnum, string_agg(p.oid::text, ' ' order by p.oid)
+select p.attrelid::bigint, 'inside ' || p.attnum::text, string_agg(p.oid::text, ' ' order by p.oid)
   from parts p
   join pg_type y on y.oid = p.oid and y.typtype = 'e'
   join pg_attribute a on a.attrelid = p.attrelid and a.attnum = p.attnum and a.atttypid <> p.oid
@@ -243,12 +243,12 @@ select a.attrelid::bigint, a.attnum::int, a.atttypid::bigint, s.nspname::text, b
   join pg_namespace s on s.oid = b.typnamespace
   left join pg_collation c on c.oid = p.collation_oid and not c.collisdeterministic
  cross join lateral (values
-    ('collation ' || c.oid::regcollation),
+    ('collation ' || c.oid::regcollation::text),
     (case when y.typtype in ('r', 'm') and exists (
                select from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid) and r.rngsubopc >= 16384)
           then 'type ' || format_type(y.oid, null) end),
     (case when y.typtype <> 'b' or y.typsubscript = 'array_subscript_handler'::regproc then null
-          when y.oid < 16384 then y.oid::text || ' ' || p.typmod
+          when y.oid < 16384 then y.oid::text || ' ' || p.typmod::text
           when y.typname in ('ltree', 'hstore') and exists (
                select from pg_depend d join pg_extension e on e.oid = d.refobjid and e.extname = y.typname
                 where d.classid = 'pg_type'::regclass and d.objid = y.oid and d.deptype = 'e') then null

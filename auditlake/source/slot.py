@@ -64,7 +64,7 @@ _REPORT_AFTER_S = 1.0
 # The transactions for which a backend waits; pg_blocking_pids returns 0 for a prepared transaction.
 _WRITERS = """
 with blocking as (select distinct unnest(pg_catalog.pg_blocking_pids(%s)) as pid)
-select 'pid ' || a.pid || coalesce(' of ' || a.usename, ''),
+select 'pid ' || a.pid::text || coalesce(' of ' || a.usename::text, ''),
        extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint
   from pg_catalog.pg_stat_activity a join blocking using (pid)
 union all

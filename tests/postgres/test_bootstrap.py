@@ -196,6 +196,30 @@ def test_the_sql_of_check_removes_every_finding(site: Site) -> None:
 
 
 @on_disk("an object exists once it is complete")
+def test_implicit_casts_of_a_database_make_no_query_ambiguous(site: Site) -> None:
+    """Of numbers to text, which applications of other databases expect."""
+    for of_type in ("int2", "int4", "oid", "regcollation"):
+        site.execute(f"create cast ({of_type} as text) with inout as implicit")
+    site.execute("create type pair as (a int, b text); create type mood as enum ('a')")
+    site.execute('create table t (id int primary key, p pair, m mood, l mood[], c text collate "C")')
+    done = site.bootstrap()
+    assert done.code == 0, done.stderr
+    site.execute("insert into t values (1, row(1, 'x'), 'a', '{a}', 'y')")
+    site.assert_copied("t")
+
+
+def test_an_event_trigger_that_refuses_a_command_is_reported(site: Site) -> None:
+    """With its own message; the database may log or forbid what changes it."""
+    site.execute("create table t (id int primary key)")
+    raising = "create function refuse() returns event_trigger language plpgsql as $$ begin raise 'frozen'; end $$"
+    site.execute(raising)
+    site.execute("create event trigger refuse on ddl_command_start execute function refuse()")
+    trigger = ["check", "--install-ddl-trigger", "--yes", "--source", site.dsn]
+    for done in (site.bootstrap(), command.run_here(trigger)):
+        assert (done.code, "frozen" in done.stderr) == (3, True), done.stderr
+        assert "event trigger" in done.stderr
+
+
 def test_an_interrupted_bootstrap_reports_what_is_kept(site: Site) -> None:
     """One line and exit code 130; the next run copies the rest."""
     site.execute("create table large (id int primary key, v text); create table small (id int primary key)")
