@@ -60,7 +60,7 @@ def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     return Cell(f"pg_array_{'contains' if op == '@>' else 'overlaps'}({texts})", BOOL)
 
 
-def contains(whole: Sequence[str | None], part: Sequence[str | None]) -> bool:
+def array_contains(whole: Sequence[str | None], part: Sequence[str | None]) -> bool:
     """`@>` of arrays; a NULL is in none."""
     return None not in part and set(part) <= set(whole)
 

@@ -145,7 +145,7 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - parts of documents
     return _same(one, other)
 
 
-def number(text: str) -> str | None:
+def number_of(text: str) -> str | None:
     """Return the number of a document that is one; None for null. As in PostgreSQL 18.
 
     Raises Failed.
@@ -185,7 +185,7 @@ def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a document
     return value if isinstance(value, list) else [value]
 
 
-def without(text: str, keys: Sequence[str | None]) -> str:
+def without_keys(text: str, keys: Sequence[str | None]) -> str:
     """`-` of keys: members of an object, texts of an array; raises Failed."""
     value = parsed(text)
     if isinstance(value, dict):

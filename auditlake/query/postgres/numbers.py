@@ -207,7 +207,7 @@ def raised(text: str) -> str:
     return _quantized(text, 0, ROUND_CEILING)
 
 
-def negated(text: str) -> str:
+def opposite(text: str) -> str:
     """Change the sign."""
     return decimal_text(_EXACT.minus(read(text)))
 
@@ -253,7 +253,7 @@ def _variance(values: list[Decimal], is_sample: int) -> tuple[Decimal, int] | No
         return rounded_quotient(top, bottom, scale), scale
 
 
-def percentile(values: list[float], fraction: float) -> float:
+def interpolated(values: list[float], fraction: float) -> float:
     """Return what `percentile_cont` interpolates between two values of a group."""
     ordered = sorted(values)
     place = fraction * (len(ordered) - 1)

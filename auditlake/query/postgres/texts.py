@@ -106,7 +106,7 @@ def translated(text: str, given: str, to: str) -> str:
     return text.translate(table)
 
 
-def overlaid(text: str, new: str, start: int, count: int) -> str:
+def overlay(text: str, new: str, start: int, count: int) -> str:
     """`overlay`; raises Failed."""
     if start <= 0:
         raise Failed("negative substring length not allowed")
@@ -179,13 +179,13 @@ def initcap(text: str) -> str:
     return "".join(found)
 
 
-def quoted(text: str) -> str:
+def literal_text(text: str) -> str:
     """`quote_literal`."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
     return f"{'E' if doubled.count(chr(_BACKSLASH)) else ''}'{doubled}'"
 
 
-def formatted(form: str, values: Sequence[str | None]) -> str:
+def format_text(form: str, values: Sequence[str | None]) -> str:
     """`format` with %s and %L; raises Failed."""
     longest = max(len(each or "") for each in (form, *values))
     last, found, start = 0, [], 0
@@ -199,7 +199,7 @@ def formatted(form: str, values: Sequence[str | None]) -> str:
         if not 1 <= last <= len(values):
             raise Failed("too few arguments for format()")
         value = values[last - 1]
-        shown = (value or "") if each["kind"] == "s" else "NULL" if value is None else quoted(value)
+        shown = (value or "") if each["kind"] == "s" else "NULL" if value is None else literal_text(value)
         width = min(int(each["width"] or 0), MOST_BYTES + 1)
         found.append(shown.ljust(width) if each["left"] else shown.rjust(width))
         longest -= len(found[-1])
