@@ -93,7 +93,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_array_text": (array_text, (_TEXTS,), _TEXT),
     "pg_character": (texts.character, (_WHOLE,), _TEXT),
     "pg_translate": (texts.translated, (_TEXT, _TEXT, _TEXT), _TEXT),
-    "pg_overlay": (texts.overlay, (_TEXT, _TEXT, _WHOLE, _WHOLE), _TEXT),
+    "pg_overlay": (texts.with_overlay, (_TEXT, _TEXT, _WHOLE, _WHOLE), _TEXT),
     "pg_hex": (texts.hex_text, ("bigint",), _TEXT),
     "pg_encode": (texts.encoded, (_BYTES, _TEXT), _TEXT),
     "pg_decode": (texts.decoded, (_TEXT, _TEXT), _BYTES),

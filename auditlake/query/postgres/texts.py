@@ -106,7 +106,7 @@ def translated(text: str, given: str, to: str) -> str:
     return text.translate(table)
 
 
-def overlay(text: str, new: str, start: int, count: int) -> str:
+def with_overlay(text: str, new: str, start: int, count: int) -> str:
     """`overlay`; raises Failed."""
     if start <= 0:
         raise Failed("negative substring length not allowed")
