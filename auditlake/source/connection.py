@@ -213,11 +213,17 @@ def for_other_machines(source: str, conn: "psycopg.Connection[Row]") -> str:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn a lost or refused connection into SourceUnreachable; every other error passes unchanged."""
+    """Turn a lost or refused connection into SourceUnreachable, a RAISE into SourceUnready; others pass unchanged."""
     try:
         yield
     except _TIMED_OUT as exc:
         raise unreachable(str(exc)) from exc
+    except psycopg.errors.RaiseException as exc:
+        # None of our functions raises.
+        raise SourceUnready(
+            f"a function of the database refuses a statement of auditlake: {exc.diag.message_primary}",
+            "If it belongs to an event trigger, disable that meanwhile.",
+        ) from exc
     except psycopg.OperationalError as exc:
         # Without a SQLSTATE libpq itself failed.
         if exc.sqlstate is not None and not exc.sqlstate.startswith(PASSING_STATES):

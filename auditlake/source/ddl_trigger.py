@@ -394,12 +394,6 @@ def _run(conn: psycopg.Connection[Row], wanted: list[str], role: str, database: 
             "Run the SQL that auditlake check --install-ddl-trigger prints as a superuser, or on a managed service as"
             " the role that may create event triggers (rds_superuser, cloudsqlsuperuser, azure_pg_admin).",
         ) from exc
-    except psycopg.errors.RaiseException as exc:
-        conn.rollback()
-        raise SourceUnready(
-            f"the DDL trigger could not be changed: {exc.diag.message_primary}",
-            "An event trigger of the database refuses it: disable that meanwhile.",
-        ) from exc
     except psycopg.errors.LockNotAvailable as exc:
         conn.rollback()
         raise SourceUnready(

@@ -255,11 +255,6 @@ def drop_publication(conn: psycopg.Connection[Row], name: str) -> None:
 def _run(conn: psycopg.Connection[Row], name: str, statement: sql.Composed) -> None:
     try:
         conn.execute(statement)
-    except psycopg.errors.RaiseException as exc:
-        raise SourceUnready(
-            f"publication {name} cannot be changed: {exc.diag.message_primary}",
-            "An event trigger of the database refuses it: disable that meanwhile, or change the publication yourself.",
-        ) from exc
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
         raise SourceUnready(
             f"publication {name} cannot be changed: {exc.diag.message_primary}",
