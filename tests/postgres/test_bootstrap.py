@@ -214,7 +214,9 @@ def test_an_event_trigger_that_refuses_a_command_is_reported(site: Site) -> None
     raising = "create function refuse() returns event_trigger language plpgsql as $$ begin raise 'frozen'; end $$"
     site.execute(raising)
     site.execute("create event trigger refuse on ddl_command_start execute function refuse()")
-    installing = (["check", wanted, "--yes", "--source", site.dsn] for wanted in ("--install-ddl-trigger", "--install-context"))
+    installing = (
+        ["check", wanted, "--yes", "--source", site.dsn] for wanted in ("--install-ddl-trigger", "--install-context")
+    )
     for done in (site.bootstrap(), *map(command.run_here, installing)):
         assert (done.code, "frozen" in done.stderr) == (3, True), done.stderr
         assert "event trigger" in done.stderr

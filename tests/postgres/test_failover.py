@@ -53,6 +53,9 @@ class Lakes:
     def reset_slot(self) -> str:
         """Reset the slot to its position at the promotion; return the connection string of the new primary."""
         dsn = self.new.dsn(self.database)
+        with connect(dsn) as conn:
+            # The walsender of a capture that has ended may still be there.
+            await_true(lambda: (slot := read_slot(conn, "auditlake")) is not None and slot.active_pid is None)
         execute(dsn, "select pg_drop_replication_slot('auditlake')", COPY)
         return dsn
 
