@@ -29,10 +29,17 @@ def require_count(name: str, count: object) -> None:
     """Require a number of entries, or None, which is all; raises BadUsage."""
     if count is None:
         return
-    if not isinstance(count, int):
+    if not isinstance(count, int) or isinstance(count, bool):
         raise _wrong(name, count, "a whole number or None")
-    if not 0 <= count < _MOST:
-        raise BadUsage(f"{name} is {count}, need a number from 0 to 2^63 - 1", "A limit of None is all.")
+    if not 0 <= count < _MOST:  # Python does not print every number
+        raise BadUsage(f"{name} is too large or negative, need a number from 0 to 2^63 - 1", "A limit of None is all.")
+
+
+def require_flags(**given: object) -> None:
+    """Require that arguments are True or False: any text would be true. Raises BadUsage."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise _wrong(name, value, "True or False")
 
 
 def given_names(name: str, names: object) -> tuple[str, ...]:

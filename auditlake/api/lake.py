@@ -24,6 +24,7 @@ from auditlake.api.arguments import (
     given_conditions,
     given_names,
     require_count,
+    require_flags,
     require_texts,
     require_texts_or_none,
 )
@@ -132,6 +133,7 @@ class Lake:
         """
         require_texts_or_none(table=table, column=column, actor=actor, reason=reason)
         require_count("limit", limit)
+        require_flags(unattributed=unattributed)
         if table is None and key is not None:
             raise BadUsage("a key needs a table", "Give table, too.")
         reader = self._reader()
@@ -184,7 +186,7 @@ class Lake:
         Raises BadUsage, and NotAnswerable if a table is not known at both moments.
         """
         reader = self._reader()
-        moments = written(before), written(after) or "now"
+        moments = written(before), "now" if after is None else written(after)
         compared = DiffQuestion(*moments, given_names("tables", tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in differences(table)), results.DIFFERENCES)
 
@@ -261,6 +263,7 @@ class Lake:
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
         require_texts_or_none(after=after, column=column)
+        require_flags(follow=follow, allow_gaps=allow_gaps)
         asked = FeedRequest(
             since=written(since),
             after=after,
@@ -323,6 +326,7 @@ class Moment:
         require_texts(name=name)
         require_count("limit", limit)
         require_count("offset", offset)
+        require_flags(raw=raw)
         chosen = None if columns is None else given_names("columns", columns)
         table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)

@@ -163,7 +163,7 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
     if given is None:
         raise BadUsage(f"{operation.sign} compares {column.name} with no value", "Use is null.")
     if operation in _PARTS:
-        part = read_value(replace(column, type_oid=BUILT_IN["text"][0], typmod=-1), str(given))
+        part = read_value(replace(column, type_oid=BUILT_IN["text"][0], typmod=-1), input_text(given))
         return Filter(column, operation, given, part.text, None)
     if isinstance(given, list) and not may_sort(column):
         return Filter(column, operation, given, "", given)

@@ -5,8 +5,9 @@ A key is a tuple of texts in the order of the table's key columns. Input is conv
 implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from numbers import Number
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
@@ -69,12 +70,21 @@ def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def input_text(value: object) -> str:
-    """Return a Python value as a person writes it, for `read_value`; raises BadUsage for None."""
+    """Return a Python value as a person writes it, for `read_value`; raises BadUsage for one that has no such text."""
     if value is None:
         raise BadUsage("a value of the key is NULL, which no key has", "Give the values of the row's key.")
     if isinstance(value, bool):
         return "t" if value else "f"
-    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if not isinstance(value, str | Number) and (
+        isinstance(value, Collection) or type(value).__str__ is object.__str__
+    ):  # its text is only Python's, but a column of texts would take it
+        raise BadUsage(f"a value is of type {type(value).__name__}, need one of a column", "Give PostgreSQL's text.")
+    try:
+        return str(value)
+    except ValueError:  # Python's limit
+        raise BadUsage("a value is a number of too many digits", "Give it as a text.") from None
 
 
 def read_value(column: Column, value: str) -> Spelling:

@@ -177,7 +177,7 @@ def pinned_conninfo(source: str, settings: Mapping[str, str] | None = None, **ov
     """
     try:
         given = conninfo_to_dict(source)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeEncodeError):
         # The parser's message quotes the text it could not read, which may hold a password.
         raise ConfigError(
             "the setting source is not a libpq URI or conninfo",

@@ -114,7 +114,7 @@ def written(when: str | datetime | None) -> str | None:
     if when is None or isinstance(when, str):
         return when
     if not isinstance(when, datetime):
-        raise BadUsage(f"not a moment: {when!r}", _FORMS)
+        raise BadUsage(f"not a moment: a value of type {type(when).__name__}", _FORMS)
     if when.tzinfo is None:
         raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
     return format_us(to_us(when))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import auditlake
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, ConfigError
 from tests.small_lake import write_lake_with_manifest
 
 
@@ -49,6 +49,12 @@ _OTHERS: dict[str, Ask] = {
     "tables is of type int, need a text or several": lambda lake, _: lake.diff("0/150", tables=7),
     "ops is of type NoneType, need a text or several": lambda lake, _: lake.changes(ops=None),
     r"where\[0\] is of type str, need \(column, op, value\)": lambda lake, _: lake.as_of().table("orders", where="id"),
+    "limit is of type bool, need a whole number": lambda lake, _: lake.log(limit=True),
+    "unattributed is of type str, need True or False": lambda lake, _: lake.log(unattributed="no"),
+    "follow is of type str, need True or False": lambda lake, _: lake.changes(follow="no"),
+    "allow_gaps is of type int, need True or False": lambda lake, _: lake.changes(allow_gaps=0),
+    "raw is of type NoneType, need True or False": lambda lake, _: lake.as_of().table("orders", raw=None),
+    "'' is neither a moment nor a table": lambda lake, _: lake.diff("0/150", ""),
     r"where\[0\] is of type tuple, need": lambda lake, _: lake.as_of().table("orders", where=[("id",)]),
 }
 
@@ -68,19 +74,40 @@ def test_numbers_lists_and_conditions_have_their_types(lake: auditlake.Lake, mes
         ("id", "01", 1),
         ("price", Decimal("3.00"), 1),
         ("price", 3, 1),
-        ("id", [1], None),
-        ("id", {"a": 1}, None),
-        ("id", b"x", None),
-        ("id", object(), None),
+        ("id", b"x", "the value for id is not a valid integer"),
+        ("note", [1], "a value is of type list, need one of a column"),
+        ("note", {"a": 1}, "a value is of type dict, need one of a column"),
+        ("note", object(), "a value is of type object, need one of a column"),
+        ("note", iter([1]), "a value is of type list_iterator, need one of a column"),
     ],
 )
 def test_a_value_of_python_is_read_as_its_text(
-    lake: auditlake.Lake, column: str, value: object, found: int | None
+    lake: auditlake.Lake, column: str, value: object, found: int | str
 ) -> None:
     """By the rules of the column's type; what is no value of it is refused before anything is read."""
     rows = lake.as_of("0/250").table("orders", where=[(column, "=", value)])
-    if found is None:
-        with pytest.raises(BadUsage, match=f"the value for {column} is not a valid integer"):
+    if isinstance(found, str):
+        with pytest.raises(BadUsage, match=found):
             rows.to_arrow()
     else:
         assert rows.count() == found
+
+
+_TOO_LONG: dict[str, Ask] = {
+    "a value is a number of too many digits": lambda lake, value: lake.row("orders", value),
+    "not a moment: a value of type int": lambda lake, value: lake.as_of(value),
+    "limit is too large or negative": lambda lake, value: lake.log(limit=value),
+}
+
+
+@pytest.mark.parametrize("message", _TOO_LONG)
+def test_a_number_that_python_does_not_print_is_refused(lake: auditlake.Lake, message: str) -> None:
+    """It has more digits than Python writes into any message."""
+    with pytest.raises(BadUsage, match=message):
+        _TOO_LONG[message](lake, 10**5000)
+
+
+def test_a_source_that_is_no_text_of_utf_8_is_no_conninfo(lake: auditlake.Lake) -> None:
+    """Python has texts with half a character, libpq none."""
+    with pytest.raises(ConfigError, match="is not a libpq URI or conninfo"):
+        lake.status("host=\ud83d")
