@@ -48,7 +48,7 @@ from mcp.types import (
     Tool,
     ToolAnnotations,
 )
-from pydantic import ValidationError
+from pydantic import StrictInt, ValidationError
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output
@@ -56,6 +56,7 @@ from auditlake.audit.answers import Commit, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
+from auditlake.audit.row_key import is_value
 from auditlake.audit.transactions import Transaction
 from auditlake.cancellation import Cancellation, cancellable
 from auditlake.errors import BadUsage, ConfigError
@@ -88,9 +89,9 @@ without an exact answer is an error that says why."""
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
-_TEXTS = (str, str | None)
-Key = dict[str, Any] | list[Any] | int | str
+Key = dict[str, Any] | list[Any] | StrictInt | str
 """A key by column, or its values in the order of the key; of a key with one column, its value alone."""
+_AS_SENT = (str, str | None, Key, Key | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +185,14 @@ class Tools:
 
         if table is None:
             return self._limits.cut(question(), json_output.transaction_fields)
+        key = None if key is None else self._key(table, key)
         asked = [*self._key_columns(table, key), *([column] if column else [])]
         found, _ = self._asked(table, asked, question)
         return self._limits.cut(found, json_output.transaction_fields)
 
     def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Fields:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
+        key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.row(table, key, since=since, until=until)
         )
@@ -208,6 +211,7 @@ class Tools:
 
     def blame(self, table: str, key: Key, as_of: str | None = None) -> Fields:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
+        key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.blame(table, key, as_of=as_of)
         )
@@ -308,6 +312,19 @@ class Tools:
             self._database = self._database or connect_for_statements(opened(self._lake))
             return cancellable(self._database.cursor())
 
+    def _key(self, table: str, key: Key) -> Key:
+        """Return a key; raises BadUsage if a text may be a value of it, or a list or an object sent as a text."""
+        parsed = _sent_as_text(key) if isinstance(key, str) else None
+        if parsed is None:
+            return key
+        columns = Reader(opened(self._lake), datetime.now(UTC)).table(table).key
+        if len(columns) == 1 and is_value(columns[0], str(key)):
+            raise BadUsage(
+                f"the key is a text that may be one value of {table}.{columns[0].name}, or a list or object of values",
+                'Send one value as a list of one text, ["…"], or, if it is no JSON, alone.',
+            )
+        return parsed
+
     def _key_columns(self, table: str, key: Key | None) -> list[str]:
         """Return the columns on which a question about a key depends."""
         if key is None or isinstance(key, dict):
@@ -393,13 +410,19 @@ class _Offered:
     def _read(self, name: str, value: object) -> object:
         """Return an argument; some clients send lists and objects as JSON in a text."""
         field = self.arguments.model_fields.get(name)
-        if field is None or field.annotation in _TEXTS or not isinstance(value, str):
+        if field is None or field.annotation in _AS_SENT or not isinstance(value, str):
             return value
-        try:
-            parsed = decode_json(value)
-        except ValueError:
-            return value
-        return parsed if isinstance(parsed, list | dict) else value
+        parsed = _sent_as_text(value)
+        return value if parsed is None else parsed
+
+
+def _sent_as_text(value: str) -> list[Any] | dict[str, Any] | None:
+    """Return the list or object that a text is in JSON; None if it is none."""
+    try:
+        parsed = decode_json(value)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, list | dict) else None
 
 
 async def _answer(lake: Lake, question: Callable[[], Fields], threads: ThreadPoolExecutor) -> CallToolResult:

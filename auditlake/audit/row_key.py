@@ -94,3 +94,12 @@ def read_value(column: Column, value: str) -> Spelling:
     except ValueError as exc:
         kind = type_name(*column.type)
         raise BadUsage(f"the value for {column.name} is not a valid {kind}", f"Write {exc}.") from exc
+
+
+def is_value(column: Column, text: str) -> bool:
+    """Return whether a text is a value of the column's type, or may be one."""
+    try:
+        read_value(column, text)
+    except BadUsage:
+        return False
+    return True

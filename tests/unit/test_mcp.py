@@ -236,6 +236,27 @@ def test_a_key_is_a_value_a_list_or_an_object(lake: Lake) -> None:
     assert one == two == three
 
 
+def test_a_key_sent_as_a_text_of_json_is_read_if_it_can_be_no_value(tmp_path: Path) -> None:
+    """A number cannot be `[7]`, but a text can: then one question would be answered with another row."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    columns = (Column("id", 25, -1, key=True), Column("note", 25, -1, key=False))
+    rows = [version(0x100, None, "snapshot", None) | {"id": key, "note": key} for key in ("7", "[7]", "null")]
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "named"), columns, rows, positions)
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        numbered = await ask("blame", table="orders", key=1)
+        for sent in ("[1]", '{"id": 1}'):
+            assert await ask("blame", table="orders", key=sent) == numbered
+        for key, value in (("7", "7"), ("null", "null"), (["[7]"], "[7]"), ({"id": "[7]"}, "[7]")):
+            assert (await ask("blame", table="named", key=key))["found"][0]["value"] == value
+        for tool, sent in (("blame", "[7]"), ("row", '["7"]'), ("log", '{"id": "7"}')):
+            assert "may be one value of named.id, or a list" in await ask(tool, table="named", key=sent)
+        assert "valid integer" in await ask("blame", table="orders", key=True)
+
+    _session(lake, script)
+
+
 def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt one would mask nothing; so is a mask without three parts."""
     for mask, message in (("public.orders.nose", "matches no column"), ("orders.note", "need patterns of schema")):
