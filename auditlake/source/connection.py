@@ -213,7 +213,10 @@ def for_other_machines(source: str, conn: "psycopg.Connection[Row]") -> str:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn a lost or refused connection into SourceUnreachable, a RAISE into SourceUnready; others pass unchanged."""
+    """Turn a lost or refused connection into SourceUnreachable, a RAISE or a text of no encoding into SourceUnready.
+
+    Others pass unchanged.
+    """
     try:
         yield
     except _TIMED_OUT as exc:
@@ -223,6 +226,11 @@ def translated_errors() -> Iterator[None]:
         raise SourceUnready(
             f"a function of the database refuses a statement of auditlake: {exc.diag.message_primary}",
             "If it belongs to an event trigger, disable that meanwhile.",
+        ) from exc
+    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter) as exc:
+        raise SourceUnready(
+            f"the database has a name that is no text in UTF-8: {exc.diag.message_primary}",
+            "Rename it; if the database has the encoding SQL_ASCII, dump and restore it into one with a real encoding.",
         ) from exc
     except psycopg.OperationalError as exc:
         # Without a SQLSTATE libpq itself failed.

@@ -76,6 +76,10 @@ def test_a_database_without_an_encoding_is_refused(server: Server) -> None:
             conn.execute("create table t (id int primary key)")
         with connect(server.dsn(name)) as conn, pytest.raises(SourceUnready, match="SQL_ASCII"):
             make_plan(conn, None, "auditlake", "auditlake")
+        with psycopg.connect(server.dsn(name), client_encoding="SQL_ASCII") as conn:
+            conn.execute(b'create table "\xe9" (id int primary key)')
+        with connect(server.dsn(name)) as conn, pytest.raises(SourceUnready, match="no text in UTF-8"):
+            make_plan(conn, None, "auditlake", "auditlake")
     finally:
         server.drop_database(name)
 
