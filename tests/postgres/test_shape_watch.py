@@ -36,6 +36,7 @@ from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
 from tests.server import execute, install_trigger, oid_of
+from tests.server import wal_end as insert_position
 
 pytestmark = pytest.mark.pg
 
@@ -125,7 +126,7 @@ class Site:
         return [version for name, version in versions if name.schema == self.schema and name.table != "u"]
 
     def end(self) -> Lsn:
-        """Return the end of the log: every commit so far starts before it."""
+        """Return the end of the log: every commit so far starts before it, but may end after it, on the next page."""
         with connect(self.dsn) as conn:
             return wal_end(conn).lsn
 
@@ -181,7 +182,7 @@ def test_a_changed_definition_is_recorded_with_its_uncertain_range(database: str
     """Without the trigger and without a row: not before the last durable commit, and in force once it was seen."""
     sites = _sites(database, tmp_path / "lake", DEFINITIONS)
     (site, *_) = sites.values()
-    before = site.end()
+    before = insert_position(site.dsn)
     for kind, changed in sites.items():
         changed.execute(DEFINITIONS[kind][0])
     committed = site.end()
@@ -320,7 +321,7 @@ def test_rows_that_changed_without_messages_park_the_table(database: str, tmp_pa
     """It is known up to the last commit before the change, and not now, even if rows follow."""
     sites = _sites(database, tmp_path / "lake", ROWS)
     (site, *_) = sites.values()
-    before = site.end()
+    before = insert_position(site.dsn)
     for kind, changed in sites.items():
         changed.execute(ROWS[kind][0], "insert into t (id, n) values (2, 2)")
     said = site.capture().splitlines()
@@ -427,7 +428,7 @@ def test_a_dropped_table_ends_at_the_commit_that_the_trigger_reports(site: Site)
 
 def test_a_table_that_the_catalog_shows_dropped_ends_before_it(site: Site) -> None:
     """No question after the last durable commit is answered."""
-    before = site.end()
+    before = insert_position(site.dsn)
     site.execute("drop table t")
     site.capture()
     parked = site.parked(Cause.PUBLICATION)
