@@ -68,6 +68,9 @@ def writing_files(folder: Place) -> Iterator[None]:
     """Raise a failed write to a folder as LakeUnusable."""
     try:
         yield
+    except FileNotFoundError as exc:
+        gone = f"{exc.filename} is gone: another process changed {folder} while this one wrote to it"
+        raise LakeUnusable(gone, "Run it again when no other process works there.") from exc
     except OSError as exc:
         raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder, or use another.") from exc
 

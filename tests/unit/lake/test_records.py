@@ -2,11 +2,14 @@
 
 import errno
 import json
+import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from auditlake.errors import LakeUnusable
+from auditlake.lake import manifest
 from auditlake.lake.erasures import Erasure, ReturnedRow
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun
 from auditlake.lake.holds import HoldEvent, read_events
@@ -43,8 +46,22 @@ def test_an_invalid_capture_status_is_reported(tmp_path: Path, text: str) -> Non
 @on_disk("a bucket has no folders")
 def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     """The error names the folder."""
-    with pytest.raises(LakeUnusable, match="cannot be written"):
-        write_state(chosen_lake(tmp_path / "gone"), "running")
+    (tmp_path / "file").touch()
+    with pytest.raises(LakeUnusable, match="file cannot be written: File exists"):
+        write_manifest(chosen_lake(tmp_path / "file"), Manifest("7", 1, "shop", "s", "p"))
+
+
+@on_disk("a bucket has no folders")
+def test_a_lake_that_another_process_removed_is_reported(tmp_path: Path) -> None:
+    """Also by a process that was suspended between the file and its new name, and finds neither."""
+    lake = chosen_lake(tmp_path / "lake")
+    with pytest.raises(LakeUnusable, match=r"capture\.partial is gone: another process changed .*lake"):
+        write_state(lake, "running")
+    with (
+        mock.patch.object(manifest, "reach", side_effect=lambda _: shutil.rmtree(tmp_path / "lake")),
+        pytest.raises(LakeUnusable, match=r"lake\.partial is gone: another process changed .*lake"),
+    ):
+        write_manifest(lake, Manifest("7", 1, "shop", "s", "p"))
 
 
 def test_recording_a_timeline_changes_no_other_entry(tmp_path: Path) -> None:
