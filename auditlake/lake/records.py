@@ -69,8 +69,10 @@ def writing_files(folder: Place) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as exc:
-        gone = f"{exc.filename} is gone: another process changed {folder} while this one wrote to it"
-        raise LakeUnusable(gone, "Run it again when no other process works there.") from exc
+        raise LakeUnusable(
+            f"{exc.filename} is gone: another process changed {folder} while this one wrote to it",
+            "Run it again when no other process works there.",
+        ) from exc
     except OSError as exc:
         raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder, or use another.") from exc
 

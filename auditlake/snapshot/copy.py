@@ -49,7 +49,7 @@ from auditlake.store.files import crc32_written, ensure_folder, new_file, parque
 from auditlake.store.place import Place
 
 _BATCH_BYTES = 8 << 20
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _INSUFFICIENT_PRIVILEGE = "55P03", "42501"
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _CONNECTION_EXCEPTION = "08000"
 _LOST = ("08", "57P")
@@ -136,6 +136,11 @@ def _refused(task: CopyTask, failed: "ReadFailed") -> AuditlakeError:
             blockers = name_blockers(control, [task.name]) or "a session that has ended"
         return SourceUnready(
             f"{problem}: its rows could not be read because of {blockers}", f"End that session. {_AGAIN}"
+        )
+    if failed.sqlstate == _INSUFFICIENT_PRIVILEGE:
+        return SourceUnready(
+            f"{problem}: its rows may not be read, or row security hides some",
+            f"Run auditlake check: it names what the role lacks. {_AGAIN}",
         )
     return SourceUnready(
         f"{problem}: SQLSTATE {failed.sqlstate}",

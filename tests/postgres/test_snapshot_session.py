@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,21 @@ def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable
     assert f" behind pid {holding} of postgres" in behind.message
     assert isinstance(last, CopiedFile)
     assert last.rows == 5
+
+
+def test_rows_that_a_role_may_not_read_are_no_failed_statement(
+    database: str, tasks: Callable[..., list[CopyTask]]
+) -> None:
+    """A policy that came while tables are followed would hide rows from a copy; auditlake check names the remedy."""
+    with psycopg.connect(database) as conn:
+        role = f"{conn.info.dbname}_limited"
+    secured = "create table secured (id int primary key); alter table secured enable row level security"
+    execute(database, f"create role {role} login", secured, f"grant select on secured to {role}")
+    (made,) = tasks("secured")
+    (refused,) = copy_bundle([replace(made, conninfo=make_conninfo(made.conninfo, user=role))])
+    execute(database, f"drop owned by {role}", f"drop role {role}")
+    assert isinstance(refused, SourceUnready)
+    assert "public.secured could not be copied: its rows may not be read, or row security hides" in refused.message
 
 
 def test_a_full_lake_fails_the_table_and_leaves_no_partial_file(
