@@ -5,8 +5,8 @@
     watermark of `changes` ─┘                      └─▶ tail_fold, Spark ─────▶ MERGE or REPLACE ON ──────┘ the position
 
 Order of effects, for every table with a tail (others get no commit):
-  1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
-     transaction is never folded.
+  1. Read its changes in (position, upto] from one version of `changes`, up to its watermark. A table that gets a new
+     snapshot is folded up to an LSN up to which `changes` has every commit. So half a transaction is never folded.
   2. Fold them: in DuckDB if the tail is ordinary (`embedded_fold`), else in Spark (`tail_fold`). The engine `spark`
      leaves all tails to Spark and their commits to Delta's writers, `duckdb` parks the table of a tail for Spark.
   3. Add columns that the history lacks, NULL in every row, in a commit of their own.

@@ -1,8 +1,8 @@
 """Tails: find the tables with unapplied changes, and the statistics of these changes, without a JVM.
 
-A table's tail is its changes above its position, up to a limit that is at most the watermark. It ends before the first
-transaction with a shape of the table that its history cannot follow (`schema.evolution`); `refusal` is the reason, and
-the changes before can still be folded.
+A table's tail is its changes above its position, up to a limit up to which `changes` has every commit. It ends before
+the first transaction with a shape of the table that its history cannot follow (`schema.evolution`); `refusal` is the
+reason, and the changes before can still be folded.
 
 Only `op`, the presence of tuples and flags are read here, never values. The fold's plan depends on these statistics
 (`TailShape`): a flag that is true without need makes the fold slower, never different.
@@ -18,7 +18,7 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, Lake
-from auditlake.lake.positions import read_positions
+from auditlake.lake.positions import last_known, read_positions
 from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
@@ -60,7 +60,7 @@ class ChangesVersion:
     @property
     def known_lsn(self) -> Lsn:
         """The highest LSN up to which it has every commit."""
-        return Lsn(max(self.watermark, self.changes.transactions.get(ACKNOWLEDGED_APP, 0) - 1))
+        return last_known(self.watermark, self.changes.transactions.get(ACKNOWLEDGED_APP, 0))
 
     def files(self, first: int, last: int) -> tuple[ChangeFile, ...]:
         """Return the Parquet files that may have changes in [`first`, `last`], by their statistics."""

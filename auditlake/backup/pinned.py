@@ -5,7 +5,7 @@ the next apply makes up for. Order:
 
 1. Read the small files (records), except those that are only informational or a cache.
 2. The ledger: blocks, then entries. A block is never in a pin without its entries, or without the changes it seals.
-3. Histories. Their positions are at most the watermark that is read after them.
+3. Histories. `changes`, which is read after them, has every commit up to their positions.
 4. `changes`: its version is that of the whole lake.
 5. `added`, `relations`, `transactions`, `gaps` and whatever else is a table. A writer appends to them before `changes`,
    so they have everything that `changes` refers to. `transactions` is pinned at its last version without rows of a

@@ -3,7 +3,8 @@
 A folder that was put back from an older backup, or whose last entry is lost, is a right Delta table, so its own log
 does not show it. Capture writes `added`, `relations` and `transactions` before `changes`, and each commit that moves
 the watermark records what these and `gaps` had: the Delta versions, and of `transactions` the commit LSN up to which it
-was complete. An older `changes` shows by a history whose position is above the watermark.
+was complete. An older `changes` shows by a history whose position is above the last LSN up to which it has every
+commit.
 
 A lake in a store is not checked: its tables would have to be listed, which no question waits for. A gap that `resync`
 recorded is required from the next start of capture on.
@@ -32,7 +33,7 @@ def require_together(lake: Lake, positions: Positions, histories: Iterable[Histo
             raise _older(places[name], f"version {found}", f"version {required}")
         if name == TRANSACTIONS:
             _require_transactions(lake, required)
-    _require_not_ahead(lake, positions.watermark, histories)
+    _require_not_ahead(lake, positions, histories)
 
 
 def _require_transactions(lake: Lake, required: int) -> None:
@@ -43,14 +44,18 @@ def _require_transactions(lake: Lake, required: int) -> None:
         raise _older(lake.transactions, f"transactions up to {Lsn(found)}", f"those up to {Lsn(required)}")
 
 
-def _require_not_ahead(lake: Lake, watermark: Lsn, histories: Iterable[HistoryTable]) -> None:
-    ahead = [table for table in histories if table.position > max(watermark, table.snapshot_lsn)]
+def _require_not_ahead(lake: Lake, positions: Positions, histories: Iterable[HistoryTable]) -> None:
+    ahead = _ahead(positions, histories)
     if not ahead:
         return
     now = read_positions(lake)  # capture may have gone on, and apply after it
-    if now is None or any(table.position > max(now.watermark, table.snapshot_lsn) for table in ahead):
-        last = watermark if now is None else now.watermark
+    if now is None or _ahead(now, ahead):
+        last = (now or positions).watermark
         raise _older(lake.changes, f"changes up to {last}", f"those up to {ahead[0].position}, as a history has")
+
+
+def _ahead(positions: Positions, histories: Iterable[HistoryTable]) -> list[HistoryTable]:
+    return [table for table in histories if table.position > max(positions.known_lsn, table.snapshot_lsn)]
 
 
 def _older(place: Place, found: str, required: str) -> LakeUnusable:

@@ -42,8 +42,8 @@ class Positions:
 
     @property
     def known_lsn(self) -> Lsn:
-        """Return the highest LSN up to which every commit is in the lake; one may start exactly at `acknowledged`."""
-        return Lsn(max(self.watermark, self.acknowledged - 1))
+        """Return the highest LSN up to which every commit is in the lake."""
+        return last_known(self.watermark, self.acknowledged)
 
     def is_known_end(self, lsn: Lsn) -> bool:
         """Return whether `lsn` is the end of the known WAL, as pg_current_wal_insert_lsn() returns it.
@@ -53,6 +53,11 @@ class Positions:
         page, segment = self.acknowledged % _PAGE_BYTES == 0, self.acknowledged % _SEGMENT_BYTES_AT_LEAST == 0
         headers = (0, *(_PAGE_HEADERS[: 1 + segment] if page else ()))
         return self.acknowledged > self.watermark and lsn - self.acknowledged in headers
+
+
+def last_known(watermark: Lsn, acknowledged: int) -> Lsn:
+    """Return the highest LSN up to which every commit is in the lake; one may start exactly at `acknowledged`."""
+    return Lsn(max(watermark, acknowledged - 1))
 
 
 def read_positions(lake: Lake) -> Positions | None:

@@ -167,7 +167,7 @@ def _check_versions(
     request: VerifyRequest, spark: SparkSession, names: Iterable[TableName], notify: Say
 ) -> Iterator[TableReport]:
     """Check structure and replay of each history at its current version."""
-    # Read before the log: a position never exceeds the watermark at the time of its commit.
+    # Read before the log, which has every commit up to their positions.
     tables = [(str(name), table) for name in names if (table := open_history(request.lake, name))]
     log, gaps = open_log(request.lake), read_gaps(request.lake)
     check = _VersionCheck(request, spark, log, gaps)
@@ -205,9 +205,9 @@ class _VersionCheck:
         since = self._known_since(table)
         history = read_history(session, table, since)
         report = replace(check_structure(history, self.request.limit), versions=history.count)
-        watermark = Lsn(0) if self.log is None else self.log.watermark
-        if table.position > max(watermark, table.snapshot_lsn):
-            detail = f"position {table.position}, the watermark of changes is {watermark}"
+        known_lsn = Lsn(0) if self.log is None else self.log.known_lsn
+        if table.position > max(known_lsn, table.snapshot_lsn):
+            detail = f"position {table.position}, changes are known up to {known_lsn}"
             report = report.with_findings([Finding("position", detail=detail)], self.request.limit)
         missing = [each for each in recorded(self.gaps, (), table.name) if each.meets(since, table.position)]
         if table.has_expired:

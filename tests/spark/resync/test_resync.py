@@ -4,10 +4,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import auditlake.resync.resync as resyncing
+import auditlake.resync.supersede as superseding
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.errors import LakeConflict, NotAnswerable, SourceUnready, WrongSource
@@ -76,6 +78,9 @@ def test_a_change_of_columns_that_no_commit_follows_is_not_that_of_the_new_snaps
     site.catch_up()
     site.run("truncate parts_a")
     site.catch_up()
+    with mock.patch.object(superseding, "_supersede", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        site.resync("parts")
+    oracle.assert_histories_at(site.lake, [before])
     site.resync("parts")
     now = site.moment()
     site.catch_up()
