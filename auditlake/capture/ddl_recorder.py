@@ -42,7 +42,7 @@ from auditlake.messages import Say
 from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import Shape, compare_shapes, hides_key
-from auditlake.relation import Relation, ReplicaIdentity, TableName
+from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
 from auditlake.source.connection import Row, answering_within, connect
@@ -210,14 +210,11 @@ class DdlRecorder:
 
     def _check_key(self, root: int, partition: Relation, commit: _Commit) -> None:
         """Park a table whose partition logs another key; the server describes the root before it."""
-        if root not in self.tables or root not in self._roots:
+        name, relation, shape = self.tables.get(root), self._roots.get(root), self.shapes.get(root)
+        if name is None or relation is None or shape is None:
             return
-        relation = self._roots[root]
-        is_full = relation.replica_identity is ReplicaIdentity.FULL  # flags all columns
-        flagged = frozenset(column.name for column in relation.columns if column.key)
-        key = key_columns(self.shapes[root]) if is_full else flagged
-        if (problem := find_lacking_key(key, partition)) is not None:
-            self._park(commit, self.tables[root], problem, RENEWED_BY_FOLLOW)
+        if (problem := find_lacking_key(key_columns(relation, shape), partition)) is not None:
+            self._park(commit, name, problem, RENEWED_BY_FOLLOW)
 
     def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more.

@@ -230,24 +230,32 @@ def _find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapp
     shapes = {oid: shape for oid, (shape, _) in read_shapes(conn, [relation, *parts]).items()}
     if relation not in shapes:
         return None
-    key = key_columns(shapes[relation])
+    key = key_columns(shapes[relation].relation, shapes[relation])
     for oid in (each for each in parts if each in shapes):
         if parts[oid].part.file and (problem := find_lacking_key(key, shapes[oid].relation)) is not None:
             return problem
     return None
 
 
-def key_columns(shape: Shape) -> frozenset[str]:
-    """Return the names of the columns by which a partitioned table's rows are known."""
-    names = {column.attnum: column.name for column in shape.relation.columns}
-    key = frozenset(names[attnum] for attnum in shape.key)
-    is_whole = not key and shape.relation.replica_identity is ReplicaIdentity.FULL
-    return frozenset(names.values()) if is_whole else key
+def key_columns(relation: Relation, shape: Shape) -> frozenset[str]:
+    """Return the names of the columns by which a partitioned table's rows are known; `shape` may be an older one.
+
+    REPLICA IDENTITY FULL flags all columns, and only the shape has the primary key. If that was renamed since, all
+    columns are returned.
+    """
+    flagged = _flagged(relation)
+    key = frozenset(column.name for column in shape.relation.columns if column.attnum in shape.key)
+    is_known = relation.replica_identity is ReplicaIdentity.FULL and key <= flagged
+    return key if key and is_known else flagged
+
+
+def _flagged(relation: Relation) -> frozenset[str]:
+    return frozenset(column.name for column in relation.columns if column.key)
 
 
 def find_lacking_key(key: frozenset[str], partition: Relation) -> str | None:
     """Describe that old rows of a partition lack columns of the table's key; None if they have all."""
-    if key <= {column.name for column in partition.columns if column.key}:
+    if key <= _flagged(partition):
         return None
     return f"the replica identity of its partition {partition.name.table} lacks columns of its key"
 

@@ -670,6 +670,22 @@ def test_a_partition_that_logs_whole_rows_is_followed(database: str, tmp_path: P
     assert sorted((row["id"], row["n"]) for row in rows) == expected
 
 
+def test_columns_of_a_table_that_logs_whole_rows_are_renamed_and_dropped(database: str, tmp_path: Path) -> None:
+    """Its key is all published columns, or the primary key, whatever their names were when the catalog was compared."""
+    execute(
+        database,
+        "create table r (id int, v text, w text, g int generated always as (id * 2) stored) partition by range (id)",
+        "create table s (id int primary key, v text) partition by range (id)",
+        *(f"create table {root}_1 partition of {root} default" for root in "rs"),
+        *(f"alter table {table} replica identity full" for table in ("r", "r_1", "s", "s_1")),
+    )
+    lake = make_lake(database, tmp_path / "lake", without={"r_1", "s_1"})
+    for change in ("analyze r", "alter table r rename v to x", "alter table s rename id to i", "alter table r drop w"):
+        execute(database, change, "insert into r values (1)", "insert into s values ((select count(*) from s))")
+        _capture(database, lake)
+        assert not read_known(lake).parked, change
+
+
 def test_a_truncated_partition_of_a_table_that_is_dropped_is_not_answered(database: str, tmp_path: Path) -> None:
     """The DDL trigger reports the drop exactly, and nothing reports the TRUNCATE of a partition before it."""
     lake = _lake(database, tmp_path / "lake")
