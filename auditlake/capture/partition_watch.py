@@ -189,7 +189,9 @@ _UNCOUNTABLE = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.QueryCanceled,
     psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
     psycopg.errors.UndefinedTable,
+    psycopg.errors.WrongObjectType,
 )
 _TRUNCATED_BEFORE = "its partitions may have lost rows before the whole table was truncated"
 _DROPPED = "it was dropped, and its partitions may have lost or gained rows before"
@@ -282,14 +284,19 @@ select n.nspname::text, c.relname::text
 
 
 def count_rows(conn: psycopg.Connection[Row], root: int, partition: int) -> int:
-    """Count the rows of a partition, up to a limit; 0 if the role may not see all, or they cannot be counted soon."""
+    """Count the rows of a partition, up to a limit; 0 if the role may not see all, or they cannot be counted soon.
+
+    Its name is locked first, and read again: a view that had taken it would run functions with our role's rights.
+    """
     try:
         with conn.transaction():
             conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
-            conn.execute("set local row_security = off")
             if not (names := fetch(conn, _COUNTABLE, partition, root)):
                 return 0
             name = sql.Identifier(*map(str, names[0]))
+            conn.execute(sql.SQL("lock table only {} in access share mode").format(name))
+            if fetch(conn, _COUNTABLE, partition, root) != names:
+                return 0
             rows = sql.SQL("select from only {} limit {}").format(name, _COUNTED)
             ((count,),) = conn.execute(sql.SQL("select pg_catalog.count(*) from ({}) r").format(rows)).fetchall()
             return cast("int", count)

@@ -22,7 +22,7 @@ from auditlake.relation import TableName
 from auditlake.replication import stream
 from auditlake.replication.stream import BufferLimits
 from auditlake.source.catalog import read_tables
-from auditlake.source.connection import connect
+from auditlake.source.connection import connect, fetch
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
@@ -506,6 +506,32 @@ def test_rows_that_a_filter_keeps_out_of_the_stream_do_not_show_that_others_were
     execute(database, "truncate t_a", "insert into t select n, 'a' from generate_series(100, 199) n")
     _capture(database, lake)
     assert {each.reason for each in read_records(lake)} >= {"its partition t_a was truncated"}
+
+
+def test_rows_of_a_view_that_takes_the_name_of_a_partition_are_not_counted(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its functions would run with the rights of our role."""
+    _lake(database, tmp_path / "lake")
+    renamed = [
+        "alter table t_a rename to t_aside",
+        "create function bump() returns int language sql as 'insert into public.u values (99) returning id'",
+        "create view t_a as select bump() as id",
+    ]
+
+    def read_then_rename(conn: psycopg.Connection[tuple[object, ...]], query: str, *values: object) -> object:
+        found = fetch(conn, query, *values)
+        execute(database, *renamed)
+        renamed.clear()
+        return found
+
+    with connect(database) as conn:
+        oids = {each.name.table: each.relation.oid for each in read_tables(conn)}
+        assert partition_watch.count_rows(conn, oids["t"], oids["t_a"]) == 50
+        monkeypatch.setattr(partition_watch, "fetch", read_then_rename)
+        assert partition_watch.count_rows(conn, oids["t"], oids["t_a"]) == 0
+    with psycopg.connect(database) as conn:
+        assert conn.execute("select id from u").fetchall() == []
 
 
 @pytest.mark.parametrize("rewritten", ["t_a", "t_c"])
