@@ -273,11 +273,12 @@ def _create_slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot
 
 def _start_log(lake: Lake, consistent_point: Lsn) -> None:
     """Record where the slot starts; raises LakeConflict if another process has, which took the slot for its own."""
-    if read_positions(lake) is not None:
+    log = CaptureLog(lake)  # its commit is refused if another process commits from here on
+    if log.acknowledged:
         raise LakeConflict(
             f"another process has started the log of {lake.root} meanwhile", "Run auditlake bootstrap again."
         )
-    CaptureLog(lake).start_at(consistent_point)
+    log.start_at(consistent_point)
 
 
 def _ensure_slot(run: _Run) -> None:
@@ -293,7 +294,7 @@ def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
     if confirmed is None:
         return False
     if read_positions(target.lake) is None:
-        CaptureLog(target.lake).start_at(confirmed)
+        _start_log(target.lake, confirmed)
     return True
 
 

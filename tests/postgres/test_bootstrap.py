@@ -263,6 +263,26 @@ def test_a_bootstrap_that_wakes_after_another_one_changes_nothing(site: Site, pl
     site.assert_copied("t")
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_bootstrap_whose_log_another_one_starts_meanwhile_ends(site: Site, *, is_open: bool) -> None:
+    """Before it opens the log, or before its first commit."""
+    site.execute("create table t (id int primary key); insert into t values (1)")
+    others = list[command.Done]()
+
+    def suspended(lake: Lake) -> change_log.CaptureLog:
+        opened.stop()
+        log = change_log.CaptureLog(lake) if is_open else None
+        others.append(site.bootstrap())
+        return log or change_log.CaptureLog(lake)
+
+    opened = mock.patch.object(bootstrap, "CaptureLog", suspended)
+    with mock.patch.object(bootstrap, "hold", return_value=nullcontext()):
+        opened.start()
+        woken = site.bootstrap()
+    assert ([other.code for other in others], woken.code) == ([0], 6), woken.stderr
+    site.assert_copied("t")
+
+
 def _drop(site: Site) -> command.Done:
     return command.run_here(["drop", "--yes", "--source", site.dsn, "--lake", site.lake.root])
 
