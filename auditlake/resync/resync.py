@@ -72,7 +72,7 @@ from auditlake.source.catalog import FollowedTable, TableSize, choose, read_size
 from auditlake.source.catalog import Source as CatalogSource
 from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
-from auditlake.source.publication import create_publication, read_membership
+from auditlake.source.publication import read_membership
 from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SLOT_TIMEOUT_S = 120.0
+_AGAIN = "Run auditlake resync again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +266,11 @@ class _Resync:
 
     def _published(self, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
         """Publish the tables that are not published, and return all of them, by the names of their histories."""
-        name, tables = require_manifest(self._lake).publication, self._tables_of(names)
+        name, known = require_manifest(self._lake).publication, self._tables_of(names)
 
         def choose_from(source: CatalogSource) -> dict[TableName, FollowedTable]:
-            chosen = choose(source, lambda table: tables.history_of(table.relation) is not None)
-            found = ((tables.history_of(table.relation), table) for table in chosen)
+            chosen = choose(source, lambda table: known.history_of(table.relation) is not None)
+            found = ((known.history_of(table.relation), table) for table in chosen)
             return {history: table for history, table in found if history is not None}
 
         source = read_source(self.control, name)
@@ -283,11 +284,10 @@ class _Resync:
             raise SourceUnready(
                 f"publication {name} is gone", "Run auditlake resync --all: it creates the publication."
             )
-        if source.publication is None:
-            create_publication(self.control, name, [table.name for table in chosen.values()])
-            return choose_from(read_source(self.control, name))
-        unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
-        publish(self.control, name, CopyPlan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
+        tables = tuple(chosen.values())
+        unpublished = tuple(table for table in tables if source.published(table.name) is None)
+        if not publish(self.control, name, CopyPlan(name, tables, unpublished, source.publication, None, ())):
+            raise SourceUnready(f"publication {name}, or a table for it, changed meanwhile", _AGAIN)
         return choose_from(read_source(self.control, name))
 
     def _tables_of(self, names: Collection[TableName]) -> _Tables:
@@ -360,7 +360,7 @@ class _Resync:
         lake, oids = self._lake, _oids(todo)
         membership = read_membership(self.control, require_manifest(lake).publication)
         if membership is None:
-            raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync again.")
+            raise SourceUnready("the publication was dropped meanwhile", _AGAIN)
         record_tables(lake, membership, oids)
         record_partitions(self.control, lake, oids)
         # The stream of a complete table may have a new column, which the catalog must not show as an old one.
@@ -405,7 +405,7 @@ class _Resync:
         for name, table in todo.items():
             if table.name not in now or now[table.name].shape != table.shape:
                 why = f"table {table.name} changed while it was being locked"
-                self.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
+                self.progress.fail(table.name, SourceUnready(why, _AGAIN))
                 continue
             physical = reshaped(histories[name], table.relation, created.snapshot_lsn)
             columns[name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))

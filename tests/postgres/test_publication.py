@@ -10,15 +10,19 @@ import psycopg
 import pytest
 
 import auditlake
+import auditlake.resync.resync as resyncing
 from auditlake.capture import publication_watch
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import NotAnswerable
+from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, find_parked, unpark
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.snapshot.plan import read_source
+from auditlake.source.catalog import Source
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.publication import read_membership, read_publication
 from auditlake.temporal.moments import read_known
@@ -314,6 +318,24 @@ def test_a_table_dropped_meanwhile_does_not_end_the_transaction_of_a_snapshot(da
         assert found is not None
         assert [table.name.table for table in found.tables] == ["t"]
         conn.execute("select")
+
+
+def test_a_table_that_could_not_be_published_gets_no_new_snapshot(database: str, lake: Lake) -> None:
+    """Another one, to be published by the same statement, was dropped meanwhile; its changes would not be sent."""
+    execute(database, "alter publication auditlake drop table t, u")
+    assert command.capture_here(database, lake).code == 0
+    before = read_gaps(lake)
+
+    def read_then_drop(conn: psycopg.Connection[tuple[object, ...]], publication: str) -> Source:
+        found = read_source(conn, publication)
+        execute(database, "drop table if exists u")
+        return found
+
+    with mock.patch.object(resyncing, "read_source", read_then_drop):
+        done = command.run_here(["resync", "--source", database, "--lake", str(lake.root)])
+    assert done.code == SOURCE_UNREADY, done.stderr
+    assert "publication auditlake, or a table for it, changed meanwhile" in done.stderr
+    assert read_gaps(lake) == before
 
 
 def test_a_table_that_a_resync_publishes_meanwhile_is_not_parked(database: str, lake: Lake) -> None:
