@@ -93,11 +93,11 @@ def raw_entries(columns: Mapping[str, tuple[Expression, Expression]]) -> Express
     """
     if not columns:
         return F.expr(_NO_MAP)
-    texts = {name: F.when(typed_value.isNull(), text) for name, (typed_value, text) in columns.items()}
+    texts = {name: F.when(value.isNull(), text) for name, (value, text) in columns.items()}
     needed = F.coalesce(*texts.values()).isNotNull()
     entries = (F.concat(F.lit(f"{name}{_PAIR}"), text) for name, text in texts.items())
-    raw_entries = F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR))
-    return F.when(_any([typed_value.isNull() for typed_value, _ in columns.values()]), F.when(needed, raw_entries))
+    found = F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR))
+    return F.when(_any([value.isNull() for value, _ in columns.values()]), F.when(needed, found))
 
 
 def _any(conditions: Sequence[Expression]) -> Expression:

@@ -50,8 +50,8 @@ from auditlake.store.place import Place
 
 _BATCH_BYTES = 8 << 20
 _LOCK_NOT_AVAILABLE, _INSUFFICIENT_PRIVILEGE = "55P03", "42501"
-# SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _CONNECTION_EXCEPTION = "08000"
+# SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _LOST = ("08", "57P")
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 _ROW_GROUP_ROWS = 131_072
