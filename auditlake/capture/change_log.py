@@ -21,7 +21,6 @@ known to be captured. The next transaction's `time_mono` starts above it, so a q
 different answers.
 """
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +32,7 @@ from auditlake.capture.masking import ChangeMasker
 from auditlake.delta.append_table import AppendLog
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
+from auditlake.instants import now_us
 from auditlake.lake.belonging import ADDED, GAPS, RELATIONS, TRANSACTIONS
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, ERASED_APP, TRANSACTIONS_APP, Lake
@@ -266,8 +266,7 @@ class CaptureLog:
 
     def _limited(self, source_us: int) -> int:
         """Return the new currency, limited by our clock: the source's clock may have jumped forward."""
-        receiver_us = int(time.time() * 1_000_000)
-        return max(self.current_us, min(source_us, receiver_us + CLOCK_TOLERANCE_US))
+        return max(self.current_us, min(source_us, now_us() + CLOCK_TOLERANCE_US))
 
     def _append_transactions(self, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
         written = self._transactions.position(TRANSACTIONS_APP) or 0

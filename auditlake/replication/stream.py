@@ -48,6 +48,7 @@ import psycopg
 from psycopg import pq
 
 from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
+from auditlake.instants import now_us
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.decoder import EPOCH_UNIX_US, MOST_CONTENT_BYTES, cut_message
@@ -572,9 +573,9 @@ class ReplicationStream:
         """Acknowledge that everything up to `flush_lsn` is durable here; the server may remove its WAL."""
         with self._using:
             self._flush_lsn = max(self._flush_lsn, flush_lsn)
-            now_us = int(time.time() * 1_000_000) - EPOCH_UNIX_US
             lsn = max(0, self._flush_lsn - self._lsn_offset)
-            self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
+            sent_us = now_us() - EPOCH_UNIX_US
+            self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, sent_us, b"\x01" if ask_reply else b"\x00"))
             self._reply_wanted = False
             self._last_status_at = time.monotonic()
 

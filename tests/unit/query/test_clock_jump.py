@@ -29,15 +29,15 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = T0.timestamp()
 
-    def time(self) -> float:
-        return self.now_s
+    def now_us(self) -> int:
+        return round(self.now_s * 1_000_000)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock that capture reads."""
     made = Clock()
-    monkeypatch.setattr(changes, "time", made)
+    monkeypatch.setattr(changes, "now_us", made.now_us)
     return made
 
 
