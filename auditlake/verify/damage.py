@@ -8,6 +8,7 @@ of the lake. If none is damaged, a file that was missing belongs to no table any
 
 import re
 from collections.abc import Iterator
+from errno import EISDIR, ELOOP, ENOTDIR
 
 from auditlake.delta.data_files import FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
@@ -19,6 +20,7 @@ from auditlake.verify.lake_files import tables_of
 
 _LIBRARIES = frozenset({"pyarrow", "deltalake", "_internal", "_duckdb", "duckdb", "arro3", "pyspark", "py4j"})
 """Top-level modules of the exceptions; `_internal` is deltalake's."""
+_OTHER_KIND = frozenset({EISDIR, ELOOP, ENOTDIR})
 _READ_BYTES = 1 << 30
 _HINT = (
     "auditlake verify --no-source lists all damage. Restore the file from a backup; a history can be mended by resync."
@@ -45,14 +47,10 @@ def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict
 
 
 def _unreadable(exc: BaseException, lake: Lake) -> LakeUnusable | None:
-    """Return the error for a place of the lake that the system does not read: a pipe for a folder, a loop of links."""
-    root = f"{lake.root}/"
+    """Return the error for a place of the lake that is of another kind: a pipe for a folder, a loop of links."""
     for each in _chain(exc):
-        match each:
-            case FileNotFoundError():
-                pass
-            case OSError(filename=place, strerror=why) if str(place).startswith(root):
-                return LakeUnusable(f"{place} cannot be read: {why}", _HINT)
+        if isinstance(each, OSError) and each.errno in _OTHER_KIND and str(each.filename).startswith(f"{lake.root}/"):
+            return LakeUnusable(f"{each.filename} cannot be read: {each.strerror}", _HINT)
     return None
 
 

@@ -1,5 +1,6 @@
 """Questions about a lake with a damaged data file; tests/release has every file and every kind."""
 
+import errno
 import os
 import re
 import shutil
@@ -105,7 +106,8 @@ def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path) -> None:
     lake = damaged_lake(tmp_path / "lake")
     ours, caused = BadUsage("a typo", ""), BadUsage("unreadable", "")
     caused.__cause__ = pa.ArrowInvalid("unreadable")
-    for error in (ours, caused, pa.ArrowInvalid("a bug"), ValueError("a bug")):
+    full = OSError(errno.ENOSPC, "No space left on device", str(lake.root / "changes" / "part.parquet"))
+    for error in (ours, caused, pa.ArrowInvalid("a bug"), ValueError("a bug"), full):
         assert damage_behind(error, lake) is None
     next(iter((lake.root / "transactions").glob("*.parquet"))).unlink()
     assert damage_behind(ours, lake) is None
