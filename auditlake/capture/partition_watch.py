@@ -104,7 +104,7 @@ class PartNow:
     part: Partition
     made_here: bool
     changed_by: int
-    rows: float
+    reltuples: float
     reshaped: bool = False
     unlogged: str | None = None
 
@@ -205,7 +205,7 @@ def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dic
 def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNow]:
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
-    for oid, name, file, attached, changed_by, rows, made_here, toast, reshaped, unlogged in fetch(
+    for oid, name, file, attached, changed_by, reltuples, made_here, toast, reshaped, unlogged in fetch(
         conn, _PARTS, [relation]
     ):
         part = Partition(str(name), cast("int", file), str(attached), cast("int", toast))
@@ -213,7 +213,7 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
             part,
             bool(made_here),
             cast("int", changed_by),
-            cast("float", rows),
+            cast("float", reltuples),
             bool(reshaped),
             cast("str | None", unlogged),
         )
@@ -570,7 +570,7 @@ def _lost_or_gained(
     if differences.gone:
         return f"its partition {watched.known.parts[differences.gone[0]].name} was dropped or detached"
     for oid in differences.attached:
-        is_new = oid not in watched.known.parts and now[oid].part.file == oid and now[oid].rows < 0
+        is_new = oid not in watched.known.parts and now[oid].part.file == oid and now[oid].reltuples < 0
         if not is_new or is_empty(control, oid) is not True:
             return f"its partition {now[oid].part.name} was attached, perhaps with rows"
     return None
