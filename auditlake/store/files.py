@@ -22,6 +22,9 @@ from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
 UNFINISHED = ".unfinished"
+_REPLACING = "~"
+TEMPORARY = (UNFINISHED, _REPLACING)
+"""How temporary names end."""
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
@@ -68,8 +71,8 @@ def _link(unfinished: Path, place: Path, content: bytes) -> None:
 
 
 def unfinished_name(name: str) -> str:
-    """Return the temporary name of a file that is replaced; a killed process may leave it."""
-    return f"{name.rpartition('.')[0]}.partial"
+    """Return the temporary name of a file that is replaced, no other's; a killed process may leave it."""
+    return f"{name}{_REPLACING}"
 
 
 def ensure_folder(place: Place) -> None:
