@@ -188,7 +188,7 @@ class Sender:
             return "was not answered: the command was stopped" if self._stop.is_set() else late, None
         except (OSError, http.client.HTTPException) as exc:
             self.close()
-            return f"cannot be reached ({type(exc).__name__})", None
+            return f"cannot be reached: {_reason(exc)}", None
         if answer.status == HTTPStatus.GONE:
             raise ConfigError(f"{self._target.address.host} answered 410 Gone: it wants no more", "Remove the webhook.")
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
@@ -228,6 +228,11 @@ class Sender:
             self._connection.give_up()
             self._connection.close()
         self._connection = None
+
+
+def _reason(exc: OSError | http.client.HTTPException) -> str:
+    """Return why there is no answer: what the system or TLS says, never what the receiver sent."""
+    return (isinstance(exc, OSError) and exc.strerror) or type(exc).__name__
 
 
 def _retry_after_s(value: str | None) -> float | None:

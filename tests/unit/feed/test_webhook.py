@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import signal
@@ -323,6 +324,32 @@ def test_a_redirect_is_not_followed(lake: Lake) -> None:
         with _answering(iter([moved.encode("latin-1")]), iter([_OK])) as (url, _):
             done = _send(lake, url, "--since", "0/300")
     assert (done.code, done.stderr.count("answered 307"), other.got) == (0, 1, []), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), "certificate verify failed"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "TimeoutError"),
+        (http.client.BadStatusLine("zzsecret"), "BadStatusLine"),
+    ],
+)
+def test_the_reason_of_a_failed_request_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    """A name that is not resolved and a certificate that is not valid have other remedies; an answer is not quoted."""
+    stop = threading.Event()
+
+    def fail(*_: object) -> None:
+        stop.set()
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    sender = webhook.Sender(webhook.Receiver.parse("https://host/zztoken", "s"), stop)
+    assert not sender.deliver(webhook.WebhookMessage(b"{}", None))
+    assert f"host cannot be reached: {said}; trying again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
