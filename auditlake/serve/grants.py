@@ -5,7 +5,7 @@
     public.order_?   `*` is any text, `?` one character; case counts, as in PostgreSQL
     !shop.salaries   none of these, whatever else matches
 
-Names may be quoted as on the page: shop."Order Items". A pattern without quotes that has several dots takes the table
+Names may be quoted as in SQL: shop."Order Items". A pattern without quotes that has several dots takes the table
 whose schema ends at the first one, and excepts the tables of every reading.
 
 A user sees a table if the patterns take every name that it had, because its rows are also those from before it was
@@ -20,7 +20,7 @@ from itertools import product
 
 from auditlake.errors import ConfigError
 from auditlake.relation import TableName
-from auditlake.sql_names import display_identifier
+from auditlake.sql_names import standard_identifier
 from auditlake.temporal.moments import Known
 
 _EVERYTHING = "*"
@@ -64,12 +64,12 @@ def _grants(pattern: str, name: TableName) -> bool:
 
 
 def _excepts(pattern: str, name: TableName) -> bool:
-    spellings = (name.schema, display_identifier(name.schema)), (name.table, display_identifier(name.table))
+    spellings = (name.schema, standard_identifier(name.schema)), (name.table, standard_identifier(name.table))
     return any(_fits(pattern, f"{schema}.{table}") for schema, table in product(*spellings))
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return _fits(pattern, name) or _fits(pattern, display_identifier(name))
+    return _fits(pattern, standard_identifier(name) if pattern.startswith('"') else name)  # ? must not be a quote
 
 
 def _fits(pattern: str, text: str) -> bool:

@@ -507,16 +507,22 @@ def test_patterns_take_names() -> None:
         ("a.b.pay", "a", "b.pay"),
         ('hr."Order Items"', "hr", "Order Items"),
         ('"HR"."Order Items"', "HR", "Order Items"),
+        ('"hr"."salaries"', "hr", "salaries"),
         ('hr."?rder*', "hr", "Order Items"),
     ],
 )
 def test_a_pattern_takes_special_names(pattern: str, schema: str, table: str) -> None:
-    """As they are, and quoted as pages show them; an exception in any reading."""
+    """As they are, and quoted; an exception in any reading."""
     name = TableName(schema, table)
     assert not Grant(("*", f"!{pattern}")).takes(name)
     assert Grant((pattern,)).takes(name) is ("." not in schema)
     others = (TableName(schema, f"{table}x"), TableName("hr", "pay2"), TableName("a", "pay"))
     assert all(Grant(("*", f"!{pattern}")).takes(other) for other in others if "*" not in pattern)
+
+
+def test_a_quote_is_no_character_of_a_name() -> None:
+    """A pattern of three characters takes no table with one, whose name pages quote."""
+    assert not Grant(("hr.?A?",)).takes(TableName("hr", "A"))
 
 
 def test_the_proxy_names_users_from_its_addresses_only(lake: Lake) -> None:
