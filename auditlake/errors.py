@@ -15,8 +15,8 @@
 
 A class also says whether a failure is final or temporary (`retryable`): a run tries again only after the latter, which
 are SourceAway and its classes. Messages are lower case, name the object and both values; hints are sentences with the
-next command. Values of user rows and passwords never appear in either; they quote what a client has sent, of which a
-long text is shortened.
+next command. Values of user rows and passwords never appear in either. A text that a client sent may appear, so a long
+message is shortened.
 """
 
 from collections.abc import Sequence

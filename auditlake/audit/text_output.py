@@ -11,15 +11,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.text import Text
 
-from auditlake.audit.answers import (
-    BlamedColumn,
-    Commit,
-    DeletedRow,
-    RowDifference,
-    RowEvent,
-    Texts,
-    differences,
-)
+from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDifference, RowEvent, Texts, differences
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction

@@ -343,10 +343,8 @@ class _Walk:
         given = [(each, self.marks(each, scope)) for each in arguments if not isinstance(each, exp.Lambda)]
         marks = union(each for _, each in given)
         parameters = {each.name.casefold() for body in lambdas for each in body.expressions}
-        outside, self._parameters = (
-            self._parameters,
-            self._parameters | dict.fromkeys(parameters, compared_elements(marks)),
-        )
+        outside = self._parameters
+        self._parameters = outside | dict.fromkeys(parameters, compared_elements(marks))
         marks |= union([self.marks(each.this, scope) for each in lambdas])
         self._parameters = outside
         return self._result(name, marks, given)

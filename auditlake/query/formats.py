@@ -5,9 +5,9 @@ r"""Rows in a format for programs: CSV, JSON lines or Parquet, piece by piece, w
     parquet  one file of typed columns, instants in UTC
 
 Values, exactly: decimals and integers keep every digit; floats have the shortest text that reads back equal, and 4-byte
-floats are converted before they would gain digits as 8-byte ones. Instants come as ISO text in UTC; of CSV and JSON, a
-time outside of the years 1 to 9999 is refused. Binary is PostgreSQL's hex, `\x…`. In CSV, arrays, maps and
-structs are JSON.
+floats are converted before they would gain digits as 8-byte ones. Instants come as ISO text in UTC, as
+microseconds since 1970 outside of the years 1 to 9999. CSV and JSON have no other time outside of these years: it is
+refused. Binary is PostgreSQL's hex, `\x…`. In CSV, arrays, maps and structs are JSON.
 
 Arrow's CSV writer would be faster, but refuses arrays, structs, maps and binary (2026-11-22, bench/own_code.py).
 """
@@ -103,7 +103,7 @@ def parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield a batch, or the rows of one that has more bytes.
 
     A statement may make a row of gigabytes, which takes several times as much in Python, and meanwhile no other thread
-    of the process runs: who has a bound looks at the size of each part before it converts the values.
+    of the process runs. So a caller with a limit checks the size of each part before it converts the values.
     """
     if batch.nbytes <= most_bytes:
         yield batch

@@ -48,7 +48,7 @@ def exact_text_column(name: str, of: str | None = None) -> Expression:
 
 
 def register_function(spark: SparkSession) -> None:
-    """Register `exact_text_column` in the SQL of this session."""
+    """Register `exact_text` in the SQL of this session."""
     spark.udf.register(NAME, _function())
 
 

@@ -1,4 +1,4 @@
-"""The years of which a time is shown: PostgreSQL writes an earlier one in another way, and Python has no later one."""
+"""The years 1 to 9999, whose times are shown: PostgreSQL writes earlier years with BC, and Python has no later ones."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

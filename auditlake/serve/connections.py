@@ -116,7 +116,7 @@ class Connection(H11Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When its last response was complete, of which nothing waits to be sent; None if it does more than be open."""
+        """When its last response was complete; None while it answers, or sends, or receives a request."""
         is_busy = self._is_answering or self.transport.get_write_buffer_size() > 0
         return None if is_busy else self._idle_since
 
