@@ -235,13 +235,13 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
         "pg_interval_parts", _guarded(texts.interval_text), ["integer", "integer", "bigint"], _TEXT
     )
     months, days, micros = parts_of("x")
-    made = of_parts("p[1]", "p[2]", "p[3]")
-    for macro in (
-        f"{_INTERVAL_TEXT}(x) as pg_interval_parts(cast({months} as integer), cast({days} as integer), {micros})",
-        f"pg_parts(x) as case when x is not null then [{months}, {days}, {micros}] end",
-        f"pg_of_parts(given) as list_transform([given], lambda p: case when p is not null then {made} end)[1]",
-    ):
-        connection.execute(f"create or replace macro {macro}")
+    for name, result in (
+        (_INTERVAL_TEXT, f"pg_interval_parts(cast({months} as integer), cast({days} as integer), {micros})"),
+        ("pg_parts", f"[{months}, {days}, {micros}]"),
+        ("pg_of_parts", of_parts("x[1]", "x[2]", "x[3]")),
+    ):  # the argument is computed once, however often its value is needed: calls are in calls
+        once = f"list_transform([given], lambda x: case when x is not null then {result} end)[1]"
+        connection.execute(f"create or replace macro {name}(given) as {once}")
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:

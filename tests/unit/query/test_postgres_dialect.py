@@ -1,7 +1,9 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
+from collections.abc import Callable
 from datetime import UTC, date
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import POSTGRES, SPARK, Dialect
 from auditlake.query.postgres import documents, numbers
-from auditlake.query.postgres.engine import PostgresEngines
+from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines
 from auditlake.query.postgres.numbers import divide
 from auditlake.query.postgres.parser import is_complete, split
 from auditlake.query.postgres.statement import prepare_statement
@@ -119,6 +121,23 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
             rows = engine.rows(state, prepare_statement(state, f"select count(*) * 1.0 / {n} from orders"))
             assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
             gc.collect()
+
+
+def test_an_interval_is_computed_once(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although its parts are needed in several places: the calls of a chain would multiply."""
+    calls: list[str] = []
+    for name in ("pg_times", "pg_interval"):
+        function, takes, gives = _FUNCTIONS[name]
+
+        @wraps(function)
+        def recorded(*given: object, name: str = name, function: Callable[..., object] = function) -> object:
+            calls.append(name)
+            return function(*given)
+
+        monkeypatch.setitem(_FUNCTIONS, name, (recorded, takes, gives))
+    chain = "(id || ' days')::interval::text::interval::text::interval * id * 0.5 * id * 2"
+    assert _rows(state, f"select {chain} from orders where id = 1") == [("24:00:00",)]
+    assert sorted(calls) == ["pg_interval"] * 3 + ["pg_times"] * 4
 
 
 @pytest.mark.parametrize(
