@@ -279,9 +279,8 @@ def _extreme(name: str, call: _Call) -> Cell:
 def _joined(call: _Call, cell: Translate) -> Cell:
     separator = call.node.args.get("separator")
     if not call.value.type.is_text or separator is None or call.frame is not None:
-        raise Refused(
-            call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS | {"bytea"}
-        )
+        is_wrong = call.value.type.name not in TEXTS | {"bytea"} and not call.value.type.is_opaque
+        raise Refused(call.node, f"string_agg of {call.value.type.shown}", wrong=is_wrong)
     if not isinstance(separator, exp.Literal):
         raise Refused(call.node, "string_agg with a separator that is not a literal")
     between = coerced(cell(separator), TEXT).sql

@@ -10,7 +10,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arithmetic import concatenated
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, shown_text, with_common_element
-from auditlake.query.postgres.growth import may_be_long
+from auditlake.query.postgres.growth import may_be_long, once
 from auditlake.query.postgres.types import BOOL, INT4, TEXT, Type
 
 
@@ -34,9 +34,7 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
             return concatenated(cells[0], added, node)
         case "array_remove", [Cell() as removed] if element.is_groupable:
             whole, one = with_common_element(cells[0], removed, node)
-            kept = "list_filter(s.t0, lambda e: e is distinct from s.t1)"
-            parts = f"struct_pack(t0 := {whole.sql}, t1 := {one.sql})"
-            return Cell(f"list_transform([{parts}], lambda s: {kept})[1]", whole.type)
+            return Cell(once([whole.sql, one.sql], "list_filter(s.t0, lambda e: e is distinct from s.t1)"), whole.type)
         case "array_position", [Cell() as searched] if element.is_groupable:
             whole, one = with_common_element(cells[0], searched, node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
@@ -52,9 +50,9 @@ def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         op, left, right = "@>", right, left
     kind = right.type if left.is_unknown else left.type
     pair = [coerced(each, kind, node) if each.is_unknown else each for each in (left, right)]
-    is_wrong = pair[0].type.name != pair[1].type.name
-    if is_wrong or pair[0].type != pair[1].type or not kind.is_groupable:
+    if pair[0].type != pair[1].type or not kind.is_groupable:
         hint = "Cast both to one type of array."
+        is_wrong = pair[0].type.name != pair[1].type.name and not any(each.type.is_opaque for each in pair)
         raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", hint, wrong=is_wrong)
     texts = ", ".join(f"cast({each.sql} as varchar[])" for each in pair)
     return Cell(f"pg_array_{'contains' if op == '@>' else 'overlaps'}({texts})", BOOL)
@@ -73,7 +71,9 @@ def overlaps(one: Sequence[str | None], other: Sequence[str | None]) -> bool:
 def _joined(array: Cell, words: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate array_to_string: a separator, and perhaps what stands for NULL."""
     text = shown_text(Cell("e", array.type.element or TEXT))
-    if text is None or len(words) > 2 or any(each.literal is None or may_be_long(each) for each in words):  # noqa: PLR2004
+    if text is None:
+        raise Refused(node, f"array_to_string of {array.type.shown}")
+    if len(words) > 2 or any(each.literal is None or may_be_long(each) for each in words):  # noqa: PLR2004
         raise Refused(node, "array_to_string with a separator that is not a short literal")
     between, *nulls = (coerced(each, TEXT, node).sql for each in words)
     texts = f"list_transform({array.sql}, lambda e: {f'coalesce({text}, {nulls[0]})' if nulls else text})"

@@ -63,7 +63,7 @@ _OF_CLOCK = {
 _EPOCH = "epoch"
 _LAST_MINUTE, _LAST_SECOND, _DAY_US = 59, 60, 86_400_000_000
 _DIGITS_OF_DOUBLE, _POWERS_OF_DOUBLE = 15, 22
-"""A double holds every number of so many digits, and so many powers of ten, so that their quotient rounds once."""
+"""A double holds integers of so many digits and powers of ten up to this one exactly: a quotient is rounded once."""
 _TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
 _FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
 _LONGEST_TEXT = 10_485_760
@@ -181,14 +181,14 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
 
 
 def _bytes(text: str) -> bytes:
-    r"""Read bytes: hexadecimal digits after \x, or characters, of which a backslash escapes some."""
+    r"""Read bytes in the hex format, after \x, or in the escape format; raises ValueError."""
     if text.startswith("\\x"):
         return bytes.fromhex(text[2:])
     return unescaped(text)
 
 
 def unescaped(text: str) -> bytes:
-    """Read the characters of bytes, of which a backslash escapes some; raises ValueError."""
+    """Read bytes in the escape format; raises ValueError."""
     content = text.encode()
     if b"\\" in _ESCAPED_BYTE.sub(b"", content):
         raise ValueError(text)
@@ -304,6 +304,7 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
     if names <= TEXTS:
         return _common_text(kinds, node, what)
     is_wrong = what == COMPARISON or not all(kind.element for kind in kinds)
+    is_wrong = is_wrong and not any(kind.is_opaque for kind in kinds)  # a domain may be of the other type
     raise Refused(node, f"{what} of {_and(kinds)}", "Write a cast.", wrong=is_wrong)
 
 
@@ -326,15 +327,15 @@ def with_common_element(one: Cell, other: Cell, node: exp.Expr) -> tuple[Cell, C
     """Return an array and a value, in either order, in the common type of elements and value; raises Refused."""
     elements = [each if each.type.element is None else Cell("", each.type.element) for each in (one, other)]
     kind = common(elements, node, "an array beside a value")
-    first, second = (
-        coerced(each, kind, node)
-        if each.type.element is None
-        else Cell(
-            each.sql if each.type.duckdb == f"{kind.duckdb}[]" else f"cast({each.sql} as {kind.duckdb}[])", array(kind)
-        )
-        for each in (one, other)
-    )
-    return first, second
+    return _with_element(one, kind, node), _with_element(other, kind, node)
+
+
+def _with_element(cell: Cell, kind: Type, node: exp.Expr) -> Cell:
+    """Return an array with elements of a type, or a value of that type; raises Refused."""
+    if cell.type.element is None:
+        return coerced(cell, kind, node)
+    to = array(kind)
+    return Cell(cell.sql if cell.type.duckdb == to.duckdb else f"cast({cell.sql} as {to.duckdb})", to)
 
 
 def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:

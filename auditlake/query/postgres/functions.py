@@ -221,8 +221,8 @@ def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
 
 
 def _is_time_form(cell: Cell) -> bool:
-    form = (cell.literal or "").upper()
-    fields = TIME_FIELD.findall(form)
+    form = cell.literal or ""
+    fields = [each.upper() for each in TIME_FIELD.findall(form)]
     return "YYYY" in fields and len({*fields}) == len(fields) and not TIME_FIELD.sub("", form).strip("-/.,: ")
 
 
@@ -335,7 +335,9 @@ def formatted(cells: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate format; raises Refused."""
     form, values = cells[0].literal, [known(replace(cell, sql=padded(cell, node)), node) for cell in cells[1:]]
     texts = [shown_text(value) for value in values]
-    if form is None or "%" in FORMAT.sub("", form) or None in texts:
+    if None in texts:
+        raise Refused(node, "format of such values", "Write casts to text.")
+    if form is None or "%" in FORMAT.sub("", form):
         raise Refused(node, "format of this form", "Its format is a literal with %s, %L and %%.")
     listed = ", ".join(f"cast({text} as varchar)" for text in texts)
     return Cell(f"pg_format({standard_literal(form)}, [{listed}])", TEXT)

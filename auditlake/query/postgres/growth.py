@@ -56,10 +56,14 @@ def listed(cells: Sequence[Cell], texts: Sequence[str]) -> str:
 
 
 def held(texts: Sequence[str], is_too_long: str, whole: str) -> str:
-    """Return `whole` of the texts, which it calls s.t0, s.t1 …, unless it would be too long.
+    """Return `whole` of the texts as `once`, unless it would be too long."""
+    return once(texts, f"case when {is_too_long} then {TOO_LONG} else {whole} end")
+
+
+def once(texts: Sequence[str], whole: str) -> str:
+    """Return `whole` of the texts, which it calls s.t0, s.t1 and so on.
 
     Each text is in it once: one that is in it twice would double with each call in another.
     """
     parts = ", ".join(f"t{n} := {text}" for n, text in enumerate(texts))
-    checked = f"case when {is_too_long} then {TOO_LONG} else {whole} end"
-    return f"list_transform([struct_pack({parts})], lambda s: {checked})[1]"
+    return f"list_transform([struct_pack({parts})], lambda s: {whole})[1]"

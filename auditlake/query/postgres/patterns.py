@@ -114,7 +114,7 @@ def similar_pattern(node: exp.Expr) -> str:
 
 
 _OF_SIMILAR = {"%": ".*", "_": ".", **{sign: f"\\{sign}" for sign in ".^$"}}
-_SIMILAR = re.compile(r"[A-Za-z0-9 %_.@,:;=<>&/'\"!~#*+?|()-]+", re.ASCII)
+_SIMILAR = re.compile(r"[A-Za-z0-9 %_.^$@,:;=<>&/'\"!~#*+?|()-]+", re.ASCII)
 _TEXT_TYPES = TEXTS - {"bpchar"}
 
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common
+from auditlake.query.postgres.growth import once
 from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, INTERVAL, NUMERIC, UNKNOWN
 
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
@@ -87,8 +88,7 @@ def with_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
     decides, else_ = ("true", "false") if isinstance(node, exp.Any) else ("false", "true")
     unknown = f"len({tests}) <> list_count({tests})"
     found = f"case when list_contains({tests}, {decides}) then {decides} when {unknown} then null else {else_} end"
-    parts = f"struct_pack(t0 := {left.sql}, t1 := {array.sql})"
-    return Cell(f"list_transform([{parts}], lambda s: case when s.t1 is not null then {found} end)[1]", BOOL)
+    return Cell(once([left.sql, array.sql], f"case when s.t1 is not null then {found} end"), BOOL)
 
 
 def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:

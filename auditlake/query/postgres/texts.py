@@ -6,25 +6,30 @@ Authority: src/backend/utils/adt/varlena.c, encode.c;
 src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
 """
 
+import math
 import re
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.query.postgres.intervals import read_interval, scaled
+from auditlake.query.postgres.numbers import NotFinite
 from auditlake.query.years import NO_YEAR
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
-_BASE64_LINE, _MOST_INT4, _MOST_INT8 = 76, (1 << 31) - 1, (1 << 63) - 1
+_BASE64_LINE, _MOST_INT4 = 57, (1 << 31) - 1
+_MOST_PARTS = _MOST_INT4, _MOST_INT4, (1 << 63) - 1
 _NO_FORM = "the form of encode or decode is not hex, base64 or escape"
 _BACKSLASH, _MOST_ASCII = 92, 127
 FORMAT = re.compile(r"%%|%((?P<place>\d+)\$)?(?P<left>-)?(?P<width>\d+)?(?P<kind>[sL])", re.ASCII)
-TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US")
+TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US|yyyy|mm|dd|hh24|mi|ss|ms|us")
+"""Fields of a format in upper or lower case: Mm is two letters."""
 _FIELD_DIGITS = {"YYYY": 4, "MS": 3, "US": 6}
 _DIGITS = "0123456789"
 _BLANKS = re.compile(r"[ \t\n\r]")
@@ -45,17 +50,22 @@ def interval_parts(text: str) -> list[int]:
 
 def read_time(text: str, form: str) -> datetime:
     """`to_timestamp` of a text that has exactly the digits of its format; raises Failed, NotRead."""
-    pattern = TIME_FIELD.sub(lambda field: f"(?P<{field[0]}>\\d{{{_FIELD_DIGITS.get(field[0], 2)}}})", form.upper())
-    found = re.fullmatch(pattern.replace(".", "\\."), text, re.ASCII)
+    found = _time_pattern(form).fullmatch(text)
     if found is None or found["YYYY"] == "0000":
         raise NotRead
     part = {name: int(digits) for name, digits in found.groupdict().items()}
     micros = part.get("US", 0) + part.get("MS", 0) * 1000
     try:
-        day = date(part["YYYY"], part.get("MM", 1), part.get("DD", 1))
+        day = date(part["YYYY"], part.get("MM") or 1, part.get("DD") or 1)  # 00 is none
         return datetime.combine(day, time(part.get("HH24", 0), part.get("MI", 0), part.get("SS", 0), micros))
     except ValueError:
         raise Failed("date/time field value out of range") from None
+
+
+@lru_cache(16)
+def _time_pattern(form: str) -> re.Pattern[str]:
+    pattern = TIME_FIELD.sub(lambda field: f"(?P<{field[0]}>\\d{{{_FIELD_DIGITS.get(field[0], 2)}}})", form.upper())
+    return re.compile(pattern.replace(".", "\\."), re.ASCII)
 
 
 def at_zone(at: datetime, zone: str) -> datetime:
@@ -127,9 +137,9 @@ def encoded(content: bytes, form: str) -> str:
         case "hex":
             return _held(content.hex(), len(content))
         case "base64":
-            text = b64encode(content).decode()
-            lines = (text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE))
-            return _held("\n".join(lines), len(content))
+            lines = (content[at : at + _BASE64_LINE] for at in range(0, len(content), _BASE64_LINE))
+            whole = (b64encode(each).decode() + "\n" * (len(each) == _BASE64_LINE) for each in lines)
+            return _held("".join(whole), len(content))
         case "escape":
             return _held("".join(map(_escaped, content)), len(content))
         case _:
@@ -175,14 +185,15 @@ def initcap(text: str) -> str:
     for sign in text:
         changed = sign.lower() if inside else sign.upper()
         found.append(changed if len(changed) == 1 else changed[0] if inside else sign)
-        inside = sign.isalpha() or sign in _DIGITS
+        inside = sign.isalpha() or sign in _DIGITS or sign.upper() != sign.lower()  # Roman numerals have cases, too
     return "".join(found)
 
 
 def literal_text(text: str) -> str:
     """`quote_literal`."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
-    return f"{'E' if doubled.count(chr(_BACKSLASH)) else ''}'{doubled}'"
+    prefix = "E" if "\\" in text else ""
+    return f"{prefix}'{doubled}'"
 
 
 def format_text(form: str, values: Sequence[str | None]) -> str:
@@ -233,7 +244,9 @@ def reversed_text(text: str) -> str:
 
 
 def times(parts: Sequence[int], factor: float) -> list[int]:
-    """`interval * number`, of months, days and microseconds; raises Failed."""
+    """`interval * number`, of months, days and microseconds; raises Failed, NotFinite."""
+    if math.isinf(factor):
+        raise NotFinite
     return _scaled(parts, factor, divided=False)
 
 
@@ -249,7 +262,7 @@ def _scaled(parts: Sequence[int], factor: float, *, divided: bool) -> list[int]:
         months, days, micros = scaled(parts, factor, divided=divided)
     except (OverflowError, ValueError):
         raise Failed("interval out of range") from None
-    if max(abs(months), abs(days)) > _MOST_INT4 or abs(micros) > _MOST_INT8:
+    if not all(-1 - most <= part <= most for part, most in zip((months, days, micros), _MOST_PARTS, strict=True)):
         raise Failed("interval out of range")
     return [months, days, micros]
 

@@ -901,3 +901,8 @@ select 'abc' similar to 'a%', 'abc' similar to '(a|b)%', 'abc' not similar to 'b
 select bit_and(qty) filter (where qty > 3), bit_or(qty) from orders
 select (select min(status) from orders where qty = 1) not like '%\_%', (select status from orders where id = 1) not ilike 'N%' from boxes
 select moments, moments::text, array_to_string(moments, ',', '-'), concat(moments), format('%s', moments), moments[1], moments = '{2026-03-29 01:30:00.5+00,null}' from spans order by id
+select encode(decode(repeat('a', 0), 'escape'), 'base64'), encode(decode(repeat('a', 55), 'escape'), 'base64'), encode(decode(repeat('a', 57), 'escape'), 'base64'), encode(decode(repeat('a', 58), 'escape'), 'base64'), encode(decode(repeat('a', 114), 'escape'), 'base64')
+select initcap('ⅷabc'), initcap('ⓐbc dⓔ'), initcap('aͅb')
+select interval '-2147483648 days' * 1, interval '1 day' / 'inf'::text::float8
+select to_date('2024-00-10', 'YYYY-MM-DD'), to_date('2024-03-00', 'yyyy-MM-dd'), to_timestamp('2024-00-00 10', 'YYYY-mm-dd hh24')
+select 'a^b' similar to 'a^b', 'a$' similar to '_$', 'ab' similar to '^ab$'

@@ -126,3 +126,6 @@ select jsonb_agg(tags) from customers
 select ('{a,b}'::text[] || null::text) || (' a ' collate "C")
 select pg_typeof(span) from spans
 select settings && settings from customers
+select to_date('2024-02', 'YYYY-Mm')
+select array_to_string(array[span], ',') from spans
+select interval '1 day' * 'inf'::text::float8
