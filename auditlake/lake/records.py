@@ -131,6 +131,11 @@ def unreadable(place: Place, exc: Exception, remedy: str) -> LakeUnusable:
 
     `remedy` is for a damaged file: if the disk or the store failed, the file may be as it should be.
     """
+    if isinstance(exc, KeyError):
+        return LakeUnusable(
+            f"{place} lacks an entry: it is damaged, or another version of auditlake wrote it",
+            f"{remedy} If another version wrote the lake, use it, or begin another lake with auditlake bootstrap.",
+        )
     if not isinstance(exc, OSError):
         return LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", remedy)
     failure = as_lake_error(exc) or as_disk_error(exc)

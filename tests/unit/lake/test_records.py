@@ -81,6 +81,7 @@ def test_recording_a_timeline_changes_no_other_entry(tmp_path: Path) -> None:
         (OSError(errno.EIO, "The store failed: timed out", "s3://bucket/lake/lake.json"), "Check credentials"),
         (PermissionError(errno.EACCES, "Permission denied", "/lake/lake.json"), "Correct that"),
         (ValueError("no JSON"), "Restore it."),
+        (KeyError("toast"), "If another version wrote the lake"),
     ],
 )
 def test_only_a_damaged_file_is_to_be_restored(failure: Exception, advice: str) -> None:
