@@ -22,10 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 import auditlake
+from auditlake.delta.append_table import AppendLog
 from auditlake.lake.history import PERIOD_COLUMNS, create_history
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.maintenance import maintain
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.spark.session import spark_session
@@ -80,6 +82,7 @@ def _make(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], sizes: t
     marks = {HISTORY_APP: _END, SNAPSHOT_APP: _BEGIN, SNAPSHOT_TIME_APP: 0}
     properties = CommitProperties(app_transactions=[Transaction(app, lsn) for app, lsn in marks.items()])
     table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CHANGES_APP: _END, ACKNOWLEDGED_APP: _END})
 
 
 def _seconds(read: Callable[[], DataFrame], view: str) -> float:

@@ -20,6 +20,8 @@ from pathlib import Path
 from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
 from auditlake.spark.on_demand import SparkOnDemand
+
+sys.path.append(str(Path(__file__).parents[1]))
 from tests.many_tables import make_metadata_lake
 
 _FEW = 10

@@ -40,6 +40,8 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+
+sys.path.append(str(Path(__file__).parents[1]))
 from tests.small_lake import T0, T0_US, write_log
 
 _ITEMS = TableName("public", "items")
