@@ -133,7 +133,7 @@ def unreadable(place: Place, exc: Exception, remedy: str) -> LakeUnusable:
     """
     if isinstance(exc, KeyError):
         return LakeUnusable(
-            f"{place} lacks an entry: it is damaged, or another version of auditlake wrote it",
+            f"{place} lacks an entry: it is damaged, or of another version",
             f"{remedy} If another version wrote the lake, use it, or begin another lake with auditlake bootstrap.",
         )
     if not isinstance(exc, OSError):

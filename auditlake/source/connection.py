@@ -213,30 +213,28 @@ def for_other_machines(source: str, conn: "psycopg.Connection[Row]") -> str:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn a lost or refused connection into SourceUnreachable, a RAISE or a text of no encoding into SourceUnready.
-
-    Others pass unchanged.
-    """
+    """Turn a lost or refused connection into SourceUnreachable; every other error passes unchanged."""
     try:
         yield
     except _TIMED_OUT as exc:
         raise unreachable(str(exc)) from exc
-    except psycopg.errors.RaiseException as exc:
-        # None of our functions raises.
-        raise SourceUnready(
-            f"a function of the database refuses a statement of auditlake: {exc.diag.message_primary}",
-            "If it belongs to an event trigger, disable that meanwhile.",
-        ) from exc
-    except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter) as exc:
-        raise SourceUnready(
-            f"the database has a name that is no text in UTF-8: {exc.diag.message_primary}",
-            "Rename it; if the database has the encoding SQL_ASCII, dump and restore it into one with a real encoding.",
-        ) from exc
     except psycopg.OperationalError as exc:
         # Without a SQLSTATE libpq itself failed.
         if exc.sqlstate is not None and not exc.sqlstate.startswith(PASSING_STATES):
             raise
         raise unreachable(str(exc), exc.sqlstate) from exc
+
+
+@contextmanager
+def refused_by_functions() -> Iterator[None]:
+    """Turn an error that a function of the database raises, an event trigger's say, into SourceUnready."""
+    try:
+        yield
+    except psycopg.errors.RaiseException as exc:
+        raise SourceUnready(
+            f"a function of the database refuses a statement of auditlake: {exc.diag.message_primary}",
+            "If it belongs to an event trigger, disable that meanwhile.",
+        ) from exc
 
 
 @contextmanager
@@ -446,6 +444,12 @@ def _repeated(conn: psycopg.Connection[Row], attempt: Callable[[], list[Row]]) -
                 raise NotGranted(
                     f"role {conn.info.user}: {exc.diag.message_primary}",
                     "auditlake check --print-grants, run as a superuser, prints the GRANT.",
+                ) from exc
+            except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter) as exc:
+                raise SourceUnready(
+                    f"the database has a name that is no text in UTF-8: {exc.diag.message_primary}",
+                    "Rename it; if the database has the encoding SQL_ASCII, dump and restore it into one with a real"
+                    " encoding.",
                 ) from exc
             except psycopg.errors.InternalError_:
                 if not left or conn.info.transaction_status not in repeatable:

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch, fetch_one
+from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, name_blockers
 
 _FUNCTION = """create or replace function auditlake.observe() returns trigger language plpgsql as $$
@@ -93,11 +93,13 @@ def install_context_trigger(conn: psycopg.Connection[Row], tables: Sequence[Tabl
 
     A table that stays locked, or that our role may not put a trigger on, is skipped.
 
-    Raises SourceUnready if our role may not create the function.
+    Raises SourceUnready if our role may not create the function, or an event trigger forbids it.
     """
-    if _require_function_rights(conn):
-        conn.execute("create schema if not exists auditlake")
-    conn.execute(_FUNCTION.encode())
+    needs_schema = _require_function_rights(conn)
+    with refused_by_functions():
+        if needs_schema:
+            conn.execute("create schema if not exists auditlake")
+        conn.execute(_FUNCTION.encode())
     have = {TableName(str(schema), str(table)) for schema, table in fetch(conn, _INSTALLED)}
     missing = [name for name in tables if name not in have]
     skipped = {name: reason for name in missing if (reason := _install_on(conn, name))}
@@ -133,7 +135,8 @@ def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:
     """Install the trigger on one table; return why it was skipped."""
     try:
         conn.execute(f"set lock_timeout = '{_LOCK_TIMEOUT_MS}ms'".encode())
-        conn.execute(_TRIGGER.format(sql.Identifier(*name)))
+        with refused_by_functions():
+            conn.execute(_TRIGGER.format(sql.Identifier(*name)))
     except psycopg.errors.LockNotAvailable:
         return f"locked by {name_blockers(conn, [name], _CONFLICTING) or 'a session that has ended'}"
     except psycopg.errors.InsufficientPrivilege:

@@ -37,7 +37,7 @@ import psycopg
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import FORM, MOST_BYTES, PREFIX, Seal
 from auditlake.source.catalog import SHAPE
-from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one
+from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one, refused_by_functions
 from auditlake.sql_names import display_identifier
 
 # The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
@@ -383,8 +383,9 @@ def remove(conn: psycopg.Connection[Row]) -> bool:
 
 def _run(conn: psycopg.Connection[Row], wanted: list[str], role: str, database: str, *, is_superuser: bool) -> None:
     try:
-        for statement in wanted:
-            conn.execute(statement.encode())
+        with refused_by_functions():
+            for statement in wanted:
+                conn.execute(statement.encode())
     except psycopg.errors.InsufficientPrivilege as exc:
         conn.rollback()
         lacks = "" if is_superuser else ", which is no superuser,"

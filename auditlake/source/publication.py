@@ -20,7 +20,7 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch, fetch_in_savepoint, fetch_one
+from auditlake.source.connection import Row, fetch, fetch_in_savepoint, fetch_one, refused_by_functions
 from auditlake.source.publication_membership import Member, Membership
 
 _MEMBERSHIP = """
@@ -254,7 +254,8 @@ def drop_publication(conn: psycopg.Connection[Row], name: str) -> None:
 
 def _run(conn: psycopg.Connection[Row], name: str, statement: sql.Composed) -> None:
     try:
-        conn.execute(statement)
+        with refused_by_functions():
+            conn.execute(statement)
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
         raise SourceUnready(
             f"publication {name} cannot be changed: {exc.diag.message_primary}",

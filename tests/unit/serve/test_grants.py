@@ -352,7 +352,7 @@ def test_the_refusal_of_a_lake_names_no_table_that_is_not_seen(tmp_path: Path) -
     lake = write_lake(tmp_path / "lake")
     history = lake.history(CUSTOMERS)
     last = max(int(entry.stem) for entry in (history / "_delta_log").glob("*.json"))
-    put_commit(history, last + 1, "MERGE", moved({HISTORY_APP: 0x310}))
+    put_commit(history, last + 1, "MERGE", moved({HISTORY_APP: 0x400}))
     page = Page(lake, Access(frozenset({HOST}), users=_USERS))
     for path in ("/api/v1/status", "/api/v1/rows?table=orders"):
         refused = _ask(page, "bob", path)
