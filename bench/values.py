@@ -35,7 +35,7 @@ from auditlake.lake.relations import RelationVersion, version_rows
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.snapshot.copy import copy_range
+from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, pinned_conninfo
@@ -69,7 +69,7 @@ def main() -> None:
         (snapshot,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
         pages, mark = PageRange(0, None), SnapshotMark(Lsn(1), 0)
         task = CopyTask(pinned_conninfo(server.dsn()), str(snapshot), table.name, columns, pages, Path(folder), mark)
-        compare("copy", lambda: copy_range(task), copy_unguarded(), time.process_time)
+        compare("copy", lambda: copy_bundle([task]), copy_unguarded(), time.process_time)
     spark = spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})
     changes = tail(spark, columns, rows)
     shape = TailShape(rows, True, False, False, False, frozenset())

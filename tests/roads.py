@@ -12,8 +12,8 @@ from auditlake.capture.supervisor import open_capture
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
-from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
+from auditlake.snapshot.copy import copy_bundle
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.source.server import wal_end
@@ -47,7 +47,9 @@ def _copied(dsn: str, folder: Path) -> Texts:
         task = CopyTask(
             pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(Lsn(1), 0)
         )
-        file = pq.read_table(folder / copy_range(task).path, partitioning=None)
+        (copied,) = copy_bundle([task])
+        assert isinstance(copied, CopiedFile)
+        file = pq.read_table(folder / copied.path, partitioning=None)
     raws = [dict(raw or ()) for raw in file["_raw"].to_pylist()]
     printed = []
     for column in columns:

@@ -75,20 +75,6 @@ def copy_bundle(tasks: Sequence[CopyTask]) -> list[CopiedFile | AuditlakeError]:
         return [_attempt(task, reader) for task in tasks]
 
 
-def copy_range(task: CopyTask) -> CopiedFile:
-    """Copy one range.
-
-    Raises:
-        SourceUnready, SourceAway: if its rows cannot be read.
-        LakeUnusable: if they cannot be written.
-        Unsupported: if a table without a key has too many rows.
-    """
-    (result,) = copy_bundle([task])
-    if isinstance(result, AuditlakeError):
-        raise result
-    return result
-
-
 def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeError:
     try:
         return _copied(task, reader)

@@ -16,8 +16,8 @@ from auditlake.errors import ConfigError
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import Insert, decode
 from auditlake.relation import Relation, ReplicaIdentity, TableName
-from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges
+from auditlake.snapshot.copy import copy_bundle
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, page_ranges
 from auditlake.snapshot.plan import CopyPlan, findings, survey
 from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import connect, pinned_conninfo
@@ -310,7 +310,9 @@ def _copied(conn: "psycopg.Connection[Any]", database: str, table: FollowedTable
                     SnapshotMark(Lsn(1), 1),
                     row_filter=table.row_filter,
                 )
-                rows += _read(folder / copy_range(task).path, [column.name for column in table.relation.columns])
+                (copied,) = copy_bundle([task])
+                assert isinstance(copied, CopiedFile)
+                rows += _read(folder / copied.path, [column.name for column in table.relation.columns])
     return rows
 
 
