@@ -5,14 +5,15 @@
     public.order_?   `*` is any text, `?` one character; case counts, as in PostgreSQL
     !shop.salaries   none of these, whatever else matches
 
-Names may be quoted as in SQL: shop."Order Items". A pattern without quotes that has several dots takes the table
-whose schema ends at the first one, and excepts the tables of every reading.
+Names may be quoted as in SQL: shop."Order Items". A pattern that has several dots outside of quotes takes the table
+whose schema ends at the first of them, and excepts the tables of every reading.
 
 A user sees a table if the patterns take every name that it had, because its rows are also those from before it was
 renamed; and every name of each table that it shares a name with, because changes are found by names, too. What no
 pattern takes is not seen: a table that appears later, and one that is renamed to a name that no pattern takes.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,6 +24,7 @@ from auditlake.relation import TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.temporal.moments import Known
 
+_QUOTED = re.compile('"(?:[^"]|"")*"')
 _EVERYTHING = "*"
 _NOT = "!"
 
@@ -58,8 +60,16 @@ class Grant:
 WHOLE = Grant((_EVERYTHING,))
 
 
+def _parts(pattern: str) -> tuple[str, str]:
+    """Return the patterns of schema and table, divided at the first dot that is not quoted."""
+    quoted = _QUOTED.match(pattern)
+    before = quoted[0] if quoted else ""
+    schema, _, table = pattern[len(before) :].partition(".")
+    return before + schema, table
+
+
 def _grants(pattern: str, name: TableName) -> bool:
-    schema, _, table = pattern.partition(".")
+    schema, table = _parts(pattern)
     return pattern == _EVERYTHING or (_matches(schema, name.schema) and _matches(table, name.table))
 
 
@@ -80,7 +90,7 @@ def parse_grant(patterns: Iterable[object], user: str) -> Grant:
     """Check the patterns of a user; raises ConfigError."""
     given = tuple(patterns)
     for each in given:
-        schema, _, table = (each if isinstance(each, str) else "").removeprefix(_NOT).partition(".")
+        schema, table = _parts((each if isinstance(each, str) else "").removeprefix(_NOT))
         if each != _EVERYTHING and not (schema and table):
             raise ConfigError(
                 f"a pattern of user {user} is {each!r}, need SCHEMA.TABLE",

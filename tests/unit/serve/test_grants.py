@@ -505,17 +505,21 @@ def test_patterns_take_names() -> None:
         ("hr.pay[2024]", "hr", "pay[2024]"),
         ("a.b.pay", "a.b", "pay"),
         ("a.b.pay", "a", "b.pay"),
+        ('a."b.pay"', "a", "b.pay"),
         ('hr."Order Items"', "hr", "Order Items"),
         ('"HR"."Order Items"', "HR", "Order Items"),
         ('"hr"."salaries"', "hr", "salaries"),
         ('hr."?rder*', "hr", "Order Items"),
+        ('"a.b".pay', "a.b", "pay"),
+        ('"a.b"."x""y.z"', "a.b", 'x"y.z'),
+        ('"a.?".pa*', "a.b", "pay"),
     ],
 )
 def test_a_pattern_takes_special_names(pattern: str, schema: str, table: str) -> None:
     """As they are, and quoted; an exception in any reading."""
     name = TableName(schema, table)
     assert not Grant(("*", f"!{pattern}")).takes(name)
-    assert Grant((pattern,)).takes(name) is ("." not in schema)
+    assert Grant((pattern,)).takes(name) is (pattern.startswith('"') or "." not in schema)
     others = (TableName(schema, f"{table}x"), TableName("hr", "pay2"), TableName("a", "pay"))
     assert all(Grant(("*", f"!{pattern}")).takes(other) for other in others if "*" not in pattern)
 
