@@ -1,4 +1,7 @@
-"""A database whose public privileges are revoked, and roles in it that have what `check --print-grants` prints."""
+"""A database whose public privileges are revoked, with tables under row security.
+
+Its roles have what `check --print-grants` prints.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +21,8 @@ _HARDENED = (
     "create table sales.orders (id int primary key, v text)",
     "create table sales.days (id int primary key) partition by range (id)",
     "create table sales.days_1 partition of sales.days for values from (0) to (10)",
+    "alter table sales.orders enable row level security, force row level security",
+    "alter table sales.days_1 enable row level security",
     "insert into sales.orders values (1, 'x')",
     "create publication auditlake for table sales.orders, sales.days with (publish_via_partition_root = true)",
 )

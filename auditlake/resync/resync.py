@@ -5,7 +5,7 @@ S; the range between the last certain LSN and S is a gap. Later changes are appl
 go on.
 
 Order of effects:
-  1. Check that source and slot are the lake's, and that the tables are published. A refusal leaves nothing behind.
+  1. Check that source and slot are the lake's, and that the role may read the tables. A refusal leaves nothing behind.
   2. Hold the tables (`hold`): from here on, apply folds none of them past its last certain LSN.
   3. Add missing tables to the publication, lock the tables, and record again how they are published and partitioned.
      From here on, capture compares the catalog with these records, and parks the table again if anything changes later.
@@ -64,7 +64,7 @@ from auditlake.schema.evolution import reshaped
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
-from auditlake.snapshot.plan import CopyPlan, publish, read_source
+from auditlake.snapshot.plan import CopyPlan, find_unreadable, publish, read_source
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
@@ -237,7 +237,16 @@ class _Resync:
             raise SourceUnready(
                 f"{', '.join(ended)} was dropped at the source", "Its history up to then can be queried."
             )
-        return [histories[name] for name in sorted(names)]
+        unreadable = self._unreadable(names) if self.target.renewal is None else set[TableName]()
+        return [histories[name] for name in sorted(names) if name not in unreadable]
+
+    def _unreadable(self, names: Collection[TableName]) -> set[TableName]:
+        """Report the tables that the role may not copy, and return the names of their histories."""
+        chosen = self._chosen(names, read_source(self.control, require_manifest(self._lake).publication))
+        denied = find_unreadable(chosen.values(), self.control.info.user)
+        for name, why in denied.items():
+            self.progress.fail(name, why)
+        return {history for history, table in chosen.items() if table.name in denied}
 
     def _check_source(self, manifest: Manifest) -> None:
         current = current_manifest(self.control, manifest.slot, manifest.publication)
@@ -266,15 +275,9 @@ class _Resync:
 
     def _published(self, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
         """Publish the tables that are not published, and return all of them, by the names of their histories."""
-        name, known = require_manifest(self._lake).publication, self._tables_of(names)
-
-        def choose_from(source: CatalogSource) -> dict[TableName, FollowedTable]:
-            chosen = choose(source, lambda table: known.history_of(table.relation) is not None)
-            found = ((known.history_of(table.relation), table) for table in chosen)
-            return {history: table for history, table in found if history is not None}
-
+        name = require_manifest(self._lake).publication
         source = read_source(self.control, name)
-        chosen = choose_from(source)
+        chosen = self._chosen(names, source)
         for lacking in sorted({*names} - chosen.keys()):
             why = f"table {lacking} is not at the source, or cannot be published"
             self.progress.fail(
@@ -288,7 +291,14 @@ class _Resync:
         unpublished = tuple(table for table in tables if source.published(table.name) is None)
         if not publish(self.control, name, CopyPlan(name, tables, unpublished, source.publication, None, ())):
             raise SourceUnready(f"publication {name}, or a table for it, changed meanwhile", _AGAIN)
-        return choose_from(read_source(self.control, name))
+        return self._chosen(names, read_source(self.control, name))
+
+    def _chosen(self, names: Collection[TableName], source: CatalogSource) -> dict[TableName, FollowedTable]:
+        """Return the tables of the source that have these histories, by the names of the histories."""
+        known = self._tables_of(names)
+        chosen = choose(source, lambda table: known.history_of(table.relation) is not None)
+        found = ((known.history_of(table.relation), table) for table in chosen)
+        return {history: table for history, table in found if history is not None}
 
     def _tables_of(self, names: Collection[TableName]) -> _Tables:
         lake, renewal = self._lake, self.target.renewal

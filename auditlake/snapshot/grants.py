@@ -54,6 +54,13 @@ select distinct n.nspname::text, pg_catalog.pg_get_userbyid(c.relowner)::text
  where (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
  order by 1, 2
 """
+_UNDER_POLICIES = """
+select count(*) > 0
+  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+  left join pg_catalog.pg_roles r on r.rolname = %s
+ where (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[])) and c.relrowsecurity
+   and (c.relforcerowsecurity or not coalesce(pg_catalog.pg_has_role(r.oid, c.relowner, 'usage'), false))
+"""
 _REVOKED = """
 select f from unnest(%s::text[]) f where not pg_catalog.has_function_privilege('public', f, 'execute')
 """
@@ -81,25 +88,29 @@ def grants(conn: psycopg.Connection[Row], plan: CopyPlan, command: str, role: st
     """Return the statements that make `role` one for this command, with the line of pg_hba.conf as a comment."""
     server = _Server(*cast("tuple[str, str, bool, bool, int, bool]", fetch_one(conn, _SERVER, role)))
     needs, name = COMMANDS[command], standard_identifier(role)
-    parts = dict.fromkeys(part for table in plan.chosen for part in table.locked)
+    parts = list(dict.fromkeys(part for table in plan.chosen for part in table.locked))
+    bypassing = Need.ROWS in needs and _has_policies(conn, parts, role)
     return [
-        *_role(server, needs, name),
+        *_role(server, needs, name, " BYPASSRLS" if bypassing else ""),
         f"GRANT CONNECT ON DATABASE {standard_identifier(server.database)} TO {name};",
-        *(_rows(conn, list(parts), name) if Need.ROWS in needs else ()),
+        *(_rows(conn, parts, name) if Need.ROWS in needs else ()),
         *(f"GRANT EXECUTE ON FUNCTION {function} TO {name};" for function in _revoked(conn, server, needs)),
         *_access(server, name),
     ]
 
 
-def _role(server: _Server, needs: frozenset[Need], name: str) -> Iterator[str]:
+def _has_policies(conn: psycopg.Connection[Row], tables: Sequence[TableName], role: str) -> bool:
+    """Return whether row security hides rows of a table from a role that does not bypass it, whatever its policies."""
+    schemas, names = [table.schema for table in tables], [table.table for table in tables]
+    return bool(*fetch_one(conn, _UNDER_POLICIES, role, schemas, names))
+
+
+def _role(server: _Server, needs: frozenset[Need], name: str, bypassing: str) -> Iterator[str]:
     verb = "ALTER" if server.role_exists else "CREATE"
-    if Need.STREAM not in needs:
-        yield f"{verb} ROLE {name} LOGIN;"
-    elif server.is_rds:
-        yield f"{verb} ROLE {name} LOGIN;"
+    replicating = " REPLICATION" if Need.STREAM in needs and not server.is_rds else ""
+    yield f"{verb} ROLE {name} LOGIN{replicating}{bypassing};"
+    if Need.STREAM in needs and server.is_rds:
         yield f"GRANT rds_replication TO {name};"
-    else:
-        yield f"{verb} ROLE {name} LOGIN REPLICATION;"
 
 
 def _rows(conn: psycopg.Connection[Row], tables: Sequence[TableName], name: str) -> Iterator[str]:

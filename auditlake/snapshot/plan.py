@@ -73,11 +73,20 @@ def make_plan(
         ConfigError: if no table matches the patterns, or none can be followed.
     """
     plan = survey(conn, patterns, publication_name, slot_name)
-    denied = {table.name: found for table in plan.chosen if (found := check_access(table, conn.info.user))}
+    denied = _denied(plan.chosen, conn.info.user)
     found = _obstacles(conn, plan)
     if found or (denied and len(denied) == len(plan.chosen)):
         raise _unready([*found, *(finding for each in denied.values() for finding in each)])
-    return replace(plan, unreadable={name: _unready(found) for name, found in denied.items()})
+    return replace(plan, unreadable=find_unreadable(plan.chosen, conn.info.user))
+
+
+def find_unreadable(tables: Iterable[FollowedTable], role: str) -> dict[TableName, SourceUnready]:
+    """Return the tables that our role may not copy, each with the reason and the remedy."""
+    return {name: _unready(found) for name, found in _denied(tables, role).items()}
+
+
+def _denied(tables: Iterable[FollowedTable], role: str) -> dict[TableName, list[Obstacle]]:
+    return {table.name: found for table in tables if (found := check_access(table, role))}
 
 
 def _unready(found: Sequence[Obstacle]) -> SourceUnready:

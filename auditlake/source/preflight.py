@@ -215,8 +215,9 @@ def _access_problems(part: CatalogTable, role: str) -> list[_Problem]:
         )
         problems.append((f"{part.name} may not be read", fix, grants))
     if part.row_security:
-        fix = "Connect as a role with BYPASSRLS, or as the owner where row security is not forced."
-        problems.append((f"row security hides rows of {part.name} from our role", fix, ()))
+        statement = f"ALTER ROLE {standard_identifier(role)} BYPASSRLS;"
+        fix = f"Run {statement[:-1]} as a superuser, or connect as the owner where row security is not forced."
+        problems.append((f"row security hides rows of {part.name} from {role}", fix, (statement,)))
     return problems
 
 

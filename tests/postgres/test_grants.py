@@ -41,6 +41,7 @@ _WITHOUT = {
     "LOGIN REPLICATION": ("alter role {role} noreplication", 3, "lacks the replication privilege"),
     "CONNECT": ("revoke connect on database {database} from {role}", 4, "permission denied for database"),
     "USAGE": ("revoke usage on schema sales from {role}", 3, "and USAGE on its schema"),
+    "BYPASSRLS": ("alter role {role} nobypassrls", 3, "row security hides rows of sales.days_1"),
     "SELECT ON TABLE": ("revoke select on sales.days_1 from {role}", 3, "sales.days_1"),
 }
 
@@ -55,6 +56,19 @@ def test_each_grant_of_bootstrap_is_needed(site: Site, what: str) -> None:
     done = site.run(role, "bootstrap", "--table", "sales.days")
     assert (done.code, shown in done.stderr) == (code, True), done.stderr
     assert not site.lake.exists()
+
+
+def test_resync_parks_no_table_that_it_may_not_read(site: Site) -> None:
+    """Policies hide its rows from the role: the statement is named, and the table is followed as before."""
+    site.run(site.role_for("bootstrap"), "bootstrap", "--table", "sales.orders")
+    role = site.role_for("resync")
+    site.execute(f"alter role {role} nobypassrls")
+    done = site.run(role, "resync", "--table", "sales.orders")
+    assert (done.code, f'ALTER ROLE "{role}" BYPASSRLS' in done.stderr) == (3, True), done.stderr
+    site.execute("update sales.orders set v = 'y'")
+    following = site.run(role, "follow", "--until-current")
+    assert following.code == 0, following.stderr
+    assert site.run(role, "sql", "select id, v from sales.orders", "--format", "csv").stdout == "id,v\n1,y\n"
 
 
 def test_capture_may_read_no_row(site: Site) -> None:
