@@ -33,7 +33,7 @@ from auditlake.delta.bounds_check import wrong_bounds
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.log_reader import Add, file_path, live_files, statistics
 from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
-from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
+from auditlake.delta.row_groups import gathered, keys_of_maps, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import (
@@ -241,7 +241,7 @@ def _write_tables(
             first.schema,
             # To find out whether other values repeat costs more than a dictionary saves.
             use_dictionary=short_texts(first),
-            write_statistics=list(columns),
+            write_statistics=[*columns, *keys_of_maps(first.schema)],
             write_page_index=bool(partition),  # queries read single pages of partitioned tables, the histories
         ) as writer,
     ):

@@ -31,16 +31,19 @@ GROUP_BYTES = 16 << 20
 """Limit of the row groups that are written here; a larger row has one of its own."""
 _DICTIONARY_BYTES = 256
 _KEPT_BYTES, _FOOTER_BYTES = 16 << 20, 256
+_KEYS = ".key_value.key"
+"""Ends the path of the keys of a map (Parquet's format, "Logical Types", "Maps")."""
 _Group = TypeVar("_Group")
 _VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows of a file, and their bytes before compression."""
+    """Rows of a file, and their bytes before compression; the maps that the statistics show to have no entry."""
 
     rows: int
     size_bytes: int
+    empty_maps: frozenset[str] = frozenset()
 
     @property
     def held_bytes(self) -> int:
@@ -68,8 +71,24 @@ def row_groups(path: Place) -> tuple[RowGroup, ...]:
 
 def _read_groups(path: Place) -> tuple[RowGroup, ...]:
     footer = pq.read_metadata(parquet(path))
+    leaves = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
+    maps = {leaf.removesuffix(_KEYS): place for leaf, place in leaves.items() if leaf.endswith(_KEYS)}
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
-    return tuple(RowGroup(group.num_rows, group.total_byte_size) for group in groups)
+    return tuple(
+        RowGroup(group.num_rows, group.total_byte_size, frozenset(n for n, at in maps.items() if _is_empty(group, at)))
+        for group in groups
+    )
+
+
+def _is_empty(group: pq.RowGroupMetaData, place: int) -> bool:
+    """Return whether the statistics show that a column has no value."""
+    found = group.column(place).statistics
+    return found is not None and found.has_null_count and found.null_count == group.column(place).num_values
+
+
+def keys_of_maps(schema: pa.Schema) -> list[str]:
+    """Name the columns of Parquet that hold the keys of maps; their statistics show `RowGroup.empty_maps`."""
+    return [f"{field.name}{_KEYS}" for field in schema if pa.types.is_map(field.type)]
 
 
 def all_row_groups(paths: Iterable[Place]) -> list[RowGroup]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import StateRequest, state_query, versions_query
 from auditlake.cancellation import uncancelled
 from auditlake.delta.log_reader import file_path
-from auditlake.delta.row_groups import all_row_groups
+from auditlake.delta.row_groups import RowGroup, all_row_groups
 from auditlake.delta.sql import TableFiles, duckdb_type, read_newest
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 _TAIL_BYTES = 64 << 20
 _ROW_BYTES = 32 << 10
+_RAW = "_raw"
 
 
 class StatementDatabase:
@@ -111,7 +112,7 @@ def columns_of_view(
         return source
     of_raw = bool(masked.hidden)
     period = (
-        ViewColumn(each, kind, is_lsn=each in LSNS, masked=of_raw and each == "_raw")
+        ViewColumn(each, kind, is_lsn=each in LSNS, masked=of_raw and each == _RAW)
         for each, kind in PERIOD_COLUMNS
         if each != "_part"
     )
@@ -193,26 +194,34 @@ _OF_LOGS = ("bigint", "int", "smallint", "string", "binary", "timestamp", "boole
 _OF_DUCKDB = {duckdb_type(kind): kind for kind in _OF_LOGS}
 
 
+class RowsOfView(NamedTuple):
+    """A query of the rows of a view, and whether `_raw`, which takes long to read, may have an entry in one."""
+
+    sql: str
+    has_texts: bool
+
+
 def rows_of_view(
     connection: "DuckDBPyConnection",
     state: LakeState,
     query: PreparedQuery,
     read: tuple[TableName, Selection | Log],
     documents: str | None,
-) -> str:
-    """Return a query of the rows of a view: of a log, in its columns `c0` …, else as `rows_of_selection`."""
+) -> RowsOfView:
+    """Return the rows of a view: of a log, in its columns `c0` …, else as `rows_of_selection`."""
     name, selection = read
     if isinstance(selection, Log):
-        return _log_table(state.known, name, selection.lsn, documents).sql(connection)
-    _check_row_length(state.known.tables[name], selection)
-    return rows_of_selection(connection, state, query, name, selection)
+        return RowsOfView(_log_table(state.known, name, selection.lsn, documents).sql(connection), has_texts=False)
+    table = state.known.tables[name]
+    has_texts = _check_files(table, selection) or query.tails.of(table, selection) is not None
+    return RowsOfView(rows_of_selection(connection, state, query, name, selection), has_texts)
 
 
 def cell_of(shown: ViewColumn, columns: Sequence[ViewColumn]) -> str:
     """Return SQL for a column of a table's view in `rows_of_selection`, without the trailing blanks of `char(n)`."""
     if shown.column is not None:
         return bare(shown.column, quoted(shown.column))
-    if shown.name == "_raw":
+    if shown.name == _RAW:
         return raw_with_printed([(each.column, each.name) for each in columns if each.column is not None])
     return standard_identifier(shown.name)
 
@@ -236,18 +245,21 @@ def rows_of_selection(
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
-def _check_row_length(table: HistoryTable, selection: Selection) -> None:
-    """DuckDB holds 2,048 rows at a time, whatever their length."""
-    if (found := find_files(table)) is not None:
-        read = of_state(found, selection.lsn, table.position).all if isinstance(selection, State) else found
-        _check_length(table.name, read.paths)
+def _check_files(table: HistoryTable, selection: Selection) -> bool:
+    """Check the files of a selection; return whether `_raw` may have an entry in one."""
+    if (found := find_files(table)) is None:
+        return True
+    read = of_state(found, selection.lsn, table.position).all if isinstance(selection, State) else found
+    return any(_RAW not in group.empty_maps for group in _check_length(table.name, read.paths))
 
 
-def _check_length(name: TableName, paths: Iterable[Place]) -> None:
+def _check_length(name: TableName, paths: Iterable[Place]) -> Sequence[RowGroup]:
+    """Return the row groups of files; raises NotEmbedded: DuckDB holds 2,048 rows at a time, whatever their length."""
     groups = all_row_groups(paths)
     longest = max((group.size_bytes // max(1, group.rows) for group in groups), default=0)
     if longest > _ROW_BYTES:
         raise NotEmbedded(f"rows of {name} of {longest >> 10} KB")
+    return groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import file_statistics, new_file_name, statistics_json
+from auditlake.delta.row_groups import keys_of_maps
 from auditlake.errors import AuditlakeError, LakeUnusable, SourceAway, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
@@ -278,7 +279,7 @@ class HistoryFile:
             self._sink,
             self._schema,
             use_dictionary=list(_repeating(first)),
-            write_statistics=list({*with_stats, *self._keys}),
+            write_statistics=list({*with_stats, *self._keys, *keys_of_maps(self._schema)}),
         )
 
 

@@ -192,10 +192,11 @@ class Embedded:
         for view, (name, selection) in query.views.items():
             rows, cells = rows_of_view(connection, state, query, (name, selection), None), ["*"]
             if not isinstance(selection, Log):
-                _check_held(connection, rows, query.held_back.get((name, selection), []))
+                if rows.has_texts:
+                    _check_held(connection, rows.sql, query.held_back.get((name, selection), []))
                 columns = columns_of_view(query, name, selection, (), None)
                 cells = [f"{cell_of(each, columns)} as c{n}" for n, each in enumerate(columns)]
-            create_view(connection, view, cells, rows)
+            create_view(connection, view, cells, rows.sql)
 
     def notes(self, state: LakeState, query: PreparedQuery, rows: EmbeddedRows, nulls: Iterable[int]) -> Iterator[str]:
         """Yield notes on columns that may be NULL for a value that exists, as `query.spark_engine.footnotes` does."""

@@ -272,16 +272,20 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
         rows = rows_of_view(connection, state, query, read, JSONB.name)
         columns, is_log = query.columns[view], isinstance(read[1], Log)
         every = [each.shown for each in columns]
-        values = [_logged(f"c{n}", each) if is_log else _value(each, every, read[0]) for n, each in enumerate(columns)]
+        values = [
+            _logged(f"c{n}", each) if is_log else _value(each, every, read[0] if rows.has_texts else None)
+            for n, each in enumerate(columns)
+        ]
         pairs = enumerate(zip(values, columns, strict=True))
-        create_view(connection, view, [_utc(v, each.type, n) for n, (v, each) in pairs if not each.shown.masked], rows)
+        cells = [_utc(v, each.type, n) for n, (v, each) in pairs if not each.shown.masked]
+        create_view(connection, view, cells, rows.sql)
 
 
-def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName) -> str:
-    """Return a column of a view; reading a value that only `_raw` has is an error."""
+def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName | None) -> str:
+    """Return a column of a view; without a `table` none has a value that only `_raw` has; reading it is an error."""
     shown, value = typed.shown, cell_of(typed.shown, columns)
     value = f"cast({value} as {typed.type.duckdb})" if typed.type.is_decimal else value
-    if shown.column is None or not type_of(shown.column).may_not_fit:
+    if table is None or shown.column is None or not type_of(shown.column).may_not_fit:
         return value
     failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
     return f"case when {raw_entry(shown.column)} is not null then {failure} else {value} end"
