@@ -37,7 +37,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ import pyarrow.compute as pc
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.capture.ddl_recorder import DdlProof, DdlRecorder
 from auditlake.capture.masking import read_masks
+from auditlake.capture.partition_rows import RowLookup
 from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch
 from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
 from auditlake.capture.shape_watch import ShapeWatch
@@ -116,7 +117,7 @@ class _Writer:
         """Whether a job was submitted and not collected yet."""
         return self._job is not None
 
-    def write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
+    def write(self, transactions: FrameBuffer, present: Mapping[int, Mapping[int, int]]) -> None:
         """Submit frames that end with a Commit; `present` as in `DdlRecorder.park_lost_partitions`."""
         self._start(lambda: self._write(transactions, present))
 
@@ -167,7 +168,7 @@ class _Writer:
         self._log.append_part(changes, self._messages(decoded))
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
 
-    def _write(self, transactions: FrameBuffer, present: Mapping[int, Collection[int]]) -> None:
+    def _write(self, transactions: FrameBuffer, present: Mapping[int, Mapping[int, int]]) -> None:
         decoded = self._decode(transactions)
         commit = decoded.last_commit
         if commit is None:
@@ -192,7 +193,7 @@ class _Writer:
 
     def _decode(self, frames: FrameBuffer) -> Decoded:
         decoded = self._decoder.decode(*frames.payloads())
-        self._recorder.note_partitions(decoded.entries)
+        self._recorder.note_partitions(decoded)
         return decoded
 
     def _missing(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -416,7 +417,8 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
                 AttributeNumbers(source.conninfo, lake, silence_s),
                 read_masks(lake, source.masking),
             )
-            shapes = ShapeWatch(lake, log, DdlRecorder(lake, log), report, source.manifest.publication)
+            recorder = DdlRecorder(lake, log, are_there=RowLookup(source.conninfo, silence_s))
+            shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)
             partitions = PartitionWatch(lake, report, lambda: shapes.trigger_reports)
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.discard_uncommitted()

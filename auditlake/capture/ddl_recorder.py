@@ -10,7 +10,8 @@ for each message in the order of the stream, before the changes after it are wri
 3. A partition that was removed before the catalog was compared is noticed, too: the server describes it before its
    first row (`Described.root`), and a message other than that of its CREATE TABLE lists it, because it may have been
    attached with rows. The table is then parked just before that commit: later ones may have truncated the partition,
-   which no message shows.
+   which no message shows. If it is still there, its first row shows whether it may have been truncated
+   (`first_rows`).
 4. The description of a partition also has the key of its old rows. If that was another one than the table's for some
    time, its changes do not show which row was changed: the table is parked just before the first of them.
 
@@ -23,7 +24,7 @@ installed, enabled or replaced since has not reported those before; nor has one 
 from then on only capture writes it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,7 @@ from typing import Any
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.first_rows import AreThere, FirstRows
 from auditlake.capture.partition_watch import find_lacking_key, key_columns
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -39,6 +41,7 @@ from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import RelationsLog, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.messages import Say
+from auditlake.pgoutput.batch_decoder import Decoded
 from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.pgoutput.table_shape import Shape, compare_shapes, hides_key
@@ -122,6 +125,7 @@ class DdlRecorder:
     tables: Mapping[int, TableName] = field(default_factory=dict)
     shapes: dict[int, Shape] = field(default_factory=dict)
     entries: Entries = field(default_factory=Entries)
+    are_there: AreThere = lambda rows: [False] * len(rows)
     _reported: dict[int, Shape] = field(default_factory=dict)
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
@@ -133,6 +137,7 @@ class DdlRecorder:
     """The first commit since the last comparison with rows of a partition, by the OIDs of its root and itself.
 
     With the root's name: before the comparison, another table may be followed under it."""
+    _first_rows: FirstRows = field(default_factory=FirstRows)
     _repeated_to: int = 0
     failed: bool = False
     """Whether the trigger has failed for some command: from then on its silence proves nothing."""
@@ -189,41 +194,53 @@ class DdlRecorder:
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
 
-    def note_partitions(self, entries: Sequence[Entry]) -> None:
+    def note_partitions(self, decoded: Decoded) -> None:
         """Note the partitions of followed tables in a buffer that have rows, or may have, and are not durable yet."""
-        for entry in entries:
+        shown = [self._roots.get(each) if isinstance(each, int) else _described(each) for each in decoded.entries]
+        for entry in decoded.entries:
             match entry:
                 case Described(relation, root=None):
                     self._roots[relation.oid] = relation
-                case Described(relation, lsn, time_us, int(root)) if lsn > self.log.watermark:
-                    self._note(root, relation.oid, _Commit(lsn, time_us))
-                    self._check_key(root, relation, _Commit(lsn, time_us))
+                case Described(_, lsn, time_us, int(root)) if lsn > self.log.watermark:
+                    self._note(root, entry.relation.oid, _Commit(lsn, time_us))
+                    self._note_rows(root, entry, decoded)
                 case DdlReport(DdlMessage() as message, lsn, time_us):
                     self._parents |= message.parents
                     if message.tag != _CREATED_EMPTY and lsn > self.log.watermark:
                         for oid, parent in message.parents.items():
                             self._note(self._root_of(parent), oid, _Commit(lsn, time_us))
+        self._first_rows.count(decoded, shown)
 
     def _note(self, root: int | None, oid: int, commit: _Commit) -> None:
         if root is not None and root in self.tables:
             self._seen.setdefault((root, oid), (self.tables[root], commit))
 
-    def _check_key(self, root: int, partition: Relation, commit: _Commit) -> None:
-        """Park a table whose partition logs another key; the server describes the root before it."""
+    def _note_rows(self, root: int, partition: Described, decoded: Decoded) -> None:
+        """Note a partition's first row, and park a table whose partition logs another key.
+
+        The server describes the root before it.
+        """
         name, relation, shape = self.tables.get(root), self._roots.get(root), self.shapes.get(root)
         if name is None or relation is None or shape is None:
             return
-        if (problem := find_lacking_key(key_columns(relation, shape), partition)) is not None:
-            self._park(commit, name, problem, RENEWED_BY_FOLLOW)
+        key = key_columns(relation, shape)
+        self._first_rows.note(decoded, partition, relation, key)
+        if (problem := find_lacking_key(key, partition.relation)) is not None:
+            self._park(_Commit(partition.lsn, partition.time_us), name, problem, RENEWED_BY_FOLLOW)
 
-    def park_lost_partitions(self, present: Mapping[int, Collection[int]]) -> None:
-        """Park the tables with rows in a partition that the catalog does not show any more.
+    def park_lost_partitions(self, present: Mapping[int, Mapping[int, int]]) -> None:
+        """Park the tables with rows in a partition that the catalog does not show any more, or may show empty.
 
-        `present` are the partitions by their root as the catalog has them after the last transaction that was noted.
+        `present` are the partitions by their root as the catalog has them after the last transaction that was noted,
+        each with the xid that created it.
         """
+        truncated = set(self._first_rows.take(present, self.are_there))
         for (root, oid), (name, commit) in self._seen.items():
             if oid not in present.get(root, {oid}):
                 reason = "a partition that was created or attached since was dropped or detached, perhaps with rows"
+                self._park(commit, name, reason, RENEWED_BY_FOLLOW)
+            elif (root, oid) in truncated:
+                reason = "a partition may have been truncated in the transaction that created it"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
         self._seen.clear()
 
@@ -318,6 +335,10 @@ class DdlRecorder:
             return
         last, until = Lsn(commit.lsn - 1), commit.lsn
         park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
+
+
+def _described(entry: Entry) -> Relation | None:
+    return entry.relation if isinstance(entry, Described) else None
 
 
 def _part(shape: Shape, column: str) -> StoringTable:

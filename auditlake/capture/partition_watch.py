@@ -37,7 +37,7 @@ The record (partitions/<schema>.<table>.json) has the last known partitions of a
 snapshot, then by capture for every difference that neither added nor removed rows, before the watermark passes it.
 
 Only catalogs are read and no function is called that opens a table, so nothing waits for VACUUM FULL or TRUNCATE. The
-exceptions are `is_empty`, which reads the size of the file, and `count_rows`, both with a short lock timeout.
+exceptions are in `capture.partition_rows`.
 
 Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherits.html; tablecmds.c, ExecuteTruncateGuts
 """
@@ -49,8 +49,8 @@ from math import inf
 from typing import Any, cast
 
 import psycopg
-from psycopg import sql
 
+from auditlake.capture.partition_rows import count_rows, is_empty
 from auditlake.delta.sql import read_newest, select
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
@@ -66,8 +66,6 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
-_COUNTED = 100_000
-"""Most rows of a partition that are counted: some milliseconds."""
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
@@ -97,8 +95,8 @@ class PartNow:
     """A partition's current catalog entry.
 
     `made_here`: one command created and attached it. `changed_by` is the xid that last wrote its row of pg_class;
-    `reshaped`: that transaction changed the root's columns, too. `unlogged` is "unlogged" or "foreign"
-    if the stream lacks its changes.
+    `reshaped`: that transaction changed the root's columns, too. `created_by` is the xid that created it, perhaps that
+    of a subtransaction. `unlogged` is "unlogged" or "foreign" if the stream lacks its changes.
     """
 
     part: Partition
@@ -106,6 +104,7 @@ class PartNow:
     changed_by: int
     reltuples: float
     reshaped: bool = False
+    created_by: int = 0
     unlogged: str | None = None
 
 
@@ -176,6 +175,7 @@ select t.relid::bigint, c.relname::text,
        coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin and s.xmax = 0 and a.xmax = 0, false),
        c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
+       s.xmin::text::bigint,
        case when c.relkind = 'f' then 'foreign' when c.relkind = 'r' and c.relpersistence <> 'p' then 'unlogged' end
   from tree t
   join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p', 'f')
@@ -184,15 +184,6 @@ select t.relid::bigint, c.relname::text,
  where t.relid <> t.root
 """
 
-_LOCK_TIMEOUT, _SCAN_TIMEOUT = "200ms", "1s"
-_UNCOUNTABLE = (
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.QueryCanceled,
-    psycopg.errors.InsufficientPrivilege,
-    psycopg.errors.InvalidSchemaName,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.WrongObjectType,
-)
 _TRUNCATED_BEFORE = "its partitions may have lost rows before the whole table was truncated"
 _DROPPED = "it was dropped, and its partitions may have lost or gained rows before"
 
@@ -205,7 +196,7 @@ def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dic
 def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNow]:
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
-    for oid, name, file, attached, changed_by, reltuples, made_here, toast, reshaped, unlogged in fetch(
+    for oid, name, file, attached, changed_by, reltuples, made_here, toast, reshaped, created_by, unlogged in fetch(
         conn, _PARTS, [relation]
     ):
         part = Partition(str(name), cast("int", file), str(attached), cast("int", toast))
@@ -215,6 +206,7 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
             cast("int", changed_by),
             cast("float", reltuples),
             bool(reshaped),
+            cast("int", created_by),
             cast("str | None", unlogged),
         )
     return parts
@@ -260,48 +252,6 @@ def find_lacking_key(key: frozenset[str], partition: Relation) -> str | None:
     if key <= _flagged(partition):
         return None
     return f"the replica identity of its partition {partition.name.table} lacks columns of its key"
-
-
-def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
-    """Whether a table has no pages; None if another session holds a conflicting lock."""
-    try:
-        with conn.transaction():
-            conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
-            ((size,),) = fetch(conn, "select pg_catalog.pg_relation_size(%s::oid)", relation)
-    except psycopg.errors.LockNotAvailable:
-        return None
-    return not size
-
-
-# Rows that a filter keeps out of the stream prove nothing. The column is missing before 15.
-_COUNTABLE = """
-select n.nspname::text, c.relname::text
-  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
- where c.oid = %s::oid
-   and not exists (select from pg_catalog.pg_publication_rel p
-                    where p.prrelid = %s::oid and pg_catalog.to_jsonb(p) ->> 'prqual' is not null)
-"""
-
-
-def count_rows(conn: psycopg.Connection[Row], root: int, partition: int) -> int:
-    """Count the rows of a partition, up to a limit; 0 if the role may not see all, or they cannot be counted soon.
-
-    Its name is locked first, and read again: a view that had taken it would run functions with our role's rights.
-    """
-    try:
-        with conn.transaction():
-            conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
-            if not (names := fetch(conn, _COUNTABLE, partition, root)):
-                return 0
-            name = sql.Identifier(*map(str, names[0]))
-            conn.execute(sql.SQL("lock table only {} in access share mode").format(name))
-            if fetch(conn, _COUNTABLE, partition, root) != names:
-                return 0
-            rows = sql.SQL("select from only {} limit {}").format(name, _COUNTED)
-            ((count,),) = conn.execute(sql.SQL("select pg_catalog.count(*) from ({}) r").format(rows)).fetchall()
-            return cast("int", count)
-    except _UNCOUNTABLE:
-        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +354,8 @@ class _Watched:
     pending: _Undecided | None = None
     next_look_at: float = 0.0
     """The monotonic time from which on `changes` may be read again while it is not explained."""
-    found: frozenset[int] = frozenset()
-    """The partitions in the catalog when it was read last."""
+    found: Mapping[int, int] = field(default_factory=dict)
+    """The partitions in the catalog when it was read last, each with the xid that created it."""
     settled: str | None = None
     """The digest of a change that is known to have added or removed rows, or may have."""
     reported: bool = False
@@ -446,9 +396,14 @@ class PartitionWatch:
         return any(each.pending is not None for each in self._watched.values())
 
     @property
-    def present(self) -> dict[int, frozenset[int]]:
-        """The partitions of each table in the catalog or the record, at the last comparison, all by OID."""
-        return {each.known.relation: each.found | each.known.parts.keys() for each in self._watched.values()}
+    def present(self) -> dict[int, dict[int, int]]:
+        """The partitions of each table in the catalog or the record, at the last comparison, all by OID.
+
+        Each with the xid that created it, 0 if it is not in the catalog.
+        """
+        return {
+            each.known.relation: dict.fromkeys(each.known.parts, 0) | {**each.found} for each in self._watched.values()
+        }
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Watch the partitioned ones of these tables (by OID); record those that have no record."""
@@ -485,7 +440,7 @@ class PartitionWatch:
         self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: HeldUpTo
     ) -> None:
         now = read_parts(control, watched.known.relation)
-        watched.found = frozenset(now)
+        watched.found = {oid: each.created_by for oid, each in now.items()}
         differences = compare_partitions(watched.known.parts, now)
         problem = self._lasting(control, name, watched, now) or _lost_or_gained(control, watched, differences, now)
         if problem is not None or not differences.rewritten:

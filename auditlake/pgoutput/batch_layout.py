@@ -321,13 +321,14 @@ class Described:
     """A Relation message, with base types in the place of domains; LSN and time of its commit as in `DdlReport`.
 
     The server describes a table directly before a change of it. If that is sent under the name of another table, the
-    table is a partition of that one, its `root`.
+    table is a partition of that one, its `root`; `row` is that change's place among the buffer's.
     """
 
     relation: Relation
     lsn: Lsn
     time_us: int
     root: int | None = None
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +394,8 @@ class Descriptions:
                     self._describe(number, Described(relation, lsn, time_us))
             else:
                 root = _find_root(number, message.oid, frames, rows)
-                self._describe(number, Described(self._resolved(message), lsn, time_us, root))
+                described = Described(self._resolved(message), lsn, time_us, root, int(rows.first[number]))
+                self._describe(number, described)
 
     def _reports(self, rare: Rare, spans: Spans) -> list[tuple[int, DdlReport]]:
         """Return the messages that the DDL trigger has sent; any role may send others with its prefix."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from auditlake.capture.change_log import CaptureLog
@@ -13,6 +14,7 @@ from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP
 from auditlake.lake.parking import Cause, find_parked
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA, Decoded
 from auditlake.pgoutput.batch_layout import DdlReport, Described
 from auditlake.pgoutput.ddl_message import DdlMessage
 from auditlake.pgoutput.table_shape import Shape
@@ -59,9 +61,12 @@ def test_a_partition_of_a_table_that_was_made_anew_since_parks_it(recorder: DdlR
     """Between a part of a transaction and its end, capture may begin to follow another table of that name."""
     create_history(recorder.lake, _NAME, _COLUMNS, _OID)
     put_commit(recorder.lake.history(_NAME), 1, "WRITE", moved({HISTORY_APP: 100, SNAPSHOT_APP: 100}))
-    recorder.note_partitions([Described(replace(_SHAPE.relation, oid=8), Lsn(110), 5, _OID)])
+    described = Described(replace(_SHAPE.relation, oid=8), Lsn(110), 5, _OID)
+    changes = pa.RecordBatch.from_pylist([{"lsn": 110, "op": "update"}], CHANGES_SCHEMA)
+    transactions = pa.RecordBatch.from_pylist([], TRANSACTIONS_SCHEMA)
+    recorder.note_partitions(Decoded(changes, [described], transactions, None))
     recorder.tables = {9: _NAME}
-    recorder.park_lost_partitions({_OID: frozenset()})
+    recorder.park_lost_partitions({_OID: {}})
     parked = find_parked(recorder.lake, _NAME, Cause.DDL)
     assert parked is not None
     assert parked.lsn == 109

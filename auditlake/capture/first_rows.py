@@ -1,0 +1,88 @@
+"""First rows: partitions that may have been truncated in the transaction that created them.
+
+Such a TRUNCATE keeps the partition's file, so the catalog has no trace of it, and under publish_via_partition_root
+neither has the stream. But the server describes a partition before its first row. While that row is there, and its key
+was inserted once, no TRUNCATE came after it. If it is gone, the rows may have been deleted, or truncated.
+
+Authority: tablecmds.c, ExecuteTruncateGuts; pgoutput.c, maybe_send_schema
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.pgoutput.batch_decoder import Decoded
+from auditlake.pgoutput.batch_layout import Described
+from auditlake.relation import Relation
+
+_XIDS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow:
+    """The first row of a partition in the stream: its xid, and each column of its key by place and text."""
+
+    root: Relation
+    partition: int
+    xid: int
+    key: tuple[tuple[int, str | None], ...]
+
+    def may_have_created(self, created_by: int) -> bool:
+        """Return whether its transaction, or a subtransaction of it, may be the one that created the partition."""
+        return bool(created_by) and (created_by - self.xid) % _XIDS < _XIDS // 2
+
+
+AreThere: TypeAlias = Callable[[Sequence[FirstRow]], Sequence[bool]]
+"""Tells which rows are known to be in their partitions."""
+
+
+@dataclass(slots=True)
+class FirstRows:
+    """The first row of each partition since the last comparison with the catalog, with how often its key came."""
+
+    _inserts: dict[tuple[int, int], tuple[FirstRow, int]] = field(default_factory=dict)
+
+    def note(self, decoded: Decoded, partition: Described, root: Relation, key: Collection[str]) -> None:
+        """Note the first row of a partition, if it is an insert; `key` are the columns of its root's key."""
+        changes, row, oid = decoded.changes, partition.row, partition.relation.oid
+        if (root.oid, oid) in self._inserts or changes["op"][row].as_py() != "insert":
+            return
+        new = changes["new"][row].as_py()
+        values = tuple((place, new[place]) for place, column in enumerate(root.columns) if column.name in key)
+        self._inserts[root.oid, oid] = FirstRow(root, oid, changes["xid"][row].as_py(), values), 0
+
+    def count(self, decoded: Decoded, shown: Sequence[Relation | None]) -> None:
+        """Count the inserts of each row's key in a buffer; `shown` are the relations of its entries."""
+        for place, (row, inserts) in self._inserts.items():
+            self._inserts[place] = row, inserts + _count_inserts(decoded.changes, shown, row)
+
+    def take(self, present: Mapping[int, Mapping[int, int]], are_there: AreThere) -> list[tuple[int, int]]:
+        """Return the OIDs of root and partition of each that may have been truncated; nothing is noted then.
+
+        `present` are the partitions in the catalog by their root, each with the xid that created it.
+        """
+        created = {(root, oid): xid for root, oids in present.items() for oid, xid in oids.items()}
+        doubtful = [each for place, each in self._inserts.items() if each[0].may_have_created(created.get(place, 0))]
+        self._inserts.clear()
+        there = are_there([row for row, _ in doubtful]) if doubtful else ()
+        return [
+            (row.root.oid, row.partition)
+            for (row, inserts), is_there in zip(doubtful, there, strict=True)
+            if not is_there or inserts > 1
+        ]
+
+
+def _count_inserts(changes: pa.RecordBatch, shown: Sequence[Relation | None], row: FirstRow) -> int:
+    """Count the inserts of a row's key in its transaction; while the table has another shape, any insert."""
+    same = [place for place, relation in enumerate(shown) if relation == row.root]
+    others = [place for place, each in enumerate(shown) if each and each.oid == row.root.oid and each != row.root]
+    inserts = pc.and_(pc.equal(changes["xid"], row.xid), pc.equal(changes["op"], "insert"))
+    of_others = pc.and_(inserts, pc.is_in(changes["relation"], pa.array(others, pa.int64())))
+    news = changes.filter(pc.and_(inserts, pc.is_in(changes["relation"], pa.array(same, pa.int64()))))["new"]
+    for place, text in row.key:
+        value = pc.list_element(news, place)
+        news = news.filter(pc.is_null(value) if text is None else pc.fill_null(pc.equal(value, text), False))
+    return len(news) + cast("int", pc.sum(of_others).as_py() or 0)
