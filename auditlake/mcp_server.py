@@ -184,11 +184,11 @@ class Tools:
             )
 
         if table is None:
-            return self._limits.cut(question(), json_output.transaction_fields)
+            return self._limits.cut(question(), json_output.transaction_json)
         key = None if key is None else self._key(table, key)
         asked = [*self._key_columns(table, key), *([column] if column else [])]
         found, _ = self._asked(table, asked, question)
-        return self._limits.cut(found, json_output.transaction_fields)
+        return self._limits.cut(found, json_output.transaction_json)
 
     def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Fields:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.lake_reader import Reader
@@ -23,14 +23,19 @@ from auditlake.values.python_values import decoder
 
 Row: TypeAlias = Mapping[str, Any]
 Texts: TypeAlias = Mapping[str, str | None]
+Sides: TypeAlias = dict[Literal["old", "new"], str | None]
 Columns: TypeAlias = Mapping[str, Column]
 """The columns of a row by the names that its texts have."""
 
 
-def changed_sides(before: Texts | None, after: Texts | None) -> Iterator[tuple[str, dict[str, str | None]]]:
+def changed_sides(before: Texts | None, after: Texts | None) -> Iterator[tuple[str, Sides]]:
     """Yield each column that differs with its `old` and `new` value; a side without the column has no entry."""
     for name in dict.fromkeys((*(before or {}), *(after or {}))):
-        sides = {side: row[name] for side, row in (("old", before), ("new", after)) if row is not None and name in row}
+        sides: Sides = {}
+        if before is not None and name in before:
+            sides["old"] = before[name]
+        if after is not None and name in after:
+            sides["new"] = after[name]
         if len(sides) == 1 or sides["old"] != sides["new"]:
             yield name, sides
 
@@ -198,6 +203,7 @@ class BlamedColumn:
 class DeletedRow:
     """A deleted row: its last state, and the commit that deleted it by `op` (delete or truncate)."""
 
+    table: str
     commit: Commit
     op: str
     key_texts: Texts
@@ -208,7 +214,8 @@ class DeletedRow:
     def of(cls, reader: Reader, table: HistoryTable, found: Deleted, by: Transaction | None) -> "DeletedRow":
         """Return the record of a deleted row."""
         columns = ShownColumns(partial(columns_shown, reader, table, found.mark.lsn, found.last.begin.lsn))
-        return cls(Commit.of(found.mark, by), found.mark.op, found.key, found.last.values, columns)
+        commit = Commit.of(found.mark, by)
+        return cls(str(table.name), commit, found.mark.op, found.key, found.last.values, columns)
 
     @cached_property
     def key(self) -> Row:

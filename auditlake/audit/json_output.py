@@ -1,46 +1,191 @@
-"""JSON Lines output of the audit commands, with the fields that docs/audit.md lists. Pure.
+"""JSON of the audit answers: one model of each, for `--json`, webhooks, the page's API and MCP.
 
-Values are PostgreSQL's text or null, LSNs in PostgreSQL's notation, times ISO 8601 in UTC.
+A model is a TypedDict: what is printed is the dict itself, and pydantic makes the OpenAPI document and the schemas of
+MCP from its annotations. So no row is validated: a pydantic model of each doubles the time of a line of `diff --json`.
+A surface adds only what surrounds answers: limits, `more`, the moment.
+
+Values are PostgreSQL's text or null, LSNs in PostgreSQL's notation, times ISO 8601 in UTC. `masked` are columns whose
+values, NULL too, are replaced by `MASKED`. docs/audit.md describes the fields.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, changed_sides, differences
+from typing_extensions import TypedDict
+
+from auditlake.audit import answers
+from auditlake.audit.answers import (
+    BlamedColumn,
+    Commit,
+    DeletedRow,
+    RowDifference,
+    RowEvent,
+    changed_sides,
+    differences,
+)
 from auditlake.audit.diff import Compared
+from auditlake.audit.masked_columns import MaskedColumns
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
 from auditlake.invisible import CONTROLS, escaped
 from auditlake.lake.gaps import Gap
-from auditlake.relation import TableName
 from auditlake.temporal.when import format_us
 
-Fields = dict[str, Any]
+MASKED = "(masked)"
+SUFFIX = "Json"
+"""What a schema's name leaves out of its model's."""
+Fields = Mapping[str, Any]
+Texts: TypeAlias = dict[str, str | None]
+"""Values by column."""
+Changed: TypeAlias = dict[str, dict[Literal["old", "new"], str | None]]
+"""Each column that differs; a row that begins has no `old`, one that ends no `new`."""
+Masked: TypeAlias = MaskedColumns | None
 _UNESCAPED = re.compile(f"[{CONTROLS}]")
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def line(fields: Mapping[str, Any]) -> str:
+class CommitJson(TypedDict):
+    """When, who and why: the fields that every commit has; null if not known."""
+
+    lsn: str | None
+    xid: int | None
+    time: str | None
+    actor: str | None
+    reason: str | None
+
+
+class ContextJson(TypedDict):
+    """What the application recorded, and what the server observed; null if nothing."""
+
+    app: Any
+    db: Any
+
+
+class TransactionJson(CommitJson):
+    """A transaction, and how many changes it has; null if the reader may not see all of them.
+
+    `xid` is null if only the catalog showed its `schema_changes`.
+    """
+
+    origin: str | None
+    context: ContextJson
+    tables: list[str]
+    inserts: int | None
+    updates: int | None
+    deletes: int | None
+    truncates: int | None
+    schema_changes: list[str]
+
+
+class MessageJson(TypedDict):
+    """A logical message of a transaction."""
+
+    kind: Literal["message"]
+    ordinal: int
+    prefix: str
+    content: str
+
+
+class ChangeJson(TypedDict):
+    """A change of a row, with its actor and reason; the keys are null in a table without one."""
+
+    kind: Literal["change"]
+    ordinal: int
+    op: str
+    table: str
+    key_before: Texts | None
+    key: Texts | None
+    changed: Changed
+    actor: str | None
+    reason: str | None
+
+
+class TruncateJson(TypedDict):
+    """A TRUNCATE, and how many rows it removed; null if that is not known."""
+
+    kind: Literal["change"]
+    ordinal: int
+    op: Literal["truncate"]
+    table: str
+    rows: int | None
+
+
+ContentJson: TypeAlias = MessageJson | ChangeJson | TruncateJson
+
+
+class EventJson(CommitJson):
+    """One event in the life of a row, and the row after it: snapshot, insert, update, delete, truncate or resync."""
+
+    op: str
+    before_capture: bool
+    key: Texts
+    key_before: Texts | None
+    changed: Changed
+    row: Texts | None
+
+
+class GapJson(TypedDict):
+    """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
+
+    op: Literal["gap"]
+    lsn: str
+    to_lsn: str | None
+    reason: str
+
+
+class DeletionJson(CommitJson):
+    """The commit that deleted a row: by `op` delete or truncate."""
+
+    op: str | None
+
+
+class BlameJson(CommitJson):
+    """A column, its value, and the commit that set it; of a deleted row also the one that deleted it."""
+
+    column: str
+    value: str | None
+    before_capture: bool
+    deleted: DeletionJson | None
+
+
+class DeletedJson(DeletionJson):
+    """A deleted row, its last state, and the commit that deleted it."""
+
+    table: str
+    key: Texts
+    row: Texts
+
+
+DifferenceJson = TypedDict(
+    "DifferenceJson",
+    {
+        "table": str,
+        "diff": str,
+        "key": Texts,
+        "from": Texts | None,
+        "to": Texts | None,
+    },
+)
+"""A row that was removed, modified or added; of a modified one the columns that differ. Without a key it has none."""
+
+
+class SchemaChangeJson(TypedDict):
+    """A difference in the columns of a table."""
+
+    table: str
+    diff: Literal["schema"]
+    change: str
+
+
+def line(fields: Fields) -> str:
     """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
-    return _UNESCAPED.sub(escaped, json.dumps(fields, ensure_ascii=False))
+    return _UNESCAPED.sub(escaped, _encode(fields))
 
 
-def transaction_fields(committed: Transaction) -> Fields:
-    """Return the fields of a transaction in `auditlake log` and `show`."""
-    return {
-        **_commit(committed),
-        "origin": committed.origin,
-        "context": {"app": committed.context.app, "db": committed.context.db},
-        "tables": list(committed.tables),
-        **committed.counts,
-        "schema_changes": list(committed.schema_changes),
-    }
-
-
-def _commit(commit: Commit | Transaction) -> Fields:
-    """Return when, who and why: the fields that every commit has; null if not known."""
+def _commit(commit: Commit | Transaction) -> CommitJson:
     return {
         "lsn": None if commit.lsn is None else str(commit.lsn),
         "xid": commit.xid or None,
@@ -50,70 +195,126 @@ def _commit(commit: Commit | Transaction) -> Fields:
     }
 
 
-def content_fields(each: ShownChange | Message) -> Fields:
-    """Return the fields of a change or a message in `auditlake show`."""
+def transaction_json(committed: Transaction) -> TransactionJson:
+    """Return the JSON of a transaction."""
+    counts = committed.counts
+    return {
+        **_commit(committed),
+        "origin": committed.origin,
+        "context": {"app": committed.context.app, "db": committed.context.db},
+        "tables": list(committed.tables),
+        "inserts": counts["inserts"],
+        "updates": counts["updates"],
+        "deletes": counts["deletes"],
+        "truncates": counts["truncates"],
+        "schema_changes": list(committed.schema_changes),
+    }
+
+
+def content_json(each: ShownChange | Message) -> ContentJson:
+    """Return the JSON of a change or a message."""
     if isinstance(each, Message):
         text = each.content.decode(errors="backslashreplace")
         return {"kind": "message", "ordinal": each.ordinal, "prefix": each.prefix, "content": text}
-    step = each.step
-    fields = {"kind": "change", "ordinal": step.change.ordinal, "op": step.change.op, "table": str(each.table)}
+    step, ordinal, table = each.step, each.step.change.ordinal, str(each.table)
     if step.change.op == "truncate":
-        return {**fields, "rows": step.removed}
-    keys = (step.key_before, step.key_after)
-    before, after = (None if key is None or not each.key else dict(zip(each.key, key, strict=True)) for key in keys)
+        return {"kind": "change", "ordinal": ordinal, "op": "truncate", "table": table, "rows": step.removed}
+    before, after = (
+        None if key is None or not each.key else dict[str, str | None](zip(each.key, key, strict=True))
+        for key in (step.key_before, step.key_after)
+    )
     return {
-        **fields,
+        "kind": "change",
+        "ordinal": ordinal,
+        "op": step.change.op,
+        "table": table,
         "key_before": before,
         "key": after,
-        "changed": dict(changed_sides(step.before, step.after)),
+        "changed": changed_json(step.before, step.after),
         "actor": each.context.actor,
         "reason": each.context.reason,
     }
 
 
-def event_fields(each: RowEvent, *, full: bool) -> Fields:
-    """Return the fields of an event in `auditlake row`."""
-    fields = {
+def changed_json(before: answers.Texts | None, after: answers.Texts | None, masked: Masked = None) -> Changed:
+    """Return each column that differs with its `old` and `new` value."""
+    sides = changed_sides(before, after)
+    return {name: dict.fromkeys(each, MASKED) if masked and masked.hides(name) else each for name, each in sides}
+
+
+def row_json(texts: answers.Texts, masked: Masked = None) -> Texts:
+    """Return the values of a row."""
+    return {name: MASKED if masked and masked.hides(name) else text for name, text in texts.items()}
+
+
+def _row_or_null(texts: answers.Texts | None, masked: Masked) -> Texts | None:
+    return None if texts is None else row_json(texts, masked)
+
+
+def event_json(each: RowEvent, masked: Masked = None) -> EventJson:
+    """Return the JSON of an event; of a snapshot with the LSN and time of the snapshot."""
+    return {
         **_commit(each.at),
         "op": each.op,
         "before_capture": each.is_before_capture,
-        "key": each.key_texts,
-        "key_before": each.key_texts_before,
-        "changed": dict(changed_sides(each.before_texts, each.after_texts)),
+        "key": row_json(each.key_texts, masked),
+        "key_before": _row_or_null(each.key_texts_before, masked),
+        "changed": changed_json(each.before_texts, each.after_texts, masked),
+        "row": _row_or_null(each.after_texts, masked),
     }
-    return {**fields, "row": each.after_texts} if full else fields
 
 
-def gap_fields(gap: Gap) -> Fields:
-    """Return the fields of a gap among the events of a row."""
+def gap_json(gap: Gap) -> GapJson:
+    """Return the JSON of a gap among the events of a row."""
     return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
 
 
-def blame_fields(each: BlamedColumn) -> Fields:
-    """Return the fields of a column in `auditlake blame`."""
+def blame_json(each: BlamedColumn, masked: Masked = None) -> BlameJson:
+    """Return the JSON of a column."""
+    (value,) = row_json({each.column: each.text}, masked).values()
     return {
         "column": each.column,
-        "value": each.text,
+        "value": value,
         "before_capture": each.commit.lsn is None,
         **_commit(each.commit),
-        "deleted": None if each.deleted is None else {**_commit(each.deleted), "op": each.deleted_by},
+        "deleted": None if each.deleted is None else _deletion(each.deleted, each.deleted_by),
     }
 
 
-def deleted_fields(each: DeletedRow, table: TableName) -> Fields:
-    """Return the fields of a row in `auditlake deleted`."""
-    return {"table": str(table), "key": each.key_texts, **_commit(each.commit), "op": each.op, "row": each.texts}
+def _deletion(commit: Commit, op: str | None) -> DeletionJson:
+    return {**_commit(commit), "op": op}
 
 
-def diff_lines(tables: Iterable[Compared], *, stat: bool) -> Iterator[str]:
-    """Yield the lines of `auditlake diff --json`."""
-    for table in tables:
-        if stat:
-            size = table.stat()
-            yield line({"table": str(table.name), **asdict(size), "unmodified": size.unmodified})
-            continue
-        for change in table.schema_changes():
-            yield line({"table": str(table.name), "diff": "schema", "change": change})
-        for each in differences(table):
-            sides = {"from": each.changed_before, "to": each.changed_after}
-            yield line({"table": each.table, "diff": each.kind, "key": each.key_texts, **sides})
+def deleted_json(each: DeletedRow, masked: Masked = None) -> DeletedJson:
+    """Return the JSON of a deleted row."""
+    return {
+        "table": each.table,
+        "key": row_json(each.key_texts, masked),
+        **_deletion(each.commit, each.op),
+        "row": row_json(each.texts, masked),
+    }
+
+
+def differences_json(table: Compared, masked: Masked = None) -> Iterator[DifferenceJson | SchemaChangeJson]:
+    """Yield the JSON of the columns and rows of a table that differ."""
+    for change in table.schema_changes():
+        yield {"table": str(table.name), "diff": "schema", "change": change}
+    for each in differences(table):
+        yield difference_json(each, masked)
+
+
+def difference_json(each: RowDifference, masked: Masked = None) -> DifferenceJson:
+    """Return the JSON of a row that differs."""
+    return {
+        "table": each.table,
+        "diff": each.kind,
+        "key": row_json(each.key_texts, masked),
+        "from": _row_or_null(each.changed_before, masked),
+        "to": _row_or_null(each.changed_after, masked),
+    }
+
+
+def stat_fields(table: Compared) -> Fields:
+    """Return the fields of the size of a difference."""
+    size = table.stat()
+    return {"table": str(table.name), **asdict(size), "unmodified": size.unmodified}

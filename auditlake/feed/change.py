@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from auditlake.audit.json_output import line, transaction_fields
+from auditlake.audit.json_output import line, transaction_json
 from auditlake.audit.transactions import Transaction
 from auditlake.pgoutput.decoder import UNCHANGED
 from auditlake.relation import Column, TableName
@@ -98,7 +98,7 @@ class ChangedTransaction(Transaction):
 
 def lines(committed: ChangedTransaction) -> Iterator[str]:
     """Yield the lines of one transaction."""
-    yield line({"kind": "transaction", **transaction_fields(committed)})
+    yield line({"kind": "transaction", **transaction_json(committed)})
     for each in committed.changes:
         yield line(change_fields(each))
     yield line({"kind": "end", "lsn": str(committed.lsn), "cursor": committed.cursor})

@@ -39,7 +39,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from auditlake.audit.json_output import transaction_fields
+from auditlake.audit.json_output import transaction_json
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
 from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime, never_over
@@ -119,7 +119,7 @@ def _message(texts: list[str], cursor: str | None, ended: int) -> WebhookMessage
 
 def _parts(committed: ChangedTransaction) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a transaction as JSON, and whether each is the last."""
-    head = {**transaction_fields(committed), "cursor": committed.cursor}
+    head = {**transaction_json(committed), "cursor": committed.cursor}
     number, changes, size = 0, list[str](), 0
     for change in committed.changes:
         text = json.dumps(change_fields(change), ensure_ascii=False)

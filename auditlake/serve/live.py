@@ -29,7 +29,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auditlake.audit.json_output import transaction_fields
+from auditlake.audit.json_output import transaction_json
 from auditlake.audit.lake_reader import Reader
 from auditlake.errors import AuditlakeError
 from auditlake.feed.change import ChangedTransaction, change_fields
@@ -149,5 +149,5 @@ def event(committed: ChangedTransaction) -> str:
     room = Room()
     shown = room.fitting(islice(changes, _MOST_CHANGES))
     more = room.is_cut or next(changes, None) is not None
-    data = {**transaction_fields(committed), "changes": shown, "more": more}
+    data = {**transaction_json(committed), "changes": shown, "more": more}
     return f"event: transaction\nid: {committed.cursor}\ndata: {json.dumps(data)}\n\n"

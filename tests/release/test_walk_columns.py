@@ -21,7 +21,7 @@ import auditlake
 from auditlake.apply.apply import Reached, apply_pending
 from auditlake.audit.answers import DeletedRow, RowEvent
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, DifferingRow, compared_rows
-from auditlake.audit.json_output import content_fields, deleted_fields, event_fields
+from auditlake.audit.json_output import content_json, deleted_json, event_json
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import deleted_rows
@@ -226,18 +226,15 @@ def _audit(walk: Walk) -> list[object]:
     end = reader.moment(None)
     span = Span(walk.moments[0][0], end)
     said: list[object] = [
-        content_fields(each) for t in find(reader, span, TransactionFilters(), None) for each in contents(reader, t)
+        content_json(each) for t in find(reader, span, TransactionFilters(), None) for each in contents(reader, t)
     ]
     for table in (reader.table("keyed"), reader.table("parts")):
         names = {column.name for column in reader.columns_at(table, end)}
         said += [lsns_of_table(reader, table, span, None, name) for name in sorted(names)]
-        said += [
-            deleted_fields(DeletedRow.of(reader, table, row, None), table.name)
-            for row in deleted_rows(reader, table, span)
-        ]
+        said += [deleted_json(DeletedRow.of(reader, table, row, None)) for row in deleted_rows(reader, table, span)]
         keys = _KEYS[table.name.table]
         for life in (life_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys):
-            said += [event_fields(each, full=True) for each in life.entries() if isinstance(each, RowEvent)]
+            said += [event_json(each) for each in life.entries() if isinstance(each, RowEvent)]
         blames = (blame_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys)
         said += [(each.column, each.text, each.commit) for found in blames for each in found.columns]
     for (one, was), (other, now) in (*pairwise(walk.moments), (walk.moments[0], walk.moments[-1])):

@@ -107,7 +107,7 @@ def log(settings: Settings, *, follow: bool, as_json: bool, **asked: Any) -> Non
         with stopped_by_signals() as stop:
             for each in follow_log(reader, question, listed, stop) if follow else listed:
                 if as_json:
-                    click.echo(objects.line(objects.transaction_fields(each)))
+                    click.echo(objects.line(objects.transaction_json(each)))
                 else:
                     show_log_line(each, reader.now)
         return
@@ -138,9 +138,9 @@ def show(settings: Settings, transaction: str, *, as_json: bool) -> None:
     if not as_json:
         show_transaction(found, contents(reader, found), reader.now)
         return
-    click.echo(objects.line({"kind": "transaction", **objects.transaction_fields(found)}))
+    click.echo(objects.line({"kind": "transaction", **objects.transaction_json(found)}))
     for each in contents(reader, found):
-        click.echo(objects.line(objects.content_fields(each)))
+        click.echo(objects.line(objects.content_json(each)))
 
 
 @click.command(cls=DashedCommand)
@@ -175,12 +175,13 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
         say(never(life.table, life.span.upto))
     for each in life.entries():
         if isinstance(each, Gap):
-            fields = objects.gap_fields(each)
-            click.echo(objects.line(fields)) if as_json else show_gap(
-                f"gap {fields['lsn']} to {fields['to_lsn']}: {fields['reason']}"
+            gap = objects.gap_json(each)
+            click.echo(objects.line(gap)) if as_json else show_gap(
+                f"gap {gap['lsn']} to {gap['to_lsn']}: {gap['reason']}"
             )
         elif as_json:
-            click.echo(objects.line(objects.event_fields(each, full=full)))
+            event = objects.event_json(each)
+            click.echo(objects.line(event if full else {k: v for k, v in event.items() if k != "row"}))
         else:
             show_event(each, reader.now, full=full)
 
@@ -217,7 +218,7 @@ def diff(  # noqa: PLR0913 - the arguments of a command
       auditlake diff yesterday today orders
       auditlake diff 2026-11-21 -5m orders --format sql -R | psql -v ON_ERROR_STOP=1
     """
-    from auditlake.audit.json_output import diff_lines
+    from auditlake.audit import json_output as objects
     from auditlake.audit.queries import DiffQuestion
     from auditlake.audit.text_output import show_diff, show_stat
     from auditlake.audit.undo_script import patch
@@ -228,8 +229,9 @@ def diff(  # noqa: PLR0913 - the arguments of a command
         for statement in patch(found):
             write_exactly(statement)
     elif as_json or output == "json":
-        for line in diff_lines(found, stat=stat):
-            click.echo(line)
+        for table in found:
+            for each in [objects.stat_fields(table)] if stat else objects.differences_json(table):
+                click.echo(objects.line(each))
     elif stat:
         show_stat((str(table.name), table.stat()) for table in found)
     else:
@@ -266,7 +268,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
         return
     if as_json:
         for each in found.columns:
-            click.echo(objects.line(objects.blame_fields(each)))
+            click.echo(objects.line(objects.blame_json(each)))
         return
     deleted, op = found.columns[0].deleted, found.columns[0].deleted_by
     if deleted is not None:
@@ -301,7 +303,7 @@ def deleted(settings: Settings, table: str, since: str | None, until: str | None
         show_deleted(rows, reader.columns_at(named, reader.span(None, until).upto), reader.now)
         return
     for each in rows:
-        click.echo(objects.line(objects.deleted_fields(each, named.name)))
+        click.echo(objects.line(objects.deleted_json(each)))
 
 
 COMMANDS = (log, show, row, diff, blame, deleted)
