@@ -298,7 +298,10 @@ class SparkExpressions:
     def _scalar(self, node: exp.Subquery) -> SparkCell:
         only(node, "this")
         self.may_fail = True
-        return replace(self._scope.value_of(node.this).computed, name=None)
+        found = replace(self._scope.value_of(node.this).computed, name=None)
+        if found.kind in {"array<float>", "array<double>"}:
+            raise NotEmbedded(f"a subquery of {found.kind}, in which DuckDB makes 0 of -0")
+        return found
 
     def _like(self, node: exp.Like) -> SparkCell:
         only(node, "this", "expression", "negate")

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
-from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of
+from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of, with_zeros
 from auditlake.query.postgres.frames import FEW_ROWS
 from auditlake.query.postgres.json_operators import json_text
 from auditlake.query.postgres.types import (
@@ -198,7 +198,8 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
         case "var_samp" | "var_pop" | "stddev_samp" | "stddev_pop":
             return _deviation(name, call)
         case "any_value":
-            return Cell(call.of("any_value"), kind)
+            value = f"cast({call.value.sql} as varchar[])" if kind.loses_zeros else None
+            return Cell(with_zeros(call.of("any_value", value), kind), kind)
         case "avg":
             total = _sum(call)
             if total.type == INTERVAL:

@@ -480,6 +480,11 @@ def with_year(time: str) -> str:
     return f"case when {time} < date '0001-01-01' then {failed(NO_YEAR)} else {time} end"
 
 
+def with_zeros(texts: str, kind: Type) -> str:
+    """Return an array of a type whose elements were given as texts to keep -0 (`Type.loses_zeros`), any other as is."""
+    return f"cast({texts} as {kind.duckdb})" if kind.loses_zeros else texts
+
+
 def padded(cell: Cell, node: exp.Expr) -> str:
     """Return a text with the blanks of its char(n), if it is one; raises Refused."""
     if cell.type.name != "bpchar":

@@ -30,6 +30,7 @@ from auditlake.query.postgres.conversions import (
     literal,
     named_type,
     number,
+    with_zeros,
 )
 from auditlake.query.postgres.formats import to_char
 from auditlake.query.postgres.frames import frame_text, has_few_rows, with_offsets
@@ -309,7 +310,9 @@ class Expressions:
         if len(columns) != 1:
             raise Refused(node, "a subquery of several columns", wrong=True)
         inner = known(columns[0])
-        return Cell(f"({sql})", inner.type, inner.name)
+        if inner.type.loses_zeros:
+            sql = f"select cast(o0 as varchar[]) from ({sql})"
+        return Cell(with_zeros(f"({sql})", inner.type), inner.type, inner.name)
 
     def _case(self, node: exp.Expr) -> Cell:
         only(node, "this", "ifs", "default")
@@ -338,6 +341,9 @@ class Expressions:
             return Cell(f"pg_{name}([{texts}])", kind, name)
         if not kind.is_comparable or kind.name in {"interval", "bpchar"} or kind.labels:
             raise Refused(node, f"{name} of {kind.shown}")
+        if kind == FLOAT4:  # DuckDB's makes 0 of -0, but not for double precision
+            values = ", ".join(f"cast({in_common(each, kind, node)} as double)" for each in cells)
+            return Cell(f"cast({name}({values}) as float)", kind, name)
         return self._first_of(name, cells, node)
 
     def _first_of(self, name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -503,6 +509,8 @@ class Expressions:
             kind = known(columns[0]).type
             if len(columns) != 1 or not kind.is_element:
                 raise Refused(node, f"ARRAY of a query of {kind.shown}")
+            if array(kind).loses_zeros:
+                raise Refused(node, f"ARRAY of a query of {kind.shown}", "Write (select array_agg(…) from …).")
             return Cell(f"coalesce(array({sql}), cast([] as {kind.duckdb}[]))", array(kind), "array")
         cells = self._cells(node, "expressions")
         kind = common(cells, node, "ARRAY")

@@ -107,6 +107,11 @@ class Type:
         return bool(self.labels) or (self.name in _COMPARABLE - {"float4", "float8", "interval"} and self != NUMERIC)
 
     @property
+    def loses_zeros(self) -> bool:
+        """Return whether DuckDB makes 0 of -0 if it chooses one of several values: it keeps an array by a sort key."""
+        return self.element in {FLOAT4, FLOAT8}
+
+    @property
     def may_have_mixed_texts(self) -> bool:
         """Return whether values are numbers of which equal ones may have different texts (`arithmetic.mixed_texts`)."""
         return self == NUMERIC or self.name in {"float4", "float8"}

@@ -906,3 +906,7 @@ select initcap('ⅷabc'), initcap('ⓐbc dⓔ'), initcap('aͅb')
 select interval '-2147483648 days' * 1, interval '1 day' / 'inf'::text::float8
 select to_date('2024-00-10', 'YYYY-MM-DD'), to_date('2024-03-00', 'yyyy-MM-dd'), to_timestamp('2024-00-00 10', 'YYYY-mm-dd hh24')
 select 'a^b' similar to 'a^b', 'a$' similar to '_$', 'ab' similar to '^ab$'
+select greatest(weight::real * 0, null), least(weight::real * 0, weight::real * 0) from orders order by id
+select (select array[weight * 0] from orders where id = 2), any_value(array[weight * 0]) from orders where id = 2
+select (select array_agg(weight * 0 order by id) from orders), any_value(array[weight * 0]) filter (where id = 2) from orders
+select a, n from (select array[weight * 0] as a, row_number() over (partition by qty order by id) as n from orders) x where n = 1

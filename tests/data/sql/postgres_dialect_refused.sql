@@ -129,3 +129,4 @@ select settings && settings from customers
 select to_date('2024-02', 'YYYY-Mm')
 select array_to_string(array[span], ',') from spans
 select interval '1 day' * 'inf'::text::float8
+select array(select weight from orders)

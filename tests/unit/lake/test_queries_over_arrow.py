@@ -35,5 +35,6 @@ def test_no_join_pushes_a_filter_into_a_scan() -> None:
     """Such filters lose rows if threads run in parallel, too rarely for a test; no cursor may turn them on."""
     sql = "select count(*) from range(100000) a(n) join range(0, 100000, 1000) b(n) using (n)"
     with open_duckdb() as connection, connection.cursor() as cursor:
-        assert cursor.execute("select current_setting('disabled_optimizers')").fetchall() == [("join_filter_pushdown",)]
+        (disabled,) = cursor.execute("select current_setting('disabled_optimizers')").fetchall()[0]
+        assert "join_filter_pushdown" in disabled.split(",")
         assert cursor.execute(sql).fetchall() == [(100,)]

@@ -275,6 +275,20 @@ def test_a_sum_that_overflows_is_left_to_spark(tmp_path: Path, aggregate: str) -
     assert _ask(lake, f"select {aggregate} as c from things where wide > 0 and wide < 1 and id < 0")[1] == [(None,)]
 
 
+def test_arrays_keep_the_sign_of_zero(tmp_path: Path) -> None:
+    """The first row of a window's partition; DuckDB would make 0 of -0 in the value of a subquery."""
+    lake, name = write_small_lake(tmp_path / "lake"), TableName("public", "samples")
+    columns = (Column("id", 23, -1, key=True), Column("readings", 1022, -1, key=False))
+    rows = [{"id": n, "readings": [-0.0]} | version(0x100, None, "snapshot", None) for n in (1, 2)]
+    write_history(lake, name, columns, rows, {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    first = (
+        "select readings from (select *, row_number() over (partition by id order by id) as n from samples) where n = 1"
+    )
+    assert str(_ask(lake, first)[1]) == "[([-0.0],), ([-0.0],)]"
+    with pytest.raises(NotEmbedded, match="array<double>"):
+        _ask(lake, "select (select readings from samples where id = 1) as readings")
+
+
 def test_a_question_reads_only_files_of_its_moment(tmp_path: Path) -> None:
     """A history may have ten thousand files of closed versions: not even their ends are read for the state after."""
     lake = write_small_lake(tmp_path / "lake")
