@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from auditlake.apply.apply import Applied, FoldedBy, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
+from auditlake.cancellation import Cancelled
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.engine import Engine
@@ -106,7 +107,7 @@ class Applier:
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, or until `stop`; raises LakeUnusable if a table is older than the rest."""
-        with at_work(self.lake):
+        with at_work(self.lake), suppress(Cancelled):  # by `stop`, while Spark folded
             self._apply(stop)
 
     def _apply(self, stop: threading.Event | None) -> None:
@@ -123,7 +124,7 @@ class Applier:
         self._begin_again_after_resync()
         window = next_window(self.lake, self._window_end, self._histories)
         while window is not None:
-            freed = self._apply_upto(window.upto, retry=explained != self._explained)
+            freed = self._apply_upto(window.upto, retry=explained != self._explained, stop=stop)
             # A freed table continues from its own position, so the windows start again.
             self._window_end = None if freed else window.upto
             if stop is not None and stop.is_set():
@@ -154,7 +155,7 @@ class Applier:
         """The tables that are parked now."""
         return read_saved(self.lake, self._histories)[1]
 
-    def _apply_upto(self, upto: Lsn, *, retry: bool) -> bool:
+    def _apply_upto(self, upto: Lsn, *, retry: bool, stop: threading.Event | None) -> bool:
         """Apply one window; return whether a parked table was freed, which continues from its position."""
         begun_s = time.monotonic()
         applied = apply_pending(
@@ -165,6 +166,7 @@ class Applier:
             retry=retry,
             histories=self._histories,
             engine=self.spark.engine,
+            stop=stop,
         )
         self._reached = applied.upto
         _mark_reached(applied)
@@ -274,11 +276,13 @@ def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Say, be
                 threading.Thread(target=watch, args=arguments, name="new-tables", daemon=True).start()
             applier = Applier(task.lake, spark, say, beside.retaining)
             _apply_beside(capturing, task, stop, applier, beside.resync)
-            finish = not stop.is_set()
-        finally:
+            capturing.result()
+        except BaseException:
             stop.set()
-        capturing.result()
-        if finish:
+            raise
+        if not stop.is_set():
+            applier.apply(stop)
+        if not stop.is_set():
             _finish(task, applier, beside.resync, pool, say)
 
 
@@ -299,12 +303,11 @@ def _apply_beside(
 
 
 def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: ThreadPoolExecutor, say: Say) -> None:
-    """Apply the remaining changes, and require that the target is reached.
+    """Require that the target is reached.
 
     A table that changed without row events gets a new snapshot, which is later than the target. Capture passes that,
     too, so that now is exact.
     """
-    applier.apply()
     if task.until is None:
         return
     if again is not None and again.is_needed(parked := applier.parked):

@@ -30,6 +30,7 @@ because the many small jobs of one MERGE leave half of even a small machine idle
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ from auditlake.apply.embedded_fold import NotFolded, merge_embedded
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.large_rows import LargeRow, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge, reshape
+from auditlake.apply.stopping import StoppableFolds
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
@@ -128,13 +130,14 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     retry: bool = True,
     histories: Histories | None = None,
     engine: Engine = Engine.AUTO,
+    stop: threading.Event | None = None,
 ) -> Applied:
     """Fold every table up to `upto`, at most the watermark; `start_spark` is called only if a tail is left to Spark.
 
     `known` is the `upto` of an earlier call. No commit records up to where an idle table was searched, so without it
     all of `changes` above the table's position is searched again. With `retry`, tables parked by this stage are tried
     again, up to the commit they are parked for, even if the tail is longer. `histories` caches the tables from one call
-    to the next.
+    to the next. Raises Cancelled if `stop` is set while Spark folds.
     """
     watermark = read_watermark(lake)
     histories = histories or Histories(lake)
@@ -144,12 +147,12 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     limit = watermark if upto is None else Lsn(min(upto, watermark))
     stopped = _find_stopped(lake, tables, parked, limit) if retry else []
     histories.forget({tail.table.name for tail in stopped})
-    retried = _merge_some(start_spark, lake, stopped, engine)
+    retried = _merge_some(start_spark, lake, stopped, engine, stop)
     freed = {tail.table.name: tail for tail in stopped if tail.table.name not in retried.stopped}
     find = partial(_find_followed, lake, known=known or {}, limit=limit, parked=parked)
     tables, tails = _find_due(lake, histories, tables, find)
     histories.forget({tail.table.name for tail in tails})
-    merged = _merge_some(start_spark, lake, tails, engine)
+    merged = _merge_some(start_spark, lake, tails, engine, stop)
     rows = {tail.table.name: tail.shape.rows for tail in (*freed.values(), *tails) if tail.shape}
     parked_now = read_parked(lake, tables) if parked or merged.stopped else {}
     reached = _reached(lake, tables, tails, _ends(tables, limit, parked, parked_now))
@@ -208,12 +211,14 @@ class _Left:
     reason: str
 
 
-def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: Engine) -> _Merged:
+def _merge_some(
+    start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: Engine, stop: threading.Event | None = None
+) -> _Merged:
     if not tails:
         return _Merged()
     if engine is Engine.SPARK:
         by = dict.fromkeys((tail.table.name for tail in tails), FoldedBy(Engine.SPARK))
-        return _Merged({each.table: each for each in merge_all(start_spark(), lake, tails, engine)}, by)
+        return _Merged({each.table: each for each in merge_all(start_spark(), lake, tails, engine, stop)}, by)
     merge_here = _merge_embedded if engine is Engine.AUTO else _merge_without_spark
     with ThreadPoolExecutor(_MOST_EMBEDDED) as pool:
         ends = list(pool.map(lambda tail: merge_here(lake, tail), tails))
@@ -221,7 +226,7 @@ def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: 
     left = [end for end in ends if isinstance(end, _Left)]
     by |= {each.tail.table.name: FoldedBy(Engine.SPARK, each.reason) for each in left}
     stopped = [end for end in ends if isinstance(end, Parked)]
-    stopped += merge_all(start_spark(), lake, [each.tail for each in left]) if left else []
+    stopped += merge_all(start_spark(), lake, [each.tail for each in left], stop=stop) if left else []
     return _Merged({each.table: each for each in stopped}, by)
 
 
@@ -366,20 +371,32 @@ class _OnSpark:
     session: SparkSession
     lake: Lake
     engine: Engine
+    folds: StoppableFolds
 
 
-def merge_all(spark: SparkSession, lake: Lake, tails: list[Tail], engine: Engine = Engine.AUTO) -> list[Parked]:
-    """Merge tails with Spark; return the tables parked meanwhile. Raises other failures at the end."""
+def merge_all(
+    spark: SparkSession,
+    lake: Lake,
+    tails: list[Tail],
+    engine: Engine = Engine.AUTO,
+    stop: threading.Event | None = None,
+) -> list[Parked]:
+    """Merge tails with Spark; return the tables parked meanwhile. Raises other failures at the end.
+
+    Raises Cancelled if `stop` is set meanwhile.
+    """
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
     # The position is passed to the commit through settings of the session, so concurrent merges need own sessions.
     sessions: SimpleQueue[_OnSpark] = SimpleQueue()
     parallel = min(_MOST_PARALLEL, max(2, spark.sparkContext.defaultParallelism))
+    folds = StoppableFolds(spark, stop)
     for _ in range(parallel):
-        sessions.put(_OnSpark(spark.newSession(), lake, engine))
-    with ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(_merge_one, sessions, tail) for tail in largest_first if not has_large_rows(tail)]
-    with ThreadPoolExecutor(1) as pool:
-        futures += [pool.submit(_merge_one, sessions, tail) for tail in largest_first if has_large_rows(tail)]
+        sessions.put(_OnSpark(spark.newSession(), lake, engine, folds))
+    with folds.watched():
+        with ThreadPoolExecutor(parallel) as pool:
+            futures = [pool.submit(_merge_one, sessions, tail) for tail in largest_first if not has_large_rows(tail)]
+        with ThreadPoolExecutor(1) as pool:
+            futures += [pool.submit(_merge_one, sessions, tail) for tail in largest_first if has_large_rows(tail)]
     for failure in (failure for future in futures if (failure := future.exception())):
         raise failure
     return [stopped for future in futures if (stopped := future.result())]
@@ -487,7 +504,7 @@ def _fold_before(
 
 
 def _merge_in(run: _OnSpark, tail: Tail) -> None:
-    """Merge a tail with Spark; raises LakeConflict, CannotFold."""
+    """Merge a tail with Spark; raises LakeConflict, CannotFold, Cancelled."""
 
     def write(tail: Tail) -> None:
         folded = fold_tail(run.session, tail)
@@ -499,7 +516,7 @@ def _merge_in(run: _OnSpark, tail: Tail) -> None:
             merge(tail, folded, choose_plan(tail, run.engine))
         reach(After.TABLE_MERGED)
 
-    with _counted(tail, "spark"):
+    with _counted(tail, "spark"), run.folds.fold():
         _commit(write, run.lake, tail)
 
 

@@ -14,7 +14,6 @@
 
 import threading
 import time
-import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
@@ -39,6 +38,7 @@ from auditlake.serve import models
 from auditlake.serve.bounds import ANSWER_CHARACTERS, First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Hidden, Resources, answers_of
+from auditlake.spark.job_group import JobGroup
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
@@ -236,20 +236,18 @@ class _Limit:
             timers[0].cancel()
 
 
-class _Jobs:
+class _Jobs(JobGroup):
     """The jobs of a statement in Spark."""
 
     def __init__(self, limit: _Limit, spark: "SparkSession") -> None:
-        self._limit, self._context, self._group = limit, spark.sparkContext, uuid.uuid4().hex
-        self._context.setJobGroup(self._group, "a statement of auditlake serve", interruptOnCancel=True)
+        super().__init__(spark, "a statement of auditlake serve")
+        self._limit = limit
+        self.join()
 
     def interrupt(self) -> None:
-        """Cancel those that run."""
+        """Cancel those that run, and record that the limit has passed."""
         self._limit.passed = True
-        self._context.cancelJobGroup(self._group)
-
-    def close(self) -> None:
-        """Run none."""
+        super().interrupt()
 
 
 def _is_idle(spark: "SparkSession") -> bool:

@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from auditlake.engine import Engine, local_cores
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.messages import report_bug
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
+from auditlake.spark.job_group import JobGroup
 from auditlake.startup import lean
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SparkWorkers:
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
         self.at_once = self._context.defaultParallelism
-        self._group, self._is_closed = f"auditlake copy {uuid.uuid4()}", False
+        self._jobs, self._is_closed = JobGroup(spark, "a copy of auditlake"), False
 
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         """Run one Spark task."""
@@ -104,7 +104,7 @@ class SparkWorkers:
         if self._is_closed:
             return _lost(tasks, *_ENDED)
         try:
-            self._context.setJobGroup(self._group, "a copy of auditlake", interruptOnCancel=True)
+            self._jobs.join()
             done = run_in_task(self._context, partial(copy_bundle, tasks))
         except Py4JError:  # its text may quote rows
             return _lost(tasks, "its Spark task failed", "Check Spark's log for lost executors and memory")
@@ -113,7 +113,7 @@ class SparkWorkers:
     def close(self) -> None:
         """Cancel the jobs; the session belongs to the caller."""
         self._is_closed = True
-        self._context.cancelJobGroup(self._group)
+        self._jobs.interrupt()
 
 
 class LocalWorkers:

@@ -239,6 +239,7 @@ threading.Thread(target=lambda: int("secret")).start()
 _HOOK = "it is reported as a bug, and what waits for the thread goes on"
 _FAILS_ALONE = "it has no effect, and the same is tried again when it is needed, which reports it"
 _BESIDE = {
+    ("apply/stopping", "self._watch"): _HOOK,
     ("cancellation", "self._interrupt"): _HOOK,
     ("demo/shop", "self._trade"): "raised by `close`",
     ("exchange", "self._run"): "raised by `head`; after that, the rest of an answer is taken as lost",

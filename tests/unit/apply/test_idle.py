@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from deltalake.exceptions import DeltaError
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import auditlake.apply.apply as applying
 from auditlake.apply.apply import Applied, Reached, apply_pending
+from auditlake.apply.stopping import StoppableFolds
 from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.commit_failures import Overtaken, writing
 from auditlake.delta.log_writer import moved, put_commit
@@ -131,7 +133,8 @@ def test_a_merge_is_tried_ten_times_beside_other_commits(
     monkeypatch.setattr(applying, "fold_tail", lambda *_: "folded")
     monkeypatch.setattr(applying, "choose_plan", lambda *_: None)
     monkeypatch.setattr(applying, "_read_again", read_again)
-    run = applying._OnSpark(cast("SparkSession", None), lake, Engine.AUTO)  # noqa: SLF001 - one table of a batch
+    spark = Mock(SparkSession)
+    run = applying._OnSpark(spark, lake, Engine.AUTO, StoppableFolds(spark, None))  # noqa: SLF001 - one table of a batch
     tail = cast("Any", Tail)
     if conflicts < 10:
         applying._merge_in(run, tail)  # noqa: SLF001 - the same
