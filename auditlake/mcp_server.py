@@ -1,8 +1,8 @@
 """MCP server: the audit questions as read-only tools for a language model, over stdio.
 
-Every tool is a question of `api.lake.Lake`, answered as JSON with PostgreSQL's text of every value. An answer has at
-most `rows` entries, and not more than `characters` of JSON in them; `more` is true if there are others. One entry that
-is longer is refused. Values of masked columns (`audit.masked_columns`) are replaced
+Every tool is a question of `api.lake.Lake`, answered with the models of `audit.json_output`. An answer has at most
+`rows` entries, and not more than `characters` in them (`audit.bounds`); `more` is true if there are others. One entry
+that is longer is refused. Values of masked columns (`audit.masked_columns`) are replaced
 wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
 because its answer would reveal it. Actor and reason are shown as the application wrote them.
 
@@ -28,10 +28,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
+from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 import anyio
 from anyio import BrokenResourceError, ClosedResourceError
@@ -48,11 +49,29 @@ from mcp.types import (
     Tool,
     ToolAnnotations,
 )
-from pydantic import StrictInt, ValidationError
+from pydantic import StrictInt, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from auditlake.api.lake import Lake, Rows, opened
-from auditlake.audit import json_output
-from auditlake.audit.answers import Commit, differences
+from auditlake.audit.bounds import Room
+from auditlake.audit.json_output import (
+    BlameJson,
+    DeletedJson,
+    DifferenceJson,
+    EventJson,
+    Fields,
+    GapJson,
+    SchemaChangeJson,
+    Texts,
+    TransactionJson,
+    blame_json,
+    deleted_json,
+    differences_json,
+    event_json,
+    gap_json,
+    row_json,
+    transaction_json,
+)
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
@@ -74,7 +93,6 @@ from auditlake.verify.damage import damage_behind
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-MASKED = "(masked)"
 CALL_S = 30.0
 CALLS_AT_ONCE = 4
 _SIMPLER = "Write it in simpler SQL."
@@ -87,8 +105,7 @@ moments; log lists transactions. A key is a value, 7, several in the order of th
 to value, {"id": 7}. Moments are ISO times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact; a question
 without an exact answer is an error that says why."""
 T = TypeVar("T")
-Fields = dict[str, Any]
-Texts = Mapping[str, str | None]
+Entry = TypeVar("Entry")
 Key = dict[str, Any] | list[Any] | StrictInt | str
 """A key by column, or its values in the order of the key; of a key with one column, its value alone."""
 _AS_SENT = (str, str | None, Key, Key | None)
@@ -96,7 +113,7 @@ _AS_SENT = (str, str | None, Key, Key | None)
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """At most `rows` entries in an answer, and so many `characters` of JSON.
+    """At most `rows` entries in an answer, and so many `characters`.
 
     `masked` are patterns of schema.table.column (`audit.masked_columns`).
     """
@@ -105,31 +122,62 @@ class AnswerLimits:
     masked: tuple[str, ...] = ()
     characters: int = CHARACTERS
 
-    def cut(self, found: Iterable[T], convert: Callable[[T], object]) -> Fields:
-        """Return the first entries, and whether there are more; raises BadUsage if the first one alone is too long."""
-        entries: list[object] = []
-        left = self.characters
-        for each in found:
-            if len(entries) == self.rows:
-                return {"found": entries, "more": True}
-            entry = convert(each)
-            left -= (length := len(json.dumps(entry, ensure_ascii=False)))
-            if left < 0:
-                if not entries:
-                    raise BadUsage(
-                        f"the first entry has {length:,} characters, an answer at most {self.characters:,}",
-                        "Read fewer columns, or use the command line.",
-                    )
-                return {"found": entries, "more": True}
-            entries.append(entry)
-        return {"found": entries, "more": False}
+    def cut(self, entries: Iterable[Entry]) -> "Found[Entry]":
+        """Return the first entries, and whether there are more; raises NotAnswerable if the first one is too long."""
+        room, following = Room(self.characters), iter(entries)
+        fitting = room.fitting(islice(following, self.rows))
+        room.require(fitting, "the first entry", "Read fewer columns, or use the command line.")
+        return {"found": fitting, "more": room.is_cut or next(following, None) is not None}
 
 
-def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
-    """Return a row with masked values replaced."""
-    if texts is None:
-        return None
-    return {name: MASKED if masked.hides(name) else text for name, text in texts.items()}
+class Answer(TypedDict):
+    """An answer; `notes` say what is not known beside it, because it has expired or was erased."""
+
+    notes: NotRequired[list[str]]
+
+
+class Found(Answer, Generic[Entry]):
+    """The first entries; `more` if there are others."""
+
+    found: list[Entry]
+    more: bool
+
+
+class TableJson(TypedDict):
+    """A table, known from an LSN on; `parked` is the reason if it is not followed."""
+
+    table: str
+    columns: list[str]
+    key: list[str]
+    known_from: str
+    parked: str | None
+
+
+class FoundEvents(Answer):
+    """The first events of a row; what happened to it in one of the `gaps` is not known."""
+
+    found: list[EventJson]
+    more: bool
+    gaps: list[GapJson]
+
+
+class FoundBySql(Answer):
+    """The first rows of a statement in its `dialect`, as of an LSN."""
+
+    found: list[list[str | None]]
+    more: bool
+    columns: list[str]
+    lsn: str
+    dialect: str
+
+
+class StatusJson(Answer):
+    """How current the lake is."""
+
+    verdict: str
+    watermark: str | None
+    known_up_to: str | None
+    tables: int
 
 
 class Tools:
@@ -143,17 +191,17 @@ class Tools:
         self._database: DuckDBPyConnection | None = None
         self._opening = Lock()
 
-    def tables(self) -> Fields:
+    def tables(self) -> Found[TableJson]:
         """List the tables with their columns, key and the LSN from which on they are known."""
         return self._limits.cut(
-            self._lake.tables(),
-            lambda each: {
-                "table": each.name,
-                "columns": list(each.columns),
-                "key": list(each.key),
-                "known_from": str(each.horizon),
-                "parked": each.parked,
-            },
+            TableJson(
+                table=each.name,
+                columns=list(each.columns),
+                key=list(each.key),
+                known_from=str(each.horizon),
+                parked=each.parked,
+            )
+            for each in self._lake.tables()
         )
 
     def log(  # noqa: PLR0913, PLR0917 - the arguments of a tool
@@ -165,7 +213,7 @@ class Tools:
         reason: str | None = None,
         since: str | None = None,
         until: str | None = None,
-    ) -> Fields:
+    ) -> Found[TransactionJson]:
         """List transactions, newest first: when, who, why, which tables, how many changes.
 
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
@@ -184,69 +232,42 @@ class Tools:
             )
 
         if table is None:
-            return self._limits.cut(question(), json_output.transaction_json)
+            return self._limits.cut(map(transaction_json, question()))
         key = None if key is None else self._key(table, key)
         asked = [*self._key_columns(table, key), *([column] if column else [])]
         found, _ = self._asked(table, asked, question)
-        return self._limits.cut(found, json_output.transaction_json)
+        return self._limits.cut(map(transaction_json, found))
 
-    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Fields:
+    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> FoundEvents:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
         key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.row(table, key, since=since, until=until)
         )
-        gaps = [{"from": str(gap.lsn_from), "to": str(gap.lsn_to), "reason": gap.reason} for gap in found.gaps]
-        answer = self._limits.cut(
-            found,
-            lambda each: {
-                **_commit(each.commit),
-                "op": each.op,
-                "changed": list(each.changed),
-                "before": _row(masked, each.before_texts),
-                "after": _row(masked, each.after_texts),
-            },
-        )
-        return {**answer, "changes_unknown": gaps}
+        answer = self._limits.cut(event_json(each, masked) for each in found)
+        return {**answer, "gaps": list(map(gap_json, found.gaps))}
 
-    def blame(self, table: str, key: Key, as_of: str | None = None) -> Fields:
+    def blame(self, table: str, key: Key, as_of: str | None = None) -> Found[BlameJson]:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
         key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.blame(table, key, as_of=as_of)
         )
-        return self._limits.cut(
-            found,
-            lambda each: {
-                "column": each.column,
-                "value": MASKED if masked.hides(each.column) else each.text,
-                **_commit(each.commit),
-                "deleted": None if each.deleted is None else _commit(each.deleted),
-            },
-        )
+        return self._limits.cut(blame_json(each, masked) for each in found)
 
-    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Fields:
+    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Found[DeletedJson]:
         """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
         found, masked = self._asked(table, (), lambda: self._lake.deleted(table, since=since, as_of=as_of))
-        return self._limits.cut(
-            found, lambda each: {**_commit(each.commit), "op": each.op, "row": _row(masked, each.texts)}
-        )
+        return self._limits.cut(deleted_json(each, masked) for each in found)
 
-    def diff(self, before: str, after: str = "now", tables: list[str] | None = None) -> Fields:
-        """Compare two moments, net: rows added, removed and modified, and the columns that differ."""
+    def diff(
+        self, before: str, after: str = "now", tables: list[str] | None = None
+    ) -> Found[DifferenceJson | SchemaChangeJson]:
+        """Compare two moments, net: columns that differ, rows removed, modified and added, and their values."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
         compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
-        masked = cache(self._masked)
-        return self._limits.cut(
-            (each for table in compared for each in differences(table)),
-            lambda each: {
-                "table": each.table,
-                "kind": each.kind,
-                "changed": list(each.changed),
-                "before": _row(masked(each.table), each.before_texts),
-                "after": _row(masked(each.table), each.after_texts),
-            },
-        )
+        differing = (differences_json(table, self._masked(str(table.name))) for table in compared)
+        return self._limits.cut(chain.from_iterable(differing))
 
     def rows(  # noqa: PLR0913, PLR0917 - the arguments of a tool
         self,
@@ -256,7 +277,7 @@ class Tools:
         where: list[tuple[str, str, str | None]] | None = None,
         order_by: list[str] | None = None,
         offset: int = 0,
-    ) -> Fields:
+    ) -> Found[Texts]:
         """Read a table as of a moment, now by default.
 
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, contains,
@@ -275,9 +296,9 @@ class Tools:
             )
 
         found, masked = self._asked(table, asked, question)
-        return self._limits.cut(found.texts(), lambda each: _row(masked, each) or {})
+        return self._limits.cut(row_json(each, masked) for each in found.texts())
 
-    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> Fields:
+    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> FoundBySql:
         """Answer one SELECT, all tables as of a moment, now by default.
 
         `dialect` is postgres, for PostgreSQL's SQL, or spark; the answer names the one that was read.
@@ -289,12 +310,12 @@ class Tools:
         state = read_state(opened(self._lake), as_of, UTC, script=statement)
         try:
             rows = self._engine.answer(state, self._engine.prepare(state, statement, read))
-            answer = self._limits.cut(rows.texts(8 * self._limits.characters), lambda each: each)
+            answer = self._limits.cut(map(list, rows.texts(8 * self._limits.characters)))
         except NotEmbedded as reason:
             raise BadUsage(f"this statement has no answer here: {reason}", _SIMPLER) from None
-        return {"columns": rows.columns, **answer, "lsn": str(state.lsn), "dialect": read}
+        return {**answer, "columns": rows.columns, "lsn": str(state.lsn), "dialect": read}
 
-    def status(self) -> Fields:
+    def status(self) -> StatusJson:
         """Tell how current the lake is, and whether something is wrong with it."""
         status = self._lake.status()
         verdict = judge(status)
@@ -361,31 +382,20 @@ def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) ->
         raise BadUsage(f"{table} has no column {hidden[0]}", f"It has {', '.join(sorted(masked.shown))}.")
 
 
-def _commit(commit: Commit) -> Fields:
-    time: datetime | None = commit.time
-    return {
-        "lsn": None if commit.lsn is None else str(commit.lsn),
-        "time": None if time is None else time.isoformat(),
-        "xid": commit.xid,
-        "actor": commit.actor,
-        "reason": commit.reason,
-        "db_user": commit.db_user,
-        "before_capture": commit.lsn is None,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A tool as clients see it, with the model of its arguments."""
+    """A tool as clients see it, with the model of its arguments, and the type of its answer."""
 
     tool: Callable[..., Fields]
     arguments: type[ArgModelBase]
+    answer: TypeAdapter[Fields]
 
     @classmethod
     def of(cls, tool: Callable[..., Fields]) -> "_Offered":
         """Describe a method of `Tools`; its arguments are those of the method, and no others."""
-        known = func_metadata(tool).arg_model
-        return cls(tool, type(known.__name__, (known,), {"__module__": __name__}, extra="forbid"))
+        known = func_metadata(tool, structured_output=False).arg_model
+        arguments = type(known.__name__, (known,), {"__module__": __name__}, extra="forbid")
+        return cls(tool, arguments, TypeAdapter(tool.__annotations__["return"]))
 
     @property
     def described(self) -> Tool:
@@ -393,6 +403,7 @@ class _Offered:
             name=self.tool.__name__,
             description=self.tool.__doc__,
             inputSchema=self.arguments.model_json_schema(),
+            outputSchema=self.answer.json_schema(mode="serialization"),
             annotations=ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False),
         )
 
@@ -448,7 +459,7 @@ def _call(lake: Lake, question: Callable[[], Fields], cancellation: Cancellation
         if known is None:
             return _failed(f"a bug in auditlake: {type(exc).__name__}")
         return _failed(f"{known.message}. {known.hint or ''}".strip())
-    answer = {**found, "notes": notes} if notes else found
+    answer = {**found, "notes": notes} if notes else dict(found)
     text = json.dumps(answer, ensure_ascii=False, indent=2)
     return CallToolResult(content=[TextContent(type="text", text=text)], structuredContent=answer)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import auditlake
 from auditlake.api.results import Exportable
+from auditlake.audit.json_output import Fields
 from auditlake.lake.layout import Lake
 from auditlake.mcp_server import AnswerLimits, Tools
 from tests.answered_lake import write_lake
@@ -73,7 +74,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
     "step": {"by": -1},
     "status": {},
 }
-TOOLS: dict[str, Callable[[Tools], dict[str, Any]]] = {
+TOOLS: dict[str, Callable[[Tools], Fields]] = {
     "tables": lambda tools: tools.tables(),
     "log": lambda tools: tools.log(since="0/300"),
     "row": lambda tools: tools.row("orders", 40),

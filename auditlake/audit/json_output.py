@@ -48,13 +48,17 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class CommitJson(TypedDict):
-    """When, who and why: the fields that every commit has; null if not known."""
+    """When, who and why: the fields that every commit has; null if not known.
+
+    `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
+    """
 
     lsn: str | None
     xid: int | None
     time: str | None
     actor: str | None
     reason: str | None
+    db_user: str | None
 
 
 class ContextJson(TypedDict):
@@ -192,6 +196,7 @@ def _commit(commit: Commit | Transaction) -> CommitJson:
         "time": None if commit.time_us is None else format_us(commit.time_us),
         "actor": commit.actor,
         "reason": commit.reason,
+        "db_user": commit.db_user,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_sides, differences
+from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
 from auditlake.audit.lake_reader import Reader, Span
@@ -25,7 +26,6 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.messages import noted
 from auditlake.serve import models
-from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OneTable

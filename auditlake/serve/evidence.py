@@ -17,13 +17,13 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from auditlake.audit.bounds import ANSWER_CHARACTERS
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.blocks import Block, read_last_block
 from auditlake.ledger.prove import ProofTarget, proofs_of
 from auditlake.serve import models
-from auditlake.serve.bounds import ANSWER_CHARACTERS
 
 PARAMETER = "_evidence"
 PATHS = ("/row", "/transaction", "/compare")

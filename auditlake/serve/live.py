@@ -29,6 +29,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from auditlake.audit.bounds import Room
 from auditlake.audit.json_output import transaction_json
 from auditlake.audit.lake_reader import Reader
 from auditlake.errors import AuditlakeError
@@ -37,7 +38,6 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import cut_short, read_parameters
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import StreamedResponse, StreamPlaces

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pydantic import Field
 
+from auditlake.audit.bounds import ANSWER_CHARACTERS, First, Room, first_batches
 from auditlake.cancellation import cancellable, require_uncancelled
 from auditlake.counters import Counter, count
 from auditlake.errors import BadUsage
@@ -35,7 +36,6 @@ from auditlake.query.postgres.engine import PostgresRows
 from auditlake.query.postgres.statement import PostgresQuery
 from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
-from auditlake.serve.bounds import ANSWER_CHARACTERS, First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Hidden, Resources, answers_of
 from auditlake.spark.job_group import JobGroup

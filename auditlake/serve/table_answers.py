@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values, changes_of
 from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
 from auditlake.audit.lake_reader import Reader, Span
@@ -21,7 +22,6 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
-from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, answers_of, failure
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.audit.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.audit.filters import (
     Condition,
     Filter,
@@ -38,7 +39,6 @@ from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.serve.held_tables import Held, HeldRows
 from auditlake.values.exact_text import exact_texts, stored_texts
 

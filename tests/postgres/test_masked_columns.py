@@ -10,9 +10,10 @@ import psycopg
 import pytest
 
 from auditlake.api.lake import Lake as LakeApi
+from auditlake.audit.json_output import MASKED
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import MASKED, AnswerLimits, Tools
+from auditlake.mcp_server import AnswerLimits, Tools
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 

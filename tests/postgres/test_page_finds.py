@@ -2,14 +2,16 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from auditlake.api.lake import Lake as LakeApi
+from auditlake.audit.json_output import MASKED
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import MASKED, AnswerLimits, Tools
+from auditlake.mcp_server import AnswerLimits, Tools
 from auditlake.snapshot import new_tables
 from auditlake.snapshot.bootstrap import Target
 from tests import command
@@ -92,7 +94,8 @@ def test_tables_have_the_names_of_the_moment(database: str, tmp_path: Path, monk
     assert [each["table"] for each in masked.tables()["found"]] == ["public.s", "public.t"]
     for table in ("s", "public.t"):
         assert [each["v"] for each in masked.rows(table)["found"]] == [MASKED]
-    assert {each["after"]["v"] for each in masked.diff(before, tables=["s"])["found"]} == {MASKED}
+    differing: Any = masked.diff(before, tables=["s"])["found"]
+    assert {each["to"]["v"] for each in differing} == {MASKED}
 
 
 def _rename_and_recreate(database: str, lake: Lake) -> str:

@@ -157,7 +157,8 @@ def test_types_of_a_rewritten_column_are_named(site: Site) -> None:
     assert first.after is not None
     assert (first.before["d"], first.after["d"]) == (Decimal("1.25"), "text")
     found = Tools(auditlake.Lake(site.lake.root), AnswerLimits(1000)).diff(str(site.before.lsn), tables=["items"])
-    assert len(found["found"]) == sum(map(len, site.expected("items").values()))
+    rows = [each for each in found["found"] if each["diff"] != "schema"]
+    assert len(rows) == sum(map(len, site.expected("items").values()))
 
 
 def test_diff_of_a_table_without_a_key_counts_rows_of_a_rewritten_column(site: Site) -> None:

@@ -19,12 +19,14 @@ from mcp.types import CancelledNotification, CancelledNotificationParams, Client
 
 from auditlake import mcp_server
 from auditlake.api.lake import Lake as LakeApi
+from auditlake.audit.bounds import characters
+from auditlake.audit.json_output import MASKED, Fields
 from auditlake.cancellation import Cancelled
 from auditlake.delta.sql import select
-from auditlake.errors import BadUsage, ConfigError
+from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.mcp_server import CALLS_AT_ONCE, MASKED, AnswerLimits, Tools, make_server
+from auditlake.mcp_server import CALLS_AT_ONCE, AnswerLimits, Tools, make_server
 from auditlake.relation import Column, Former, TableName
 from tests.command import run_here
 from tests.running import await_true
@@ -102,13 +104,13 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
         assert (note["column"], note["value"], note["lsn"], note["xid"]) == ("note", "c", "0/250", 12)
         assert (note["before_capture"], note["deleted"]) == (False, None)
         history = await ask("row", table="public.orders", key={"id": 1})
-        assert [(each["op"], each["changed"]) for each in history["found"]] == [("update", ["note", "price"])] * 2
-        assert (history["found"][0]["after"]["price"], history["more"]) == ("3.00", True)
+        assert [(each["op"], list(each["changed"])) for each in history["found"]] == [("update", ["note", "price"])] * 2
+        assert (history["found"][0]["row"]["price"], history["more"]) == ("3.00", True)
         assert [each["row"]["id"] for each in (await ask("deleted", table="orders"))["found"]] == ["3", "2"]
         assert [each["lsn"] for each in (await ask("log", since="0/250"))["found"]] == ["0/300", "0/250"]
         differing = await ask("diff", before="0/200", tables=["orders"])
         first = differing["found"][0]
-        assert (first["kind"], first["changed"]) == ("removed", ["id", "note", "price", "at"])
+        assert (first["diff"], list(first["from"]), first["to"]) == ("removed", ["id", "note", "price", "at"], None)
         page = await ask("rows", table="orders", as_of="0/250", where=[["price", ">", "1"]], order_by=["-price"])
         assert [each["price"] for each in page["found"]] == ["4.00", "3.00"]
         assert [each["table"] for each in (await ask("tables"))["found"]] == ["public.customers", "public.orders"]
@@ -123,10 +125,24 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
     _session(lake, script)
 
 
+def test_answers_have_the_schema_of_their_tool(lake: Lake) -> None:
+    """The client validates each against it; entries are described by the models of the commands."""
+
+    async def script(session: ClientSession, _: Ask) -> None:
+        schemas = {tool.name: tool.outputSchema or {} for tool in (await session.list_tools()).tools}
+        models = ("log", "TransactionJson"), ("row", "EventJson"), ("blame", "BlameJson"), ("deleted", "DeletedJson")
+        for tool, model in models:
+            assert {"lsn", "db_user"} <= set(schemas[tool]["$defs"][model]["required"])
+            assert schemas[tool]["properties"]["found"]["items"] == {"$ref": f"#/$defs/{model}"}
+        assert all({"found", "more"} <= set(schemas[tool]["required"]) for tool in schemas if tool != "status")
+
+    _session(lake, script)
+
+
 def test_an_answer_is_cut_at_a_number_of_characters(lake: Lake) -> None:
     """Of every tool: an entry that does not fit is left out, and the first one refused."""
     api = LakeApi(lake.root)
-    questions: list[Callable[[Tools], dict[str, Any]]] = [
+    questions: list[Callable[[Tools], Fields]] = [
         lambda tools: tools.rows("orders", as_of="0/250", order_by=["id"]),
         lambda tools: tools.row("orders", {"id": 1}),
         lambda tools: tools.blame("orders", {"id": 1}),
@@ -139,12 +155,10 @@ def test_an_answer_is_cut_at_a_number_of_characters(lake: Lake) -> None:
         whole = question(Tools(api, AnswerLimits(50)))
         assert len(whole["found"]) > 1
         first = whole["found"][0]
-        length = len(json.dumps(first, ensure_ascii=False))
+        length = characters(first)
         cut = question(Tools(api, AnswerLimits(50, characters=length)))
         assert (cut["found"], cut["more"]) == ([first], True)
-        with pytest.raises(
-            BadUsage, match=f"the first entry has {length:,} characters, an answer at most {length - 1:,}"
-        ):
+        with pytest.raises(NotAnswerable, match=f"the first entry has more than {length - 1:,} characters"):
             question(Tools(api, AnswerLimits(50, characters=length - 1)))
 
 
@@ -188,8 +202,9 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
         ]
         assert {cell["note"] for cell in answers[4]["found"]} == {"(masked)"}
         assert [each["row"]["note"] for each in answers[3]["found"]] == ["(masked)", "(masked)"]
+        assert answers[0]["found"][0]["changed"]["note"] == {"old": "(masked)", "new": "(masked)"}
         everything = json.dumps(answers)
-        assert not any(f'"{note}"' in everything for note in ("a", "b", "c", "new"))
+        assert not any(f': "{note}"' in everything for note in ("a", "b", "c", "new"))
         for arguments in ({"where": [["note", "=", "c"]]}, {"order_by": ["-note"]}):
             refused = await ask("rows", table="orders", **arguments)
             assert "column note of orders is masked. Ask without it." in refused
@@ -429,7 +444,7 @@ def test_a_row_that_is_too_long_is_refused(lake: Lake) -> None:
     tools = Tools(LakeApi(lake.root), AnswerLimits(10, characters=1_000))
     with pytest.raises(BadUsage, match="a row has more than 8,000 bytes"):
         tools.sql("select array_agg(g) as a from generate_series(1, 2000) g")
-    with pytest.raises(BadUsage, match="the first entry has 1,"):
+    with pytest.raises(NotAnswerable, match="the first entry has more than 1,000 characters"):
         tools.sql("select array_agg(g) as a from generate_series(1, 300) g")
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditlake.audit import bounds
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.append_table import open_delta
 from auditlake.lake.gaps import Gap, record_gaps
@@ -20,7 +21,7 @@ from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
-from auditlake.serve import bounds, commit_answers, lake_answers, models
+from auditlake.serve import commit_answers, lake_answers, models
 from auditlake.serve.held_tables import Held, HeldRows, HeldTables
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key

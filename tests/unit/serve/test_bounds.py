@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from auditlake.audit import bounds
+from auditlake.audit.bounds import Room, characters, first_batches
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
 from auditlake.query import formats
 from auditlake.relation import Column, TableName
-from auditlake.serve import bounds, formatting
-from auditlake.serve.bounds import Room, characters, first_batches
+from auditlake.serve import formatting
 from auditlake.serve.formatting import LONGEST
 from tests.page import Page, write_lake
 from tests.small_lake import T0_US, version, write_history

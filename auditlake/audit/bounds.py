@@ -1,4 +1,4 @@
-"""Bounds of an answer: as many of its parts, in order, as have `ANSWER_CHARACTERS`, and whether others are left out.
+"""Bounds of an answer: as many of its parts, in order, as have some characters, and whether others are left out.
 
 A part is a row, an event, a change. It is returned whole or not at all, so no value of an answer is cut.
 """
@@ -8,23 +8,26 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from auditlake.errors import NotAnswerable
-from auditlake.serve import models
 
 ANSWER_CHARACTERS = 8 * 2**20
-"""Of the values of an answer: more than a page shows, and the server holds several copies of each answer."""
+"""Of the values of an answer of the page: more than it shows, and the server holds several copies of each answer."""
 _BESIDE = 16
-"""Characters that a value of a model counts beside its own: many short ones take memory, too."""
+"""Characters that a value counts beside its own: many short ones take memory, too."""
 
 T = TypeVar("T")
 
 
 class Room:
-    """The characters that one answer may still have; `is_cut` once a part did not fit."""
+    """The characters that one answer may still have; `is_cut` once a part did not fit.
 
-    def __init__(self) -> None:
-        self._left = ANSWER_CHARACTERS
+    At first it has `most`, by default `ANSWER_CHARACTERS`.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = self._left = ANSWER_CHARACTERS if most is None else most
         self.is_cut = False
 
     def takes(self, count: int) -> bool:
@@ -45,7 +48,7 @@ class Room:
     def require(self, found: Sequence[object], part: str, hint: str) -> None:
         """Raise NotAnswerable if the first part, `part`, was too long alone; `hint` is how to read it."""
         if self.is_cut and not found:
-            raise NotAnswerable(f"{part} has more than {ANSWER_CHARACTERS:,} characters", hint)
+            raise NotAnswerable(f"{part} has more than {self._most:,} characters", hint)
 
 
 def characters(part: object) -> int:
@@ -53,7 +56,7 @@ def characters(part: object) -> int:
     match part:
         case str():
             return len(part) + _BESIDE
-        case models.Model():
+        case BaseModel():
             return sum(characters(value) for _, value in part)
         case dict():
             return sum(characters(name) + characters(value) for name, value in part.items())
