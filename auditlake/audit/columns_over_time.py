@@ -200,6 +200,12 @@ class TableShapes:
         columns = zip(version.relation.columns, self._stored(version, lsn), strict=True)
         return tuple(replace(c, stored_as=None if stored == c.name else stored) for c, stored in columns)
 
+    def described_by(self, lsn: Lsn) -> Mapping[str, Column]:
+        """Return each column as the last relation version up to `lsn` that has it, by the name in the history."""
+        versions = (version for version in self.shapes.versions if version.lsn <= lsn)
+        pairs = (zip(self._stored(each, each.lsn), each.relation.columns, strict=True) for each in versions)
+        return dict(chain.from_iterable(pairs))
+
     def shown_at(self, lsn: Lsn, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return a row of own names in the columns of a moment."""
         columns = ((column.name, self.own_names.get(column.stored, column.stored)) for column in self.columns_at(lsn))

@@ -36,11 +36,15 @@ class Tails:
 
     def of(self, table: HistoryTable, selection: Selection) -> Tail | None:
         """Return the tail of a selection; None if its table has none."""
-        return self.found.get((table, _upto(self.known, table, selection)))
+        return self.found.get((table, self.asked_upto(table, selection)))
+
+    def asked_upto(self, table: HistoryTable, selection: Selection) -> Lsn:
+        """Return the LSN up to which a selection asks, whether its table changed since its position or not."""
+        return _upto(self.known, table, selection)
 
     def upto(self, table: HistoryTable, selection: Selection) -> Lsn:
         """Return the LSN up to which the table is read: with its tail, else its position."""
-        last = _upto(self.known, table, selection)
+        last = self.asked_upto(table, selection)
         return last if (table, last) in self.found else table.position
 
     def columns_shown(self, table: HistoryTable, selection: Selection) -> tuple[tuple[Column, ...], dict[str, str]]:

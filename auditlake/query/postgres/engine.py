@@ -284,7 +284,9 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
 def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName | None) -> str:
     """Return a column of a view; without a `table` none has a value that only `_raw` has; reading it is an error."""
     shown, value = typed.shown, cell_of(typed.shown, columns)
-    value = f"cast({value} as {typed.type.duckdb})" if typed.type.is_decimal else value
+    kind = typed.type.element or typed.type
+    if kind.is_decimal or kind.is_integer:  # a history's column may have fewer digits than the source's has since
+        value = f"cast({value} as {typed.type.duckdb})"
     if table is None or shown.column is None or not type_of(shown.column).may_not_fit:
         return value
     failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"

@@ -5,11 +5,13 @@ BadUsage, what it answers and this translation does not is NotAnswerable; both n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from auditlake.audit.lake_reader import Reader
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import type_of
 from auditlake.lake.records import read_shape
 from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
@@ -25,9 +27,9 @@ from auditlake.query.room import TooLong
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
 from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection
-from auditlake.relation import TableName
+from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
-from auditlake.values.types import MOST_DIGITS, is_built_in
+from auditlake.values.types import MOST_DIGITS, is_built_in, is_widened
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
 IN_SPARK = "Ask in the dialect spark."
@@ -76,7 +78,7 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
     tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     tails = find_reading_tails(state.known, tables)
     prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
-    columns = {label: _columns(prepared, *views[label], masks) for label in views}
+    columns = {label: _columns(state, prepared, *views[label], masks) for label in views}
     opened = {label: _opened(label, views[label][0], columns[label]) for label in views}
 
     def catalog(node: exp.Table) -> Opened | None:
@@ -111,15 +113,36 @@ def _reading(state: LakeState, node: exp.Table) -> Reading:
 
 
 def _columns(
-    query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str]
+    state: LakeState, query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str]
 ) -> tuple[TypedColumn, ...]:
     try:
         columns = columns_of_view(query, name, selection, masks, JSONB.name)
     except NotEmbedded as reason:
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
+    if not isinstance(selection, Log):
+        columns = _widened(state, query, name, selection, columns)
     own = any(each.column is not None and not is_built_in(each.column.type_oid) for each in columns)
     shape = read_shape(query.known.lake, name) if own else None
     return tuple(TypedColumn(each, _type(name, shape, each)) for each in columns)
+
+
+def _widened(
+    state: LakeState, query: PreparedQuery, name: TableName, selection: Selection, columns: Sequence[ViewColumn]
+) -> tuple[ViewColumn, ...]:
+    """Return the columns with the types that they had then, or had last: a history's column keeps its first one."""
+    table = query.known.tables[name]
+    shapes = Reader(query.known.lake, state.now, query.known).shapes_of(table)
+    then = shapes.described_by(query.tails.asked_upto(table, selection))
+    return tuple(_as_described(each, then) for each in columns)
+
+
+def _as_described(shown: ViewColumn, then: Mapping[str, Column]) -> ViewColumn:
+    column = shown.column
+    described = None if column is None else then.get(column.stored)
+    if column is None or described is None or not is_widened(column.type, described.type):
+        return shown
+    wider = replace(column, type_oid=described.type_oid, typmod=described.typmod)
+    return replace(shown, column=wider, kind=type_of(wider).delta)
 
 
 def _type(table: TableName, shape: Shape | None, shown: ViewColumn) -> Type:

@@ -1,0 +1,51 @@
+"""Columns that got wider types: statements in PostgreSQL's dialect compute with the type of their moment."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests import command
+from tests.server import execute, install_trigger, wal_end
+
+pytestmark = pytest.mark.pg
+
+_STATEMENTS = (
+    "select sum(n) / 2 as half, n * 2 as twice, pg_typeof(n), pg_typeof(m), pg_typeof(a) from t group by n, m, a",
+    "select e[1] * 3000000000 as large, pg_typeof(e), d[1] * 1000 as d, pg_typeof(d) from t",
+)
+_WIDEN = "alter table t alter {} type {}"
+
+
+def _asked(lake: Path, statement: str, *options: str) -> list[str]:
+    done = command.run_here(["sql", "--format", "csv", "--lake", lake, *options, statement])
+    assert done.code == 0, done.stderr
+    return done.stdout.splitlines()[1:]
+
+
+def _at_source(dsn: str, statement: str) -> list[str]:
+    with psycopg.connect(dsn) as conn, conn.cursor().copy(f"copy ({statement}) to stdout csv".encode()) as rows:
+        return b"".join(map(bytes, rows)).decode().splitlines()
+
+
+def test_statements_compute_with_the_type_of_their_moment(database: str, tmp_path: Path) -> None:
+    """Before and after apply, as of both moments; of versions with the last type. The history keeps the first type."""
+    lake, settings = tmp_path / "lake", ["--source", database, "--lake", str(tmp_path / "lake")]
+    columns = "n int, m smallint, a varchar(3), e int[], d numeric(5, 2)[]"
+    execute(database, f"create table t (id int primary key, {columns})")
+    execute(database, "insert into t values (1, 1000000001, 2, 'a', '{2}', '{1.5}')")
+    install_trigger(database)
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    before = str(wal_end(database))
+    narrow = [_at_source(database, statement) for statement in _STATEMENTS[:1]]
+    widened = {"n": "bigint", "m": "int", "a": "text", "e": "bigint[]", "d": "numeric(9, 2)[]"}
+    for column, wider in widened.items():  # each alone: only then does the trigger know that there was no USING
+        execute(database, _WIDEN.format(column, wider))
+    assert command.run_here(["capture", "--until-current", *settings]).code == 0
+    for _ in ("captured", "applied"):
+        for statement in _STATEMENTS:
+            assert _asked(lake, statement) == _at_source(database, statement)
+        versions = _STATEMENTS[0].replace("from t", "from t for system_time all")
+        assert _asked(lake, versions) == _at_source(database, _STATEMENTS[0])
+        assert [_asked(lake, _STATEMENTS[0], "--as-of", before)] == narrow
+        assert command.run_here(["apply", "--until-current", "--lake", lake]).code == 0
