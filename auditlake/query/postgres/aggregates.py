@@ -14,6 +14,7 @@ from auditlake.query.postgres.arithmetic import sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
 from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of, with_zeros
 from auditlake.query.postgres.frames import FEW_ROWS
+from auditlake.query.postgres.growth import MOST_ELEMENTS, TOO_MANY, held, once
 from auditlake.query.postgres.json_operators import json_text
 from auditlake.query.postgres.types import (
     BOOL,
@@ -229,7 +230,9 @@ def _collected(name: str, call: _Call) -> Cell:
         raise Refused(call.node, f"{name} of {kind.shown}")
     if call.frame is not None and not call.frame.is_small:  # DuckDB holds the arrays of 2,048 rows at once
         raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
-    return Cell(call.listed, array(kind))
+    if call.frame is not None:
+        return Cell(call.listed, array(kind))
+    return Cell(held((call.listed,), f"len(s.t0) > {MOST_ELEMENTS}", "s.t0", TOO_MANY), array(kind))
 
 
 _OF_JSON = {"jsonb_agg": JSONB, "json_agg": JSON}
@@ -307,13 +310,19 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
     if name == "percentile_cont":
         if way == "desc" or not value.type.is_number:
             raise Refused(node, f"percentile_cont of {value.type.shown} {way}")
-        numbers = f"list({coerced(value, FLOAT8, node).sql}){tail}"
-        return Cell(f"pg_percentile({numbers}, cast({fraction!r} as double))", FLOAT8, name)
+        number = coerced(value, FLOAT8, node).sql
+        place = f"cast({fraction!r} as double) * (count({number}){tail} - 1)"
+        return Cell(once((f"list({number} order by {number}){tail}", place), _INTERPOLATED), FLOAT8, name)
     values = f"list({value.sql} order by {sort_key(value, node)} {way}){tail}"
     place = f"greatest(cast(ceil({fraction!r} * count({value.sql}){tail}) as bigint), 1)"
     return Cell(f"list_extract({values}, {place})", value.type, name)
 
 
+_LOW = "cast(floor(s.t1) as bigint)"
+_INTERPOLATED = (
+    f"case when s.t1 = {_LOW} then s.t0[{_LOW} + 1]"
+    f" else s.t0[{_LOW} + 1] + (s.t1 - {_LOW}) * (s.t0[{_LOW} + 2] - s.t0[{_LOW} + 1]) end"
+)
 _PERCENTILES = {exp.PercentileCont: "percentile_cont", exp.PercentileDisc: "percentile_disc"}
 
 

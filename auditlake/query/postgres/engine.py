@@ -5,7 +5,8 @@ that names the column. An expression that fails on a row fails as in PostgreSQL:
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import DecimalException
@@ -36,6 +37,7 @@ from auditlake.query.postgres import arrays, documents, floats, formats, numbers
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
+from auditlake.query.postgres.growth import LONGEST
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
@@ -77,7 +79,6 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_total": (numbers.total, (_TEXT,), _TEXT),
     "pg_variance": (numbers.variance, (_TEXT, _WHOLE), _TEXT),
     "pg_deviation": (numbers.deviation, (_TEXT, _WHOLE), _TEXT),
-    "pg_percentile": (numbers.interpolated, ("double[]", _DOUBLE), _DOUBLE),
     "pg_of_double": (numbers.of_double, (_DOUBLE,), _TEXT),
     "pg_of_real": (numbers.of_real, ("float",), _TEXT),
     "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
@@ -140,6 +141,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_json_kind": (documents.kind, (_TEXT,), _TEXT),
     "pg_json_length": (documents.length, (_TEXT,), _WHOLE),
 }
+_OF_GROUPS = frozenset({"pg_total", "pg_variance", "pg_deviation"})
+"""They read the numbers of a text one by one."""
 _MAY_BE_NULL = frozenset(
     {
         *("pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"),
@@ -226,7 +229,7 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
 
     for name, (function, takes, gives) in _FUNCTIONS.items():
         nulls = FunctionNullHandling.SPECIAL if name in _MAY_BE_NULL else FunctionNullHandling.DEFAULT
-        guarded = _guarded(function)
+        guarded = _guarded(function, may_be_long=name in _OF_GROUPS)
         # DuckDB would call a pure function with all values of a dictionary, also with those that WHERE leaves out.
         connection.create_function(
             name, guarded, list(takes), gives, null_handling=nulls, side_effects=name in _MAY_FAIL
@@ -244,13 +247,15 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
         connection.execute(f"create or replace macro {name}(given) as {once}")
 
 
-def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Callable[..., Any]:
     """Mark the message of an expected failure, so that it is told from a bug; NULL gives NULL."""
+    longest = sys.maxsize if may_be_long else LONGEST
 
     @functools.wraps(function)  # DuckDB counts its parameters
     def called(*given: Any) -> Any:  # noqa: ANN401 - values of DuckDB
         if None in given:
             return None
+        _require_short(given, longest)
         try:
             return function(*given)
         except Failed as exc:
@@ -265,6 +270,11 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
 
     return called
+
+
+def _require_short(given: Iterable[Any], longest: int) -> None:
+    if any(isinstance(each, str | bytes) and len(each) > longest for each in given):
+        raise ValueError(f"{FAILED}a function here takes texts of at most {longest:,} characters\n")
 
 
 def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: PostgresQuery) -> None:

@@ -2,6 +2,10 @@
 
 DuckDB computes 2,048 rows at once; its limit of memory does not count their values, and nothing interrupts it
 meanwhile. A value whose length is that of its type, or of a short literal, makes no other much longer.
+
+Nor does the limit count what a function in Python makes of one argument, such as an aggregate: a hundred bytes for each
+element of an array, or for each part of a text. So an array of an aggregate has at most `MOST_ELEMENTS`, and such a
+function takes a text of at most `LONGEST` characters.
 """
 
 from collections.abc import Sequence
@@ -13,6 +17,10 @@ from auditlake.query.postgres.types import INTEGERS, Type
 MOST_BYTES = 256 << 10
 TOO_LONG_TEXT = "a value would become longer by more than 256 KB"
 TOO_LONG = failed(TOO_LONG_TEXT)
+MOST_ELEMENTS = 1_000_000
+"""DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
+TOO_MANY = failed(f"an array would have more than {MOST_ELEMENTS:,} values")
+LONGEST = 16_000_000
 _SHORT = frozenset({*INTEGERS, "bool", "date", "float4", "float8", "interval", "timestamp", "timestamptz", "uuid"})
 _FEW_CHARACTERS = 100
 _ELEMENT_BYTES = 16
@@ -55,9 +63,9 @@ def listed(cells: Sequence[Cell], texts: Sequence[str]) -> str:
     return joined(cells, texts, f"[{', '.join(['{}'] * len(texts))}]")
 
 
-def held(texts: Sequence[str], is_too_long: str, whole: str) -> str:
+def held(texts: Sequence[str], is_too_long: str, whole: str, failure: str = TOO_LONG) -> str:
     """Return `whole` of the texts as `once`, unless it would be too long."""
-    return once(texts, f"case when {is_too_long} then {TOO_LONG} else {whole} end")
+    return once(texts, f"case when {is_too_long} then {failure} else {whole} end")
 
 
 def once(texts: Sequence[str], whole: str) -> str:

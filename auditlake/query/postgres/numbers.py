@@ -8,7 +8,8 @@ Authority: src/backend/utils/adt/numeric.c, `select_div_scale`, `numeric_round`;
 """
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from decimal import (
     ROUND_CEILING,
     ROUND_DOWN,
@@ -31,6 +32,7 @@ _CONTEXT = Context(DIGITS, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
 _EXACT = Context(DIGITS, Emin=-99999, Emax=99999, traps=[InvalidOperation, Overflow, Rounded])
 _KEY_DIGITS = 6
 _MOST_INT4 = (1 << 31) - 1
+_NOT_BLANK = re.compile("[^ ]+")
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
 
@@ -220,18 +222,18 @@ def absolute(text: str) -> str:
 def total(texts: str) -> str:
     """Return the sum of numbers, which one text has, separated by blanks."""
     with localcontext(_EXACT):
-        return decimal_text(sum(map(read, texts.split()), Decimal(0)))
+        return decimal_text(sum(_listed(texts), Decimal(0)))
 
 
 def variance(texts: str, is_sample: int) -> str | None:
     """Return the variance of such numbers; None if there are too few."""
-    found = _variance([*map(read, texts.split())], is_sample)
+    found = _variance(_listed(texts), is_sample)
     return None if found is None else decimal_text(found[0])
 
 
 def deviation(texts: str, is_sample: int) -> str | None:
     """Return the standard deviation of such numbers, at the scale of their variance; None if there are too few."""
-    found = _variance([*map(read, texts.split())], is_sample)
+    found = _variance(_listed(texts), is_sample)
     if found is None:
         return None
     value, scale = found
@@ -239,26 +241,24 @@ def deviation(texts: str, is_sample: int) -> str | None:
         return decimal_text(value if not value else value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
 
 
-def _variance(values: list[Decimal], is_sample: int) -> tuple[Decimal, int] | None:
+def _listed(texts: str) -> Iterator[Decimal]:
+    """Read numbers one by one: a list of millions takes a hundred bytes for each."""
+    return (read(found[0]) for found in _NOT_BLANK.finditer(texts))
+
+
+def _variance(values: Iterable[Decimal], is_sample: int) -> tuple[Decimal, int] | None:
     """Return a variance and its scale, as `numeric_stddev_internal` computes them."""
-    count = len(values)
-    if count <= is_sample:
-        return None
+    count, total, squares = 0, Decimal(0), Decimal(0)
     with localcontext(_EXACT):
-        total, squares = sum(values, Decimal(0)), sum((each * each for each in values), Decimal(0))
+        for each in values:
+            count, total, squares = count + 1, total + each, squares + each * each
+        if count <= is_sample:
+            return None
         top, bottom = count * squares - total * total, Decimal(count * (count - is_sample))
         if top <= 0:
             return Decimal(0), 0
         scale = _division_scale(top, bottom)
         return rounded_quotient(top, bottom, scale), scale
-
-
-def interpolated(values: list[float], fraction: float) -> float:
-    """Return what `percentile_cont` interpolates between two values of a group."""
-    ordered = sorted(values)
-    place = fraction * (len(ordered) - 1)
-    low, high = math.floor(place), math.ceil(place)
-    return ordered[low] if low == high else ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def sort_key(text: str) -> str:

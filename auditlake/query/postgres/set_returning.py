@@ -10,12 +10,11 @@ from sqlglot import exp
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed
 from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.growth import MOST_ELEMENTS
 from auditlake.query.postgres.types import INT2, INT4, INT8, INTERVAL, JSONB, TEXT, Type
 
-_LONGEST_LIST = 1_000_000
-"""DuckDB computes a list of constants before it runs, in 80 bytes a value, which its limit of memory does not count."""
 _NO_STEP = failed("step size cannot equal zero")
-_TOO_LONG = failed(f"a series in SELECT would have more than {_LONGEST_LIST:,} values; write it in FROM")
+_TOO_LONG = failed(f"a series in SELECT would have more than {MOST_ELEMENTS:,} values; write it in FROM")
 
 
 _OF_DOCUMENTS: dict[str, tuple[tuple[str, str, Type], ...]] = {
@@ -81,7 +80,7 @@ class Series:
         """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
         step = (
             f"case when {self.step} = {self.zero} then {_NO_STEP}"
-            f" when {self.length} >= {_LONGEST_LIST} then {_TOO_LONG} else {self.step} end"
+            f" when {self.length} >= {MOST_ELEMENTS} then {_TOO_LONG} else {self.step} end"
         )
         return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
 

@@ -13,6 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from io import StringIO
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import unescaped
@@ -181,12 +182,12 @@ def _of_base64(symbols: str) -> bytes:
 
 def initcap(text: str) -> str:
     """`initcap`: the first letter of each word in upper case, the others in lower."""
-    found, inside = [], False
+    found, inside = StringIO(), False
     for sign in text:
         changed = sign.lower() if inside else sign.upper()
-        found.append(changed if len(changed) == 1 else changed[0] if inside else sign)
+        found.write(changed if len(changed) == 1 else changed[0] if inside else sign)
         inside = sign.isalpha() or sign in _DIGITS or sign.upper() != sign.lower()  # Roman numerals have cases, too
-    return "".join(found)
+    return found.getvalue()
 
 
 def literal_text(text: str) -> str:

@@ -1,7 +1,8 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 from datetime import UTC, date
 from functools import wraps
 from pathlib import Path
@@ -17,6 +18,7 @@ from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import POSTGRES, SPARK, Dialect
 from auditlake.query.postgres import documents, numbers
+from auditlake.query.postgres import engine as postgres_engine
 from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines
 from auditlake.query.postgres.numbers import divide
 from auditlake.query.postgres.parser import is_complete, split
@@ -71,16 +73,21 @@ def test_tables_are_read_at_their_moments(state: LakeState, sql: str, rows: list
     assert _rows(state, sql) == rows
 
 
-def test_nan_is_greater_than_every_number(tmp_path: Path) -> None:
-    """As in PostgreSQL: the statistics of a file do not count it."""
-    lake = write_lake_with_manifest(tmp_path / "lake")
+def _points(folder: Path, values: Sequence[float | None]) -> LakeState:
+    """Return the state of a lake with a table of floats."""
+    lake = write_lake_with_manifest(folder / "lake")
     columns = (Column("id", 23, -1, key=True), Column("v", 701, -1, key=False))
-    rows = [version(0x100, None, "snapshot", None) | {"id": n, "v": v} for n, v in ((1, 1.0), (2, float("nan")))]
+    rows = [version(0x100, None, "snapshot", None) | {"id": n, "v": v} for n, v in enumerate(values, 1)]
     positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     write_history(lake, TableName("public", "points"), columns, rows, positions)
-    state = read_state(lake, None, UTC)
+    return read_state(lake, None, UTC)
+
+
+def test_nan_is_greater_than_every_number(tmp_path: Path) -> None:
+    """As in PostgreSQL: the statistics of a file do not count it."""
+    points = _points(tmp_path, [1.0, float("nan")])
     for condition in ("v > 5", "v <> 1", "v not in (0, 1)", "v is distinct from 1"):
-        assert _rows(state, f"select id from points where {condition}") == [(2,)]
+        assert _rows(points, f"select id from points where {condition}") == [(2,)]
 
 
 def test_a_document_that_is_nested_too_deep_is_named_so(tmp_path: Path) -> None:
@@ -316,6 +323,59 @@ def test_a_function_takes_a_text_of_any_length(state: LakeState) -> None:
     assert _rows(state, f"select replace(t, 'z', 'long') as z, replace(t, '', 'long') as e from {texts} limit 1") == [
         ("ab" * 200_000,) * 2
     ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "initcap(string_agg(x::text, ','))",
+        "string_to_array(string_agg(x::text, ','), ',')",
+        "jsonb_array_length(jsonb_agg(x))",
+        "length(encode(convert_to(string_agg(x::text, ','), 'UTF8'), 'base64'))",
+    ],
+)
+def test_python_computes_with_no_text_of_gigabytes(
+    state: LakeState, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """An aggregate may be as long as DuckDB's memory, and Python takes a hundred bytes for each part of it."""
+    statement = f"select {call} from generate_series(1, {{}}) x"
+    monkeypatch.setattr(postgres_engine, "LONGEST", 30)
+    assert _rows(state, statement.format(2))
+    with pytest.raises(BadUsage, match="a function here takes texts of at most 30 characters"):
+        _rows(state, statement.format(1000))
+    assert _rows(state, "select sum(x::numeric) from generate_series(1, 1000) x") == [("500500",)]
+
+
+def test_an_aggregate_makes_no_array_of_gigabytes(state: LakeState) -> None:
+    """With values of texts, DISTINCT and ORDER BY, too; a million is as many as a series in SELECT may have."""
+    statement = "select cardinality(array_agg({})) from generate_series(1, {}) x"
+    assert _rows(state, statement.format("x", 1_000_000)) == [(1_000_000,)]
+    for value in ("x", "x::text", "distinct x", "x order by x desc"):
+        with pytest.raises(BadUsage, match="an array would have more than 1,000,000 values"):
+            _rows(state, statement.format(value, 1_000_001))
+
+
+def test_numbers_of_a_group_are_read_one_by_one() -> None:
+    """A list of them would be a hundred bytes for each."""
+    texts = "1 2.5 " * 200_000
+    tracemalloc.start()
+    try:
+        found = numbers.total(texts), numbers.variance(texts, 1), numbers.deviation(texts, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == ("700000.0", "0.56250140625351563379", "0.75000000000000000000")
+    assert peak < len(texts)
+
+
+def test_percentiles_sort_as_postgresql(tmp_path: Path) -> None:
+    """NaN is the greatest, an infinity is a number, and a group without values has none."""
+    points = _points(tmp_path, [float("nan"), 3.0, float("-inf"), 1.0, None, 2.0])
+    asked = "select percentile_cont({}) within group (order by v){} as c from points"
+    found = [_rows(points, asked.format(fraction, ""))[0][0] for fraction in (0, 0.25, 0.4, 0.5, 0.75)]
+    assert found == [float("-inf"), 1.0, 1.6, 2.0, 3.0]
+    assert str(_rows(points, asked.format(0.9, ""))) == "[(nan,)]"
+    assert _rows(points, asked.format(0.9, " filter (where v between 5 and 6)")) == [(None,)]
 
 
 def test_a_statement_that_needs_too_much_memory_is_refused_so(state: LakeState) -> None:
