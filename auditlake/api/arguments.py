@@ -17,7 +17,7 @@ def require_texts(**given: object) -> None:
     """Require that arguments are texts; raises BadUsage."""
     for name, value in given.items():
         if not isinstance(value, str):
-            raise _wrong(name, value, "a text")
+            raise wrong_type(name, value, "a text")
 
 
 def require_texts_or_none(**given: object) -> None:
@@ -30,7 +30,7 @@ def require_count(name: str, count: object) -> None:
     if count is None:
         return
     if not isinstance(count, int) or isinstance(count, bool):
-        raise _wrong(name, count, "a whole number or None")
+        raise wrong_type(name, count, "a whole number or None")
     if not 0 <= count < _MOST:  # Python does not print every number
         raise BadUsage(f"{name} is too large or negative, need a number from 0 to 2^63 - 1", "A limit of None is all.")
 
@@ -39,7 +39,7 @@ def require_flags(**given: object) -> None:
     """Require that arguments are True or False: any text would be true. Raises BadUsage."""
     for name, value in given.items():
         if not isinstance(value, bool):
-            raise _wrong(name, value, "True or False")
+            raise wrong_type(name, value, "True or False")
 
 
 def given_names(name: str, names: object) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def given_names(name: str, names: object) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
     if not isinstance(names, Iterable):
-        raise _wrong(name, names, "a text or several")
+        raise wrong_type(name, names, "a text or several")
     found = tuple(names)
     require_texts(**{f"{name}[{number}]": each for number, each in enumerate(found)})
     return found
@@ -58,10 +58,11 @@ def given_conditions(where: object) -> tuple[Condition, ...]:
     found = tuple(where) if isinstance(where, Iterable) else (where,)
     for number, each in enumerate(found):
         if not isinstance(each, tuple | list) or len(each) not in {2, 3}:
-            raise _wrong(f"where[{number}]", each, "(column, op, value)")
+            raise wrong_type(f"where[{number}]", each, "(column, op, value)")
         require_texts(**{f"where[{number}][{place}]": each[place] for place in (0, 1)})
     return found
 
 
-def _wrong(name: str, value: object, needed: str) -> BadUsage:
+def wrong_type(name: str, value: object, needed: str) -> BadUsage:
+    """Return the error for an argument of another type than is needed."""
     return BadUsage(f"{name} is of type {type(value).__name__}, need {needed}", "docs/api.md has the arguments.")

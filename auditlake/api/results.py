@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
+from auditlake.api.arguments import wrong_type
 from auditlake.audit.answers import RowEvent
 from auditlake.errors import Unsupported
 from auditlake.lake.gaps import Gap
@@ -53,9 +54,15 @@ class Exportable(ABC):
         return frame
 
     def to_duckdb(self, connection: "DuckDBPyConnection | None" = None) -> "DuckDBPyRelation":
-        """Return the result as a DuckDB relation, in a connection of its own unless one is given."""
+        """Return the result as a DuckDB relation, in a connection of its own unless one is given.
+
+        Raises BadUsage for anything else in the place of a connection.
+        """
         duckdb = _library("duckdb")
-        relation: DuckDBPyRelation = (connection or duckdb.connect()).from_arrow(self.to_arrow())
+        if connection is not None and not hasattr(connection, "from_arrow"):
+            raise wrong_type("connection", connection, "one of DuckDB or None")
+        opened = duckdb.connect() if connection is None else connection
+        relation: DuckDBPyRelation = opened.from_arrow(self.to_arrow())
         return relation
 
     def _first(self, rows: int) -> tuple[pa.Table, int | None]:

@@ -27,11 +27,12 @@ from auditlake.audit.filters import Filter, column_named, filter_on, may_not_fit
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
+from auditlake.delta.log_reader import list_with
 from auditlake.delta.sql import VIRTUAL_COLUMNS, shared_cursor
-from auditlake.errors import Unsupported
+from auditlake.errors import LakeConflict, Unsupported
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
 from auditlake.lake.history import STORED_PERIOD, HistoryTable
-from auditlake.lake.history_files import Files, find_files
+from auditlake.lake.history_files import READ_AGAIN, Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
@@ -186,12 +187,20 @@ def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
 
 def _files(table: HistoryTable) -> Files:
     found = find_files(table)
+    if found is None and _is_forgotten(table):
+        raise LakeConflict(f"the history of {table.name} was rewritten since it was read", READ_AGAIN)
     if found is None or any(column.stored.casefold() in VIRTUAL_COLUMNS for column in table.columns):
         raise Unsupported(
             f"the history of {table.name} has columns, table features or statistics that DuckDB cannot read here",
             _THROUGH_SPARK,
         )
     return found
+
+
+def _is_forgotten(table: HistoryTable) -> bool:
+    """Return whether the log goes on, but has no longer the version of the table that was read."""
+    log = list_with(table.path, table.delta_version, table.etag)
+    return log is not None and log.newest > table.delta_version and table.delta_version not in log.entries
 
 
 _THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."

@@ -158,13 +158,15 @@ class Feed(Iterator[ChangedTransaction]):
 
         The list is empty if there was none in time, or the feed was closed.
 
-        Raises NotAnswerable if changes are missing.
+        Raises NotAnswerable if changes are missing, BadUsage.
         """
+        if not isinstance(timeout_s, int | float | None):
+            raise BadUsage(f"timeout_s is of type {type(timeout_s).__name__}, need seconds or None")
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._ready and not self._closed.is_set():
             if self._advance():
                 continue
-            if not self._start.follow or (until is not None and time.monotonic() >= until):
+            if not self._start.follow or (until is not None and not time.monotonic() < until):
                 break
             self._closed.wait(self._poll_s)
         found = list(self._ready)
@@ -302,6 +304,8 @@ class Cursor:
 
 def parse_cursor(text: str, lake: Lake) -> Lsn:
     """Return the LSN of a cursor, also of an earlier source up to its end; raises BadUsage, WrongSource."""
+    if not isinstance(text, str):  # of a program
+        raise BadUsage(f"a cursor is of type {type(text).__name__}, need a text")
     system, colon, lsn = text.partition(":")
     try:
         position = Lsn.parse(lsn)

@@ -24,6 +24,9 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import Action, removed
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
+READ_AGAIN = "An erasure, retention or maintain replaced it: run this again, in Python from Lake.as_of on."
+"""The hint for files that are gone since they were listed."""
+
 
 def part_of(file: DataFile) -> str:
     """Return the partition of a file."""

@@ -42,8 +42,12 @@ def new_key(path: Path, name: str) -> SigningKey:
     key = SigningKey.generate(name)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _KEY_MODE)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{key.encoded()}\n")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{key.encoded()}\n")
+        except OSError:
+            path.unlink()
+            raise
     except OSError as exc:
         raise BadUsage(f"{path} cannot be created: {exc.strerror}", "Name a file that does not exist.") from exc
     return key

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from decimal import Decimal
+from errno import EDQUOT, EFBIG, ENOSPC
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 TEXT_FORMATS = ("table", "csv", "json")
 _DEVICES = Path("/dev")
+_FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 _TABLE_ROWS = 10_000
 
 
@@ -276,14 +278,22 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)  # of a killed process, or another user's link
         out = path.open("wb") if is_device else unfinished.open("xb")
     except OSError as exc:
-        raise BadUsage(f"{path} cannot be written: {exc.strerror}", "Choose another --output.") from exc
+        raise _not_written(path, exc) from exc
     try:
         with out:
             yield out
         if not is_device:
             unfinished.replace(path)
+    except OSError as exc:
+        if exc.errno in _FULL and exc.filename is None:  # of a write; a file of the lake would be named
+            raise _not_written(path, exc) from exc
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _not_written(path: Path, exc: OSError) -> BadUsage:
+    return BadUsage(f"{path} cannot be written: {exc.strerror}", "Choose another --output.")
 
 
 def _is_device(path: Path) -> bool:

@@ -14,6 +14,7 @@ from auditlake.delta.data_files import FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
 from auditlake.delta.log_reader import Add, list_newest, live_files
 from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable, TableUnreadable
+from auditlake.lake.history_files import READ_AGAIN
 from auditlake.lake.layout import Lake
 from auditlake.store.place import Place
 from auditlake.verify.lake_files import tables_of
@@ -62,7 +63,7 @@ def _replaced(exc: BaseException, lake: Lake) -> LakeConflict | None:
         if found:
             name = re.split("['\"]", file)[0]
             what = f"{name} of {lake.root} was deleted while it was read"
-            return LakeConflict(what, "An erasure, retention or maintain replaced it: run this again.")
+            return LakeConflict(what, READ_AGAIN)
     return None
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from auditlake.errors import BadUsage
 from auditlake.messages import write_exactly
-from tests.command import Done
+from tests.command import Done, run_here
+from tests.full_disk import file_size_limit
 from tests.small_lake import write_lake_with_manifest
 
 
@@ -84,3 +85,21 @@ def test_a_command_without_stdin_and_stdout_is_not_told_from_another(lake: Path)
     """No file of the lake gets their numbers."""
     done = _ended(["log"], lake, "<&- >&-")
     assert (done.code, "bug" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "table"])
+def test_a_disk_that_is_full_names_the_file_of_the_answer(lake: Path, tmp_path: Path, form: str) -> None:
+    """An earlier answer in it stays, and nothing else."""
+    (tmp_path / "answer").write_text("before")
+    asked: list[str | Path] = [
+        "sql",
+        "select * from generate_series(1, 3000)",
+        "--format",
+        form,
+        "-o",
+        tmp_path / "answer",
+    ]
+    with file_size_limit(1_000):
+        done = run_here([*asked, "--lake", lake])
+    assert (done.code, f"{tmp_path / 'answer'} cannot be written: File too large" in done.stderr) == (2, True)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"answer": "before"}

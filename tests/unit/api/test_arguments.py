@@ -55,6 +55,10 @@ _OTHERS: dict[str, Ask] = {
     "allow_gaps is of type int, need True or False": lambda lake, _: lake.changes(allow_gaps=0),
     "raw is of type NoneType, need True or False": lambda lake, _: lake.as_of().table("orders", raw=None),
     "'' is neither a moment nor a table": lambda lake, _: lake.diff("0/150", ""),
+    "connection is of type str, need one of DuckDB": lambda lake, _: lake.log().to_duckdb("x"),
+    "connection is of type int, need one of DuckDB": lambda lake, _: lake.as_of().table("orders").to_duckdb(0),
+    "timeout_s is of type str, need seconds": lambda lake, _: lake.changes("beginning").take("5"),
+    "a cursor is of type int, need a text": lambda lake, _: lake.changes("beginning").go_back(7),
     r"where\[0\] is of type tuple, need": lambda lake, _: lake.as_of().table("orders", where=[("id",)]),
 }
 

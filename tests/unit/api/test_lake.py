@@ -17,10 +17,12 @@ import pytest
 
 import auditlake
 from auditlake.api.lake import Dialect
-from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
+from auditlake.errors import BadUsage, LakeConflict, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lsn import Lsn
+from tests import erasure_lake
+from tests.command import run_here
 from tests.s3_server import on_disk
 from tests.small_lake import ORDERS, T0, write_lake_with_manifest
 
@@ -89,6 +91,20 @@ def test_a_record_can_be_pickled(lake: auditlake.Lake) -> None:
         assert copied == list(found)
         assert [getattr(each, name) for each in copied] == [getattr(each, name) for each in found]
         assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301 - as above
+
+
+def test_a_moment_is_not_read_across_an_erasure(tmp_path: Path) -> None:
+    """The files that it pinned are gone; tables of which nothing was erased are read on, and a new moment has all."""
+    erased = auditlake.Lake(erasure_lake.write_lake(tmp_path / "lake").root)
+    folded, pending = erased.as_of("0/300"), erased.as_of("0/600")
+    rows = folded.table("people")
+    assert run_here(["forget", *erasure_lake.OF_ONE, "--lake", erased.location]).code == 0
+    for ask in (rows.to_arrow, folded.table("people").count, folded.to_duckdb, pending.table("people").to_arrow):
+        with pytest.raises(LakeConflict, match=r"(rewritten since|deleted while) it was read") as refused:
+            ask()
+        assert "Lake.as_of" in str(refused.value.hint)
+    assert [*folded.table("notes").texts()] == [{"id": "1", "text": "second"}]
+    assert [row["name"] for row in erased.as_of("0/300").table("people").texts() if row["id"] == "11"] == [None]
 
 
 def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from tests.command import Done, run_here
+from tests.full_disk import file_size_limit
 from tests.ledger_lake import edit_rows, where
 from tests.proof_verifier import verify
 from tests.small_lake import write_lake_with_manifest
@@ -47,6 +48,14 @@ def test_a_key_is_written_for_its_owner_only_and_never_printed(key: tuple[Path, 
     assert path.read_text().strip().split("+", 4)[-1] not in public
     assert run_here(["digest", "--key", path, "--show-key"]).stdout.strip() == public
     assert run_here(["digest", "--new-key", path]).code == 2
+
+
+def test_no_part_of_a_key_stays_on_a_full_disk(tmp_path: Path) -> None:
+    """It would keep a whole one from being made under the same name."""
+    with file_size_limit(10):
+        done = run_here(["digest", "--new-key", tmp_path / "key"])
+    assert (done.code, f"{tmp_path / 'key'} cannot be created: File too large" in done.stderr) == (2, True)
+    assert run_here(["digest", "--new-key", tmp_path / "key"]).code == 0
 
 
 def test_a_lake_is_proved_and_then_its_damage_is_named(lake: Lake, key: tuple[Path, str], tmp_path: Path) -> None:
