@@ -46,6 +46,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.sql import Bound, TableFiles, read_log_at, select
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
+from auditlake.store.failures import remedy_of
 from auditlake.store.files import parquet, remove_durably
 from auditlake.store.place import Place, by_requests
 
@@ -104,7 +105,7 @@ class AppendLog:
         try:
             self._table = open_delta(path) or self._create(schema)
         except OSError as exc:
-            raise LakeUnusable(f"{path} cannot be opened: {exc}", "Fix the folder and run it again.") from exc
+            raise LakeUnusable(f"{path} cannot be opened: {exc}", remedy_of(exc)) from exc
         require_plain(path, self._table)
         self._version = self._table.version()
         self._checkpointer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -280,7 +281,7 @@ class AppendLog:
         except FileExistsError as exc:
             raise self._overtaken() from exc
         except (DeltaError, OSError) as exc:
-            raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Fix the folder and run it again.") from exc
+            raise LakeUnusable(f"{self._path} cannot be written: {exc}", remedy_of(exc)) from exc
 
     def _overtaken(self) -> LakeConflict | LakeUnusable:
         if list_newest(self._path).newest < self._version:

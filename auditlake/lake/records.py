@@ -45,7 +45,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.publication_membership import Member, Membership
 from auditlake.store import files
 from auditlake.store.attempts import attempts
-from auditlake.store.failures import as_disk_error, as_lake_error
+from auditlake.store.failures import as_disk_error, as_lake_error, remedy_of
 from auditlake.store.place import Place
 
 _RUNNING = frozenset({"running", "trying again"})
@@ -74,7 +74,7 @@ def writing_files(folder: Place) -> Iterator[None]:
             "Run it again when no other process works there.",
         ) from exc
     except OSError as exc:
-        raise LakeUnusable(f"{folder} cannot be written: {exc.strerror}", "Fix the folder, or use another.") from exc
+        raise LakeUnusable(f"{exc.filename or folder} cannot be written: {exc.strerror}", remedy_of(exc)) from exc
 
 
 def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content | None:

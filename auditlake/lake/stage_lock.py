@@ -31,13 +31,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any, Protocol
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.lease import Lease, Taken, lives, read_holder, this_process
+from auditlake.store.failures import is_full, remedy_of
 from auditlake.store.files import local_path
 from auditlake.store.place import Place, by_requests
 
@@ -45,7 +45,6 @@ FOLDER = "locks"
 _UMASK = 0o027
 _FLAGS = os.O_RDWR | os.O_CREAT
 _ATTEMPTS = 100
-_FULL = {ENOSPC, EDQUOT}
 _NOT_WRITABLE = "Make the folder writable for auditlake, or use another lake."
 
 
@@ -121,7 +120,7 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _unusable(path: Place, exc: OSError) -> LakeUnusable:
-    hint = "Free space there, then run this again." if exc.errno in _FULL else _NOT_WRITABLE
+    hint = remedy_of(exc) if is_full(exc) else _NOT_WRITABLE
     return LakeUnusable(f"{path} cannot be locked: {exc.strerror}", hint)
 
 

@@ -46,6 +46,7 @@ from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schem
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import OutOfRange, SelectList
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
+from auditlake.store.failures import remedy_of
 from auditlake.store.files import crc32_written, ensure_folder, new_file, parquet, set_mode, size_bytes
 from auditlake.store.place import Place
 
@@ -54,7 +55,7 @@ _LOCK_NOT_AVAILABLE, _INSUFFICIENT_PRIVILEGE = "55P03", "42501"
 _CONNECTION_EXCEPTION = "08000"
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _LOST = ("08", "57P")
-_AGAIN = "Run auditlake bootstrap again: it continues from here."
+_AGAIN = "Run this again: it continues from here."
 _ROW_GROUP_ROWS = 131_072
 # Statistics in the log entry, of the first `_STATS_COLUMNS` columns of these types.
 _STATS_TYPES = (pa.types.is_integer, pa.types.is_date32)
@@ -85,7 +86,7 @@ def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeErr
         return exc
     except OSError as exc:
         reason = os.strerror(exc.errno) if exc.errno else type(exc).__name__
-        return LakeUnusable(f"table {task.name} could not be written: {reason}", f"Fix the folder. {_AGAIN}")
+        return LakeUnusable(f"table {task.name} could not be written: {reason}", remedy_of(exc))
 
 
 def _copied(task: CopyTask, reader: "RangeReader") -> CopiedFile:

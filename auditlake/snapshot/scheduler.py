@@ -40,6 +40,7 @@ from auditlake.source.catalog import FollowedTable, TableSize
 from auditlake.source.connection import for_other_machines, pinned_conninfo, unlimited
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.store.failures import remedy_of
 from auditlake.store.files import sync
 from auditlake.store.place import Place
 from auditlake.values.masks import ColumnMask
@@ -48,7 +49,7 @@ from auditlake.values.masks import ColumnMask
 _COMMITS_AT_ONCE = 4
 _MOST_ORDINALS = 2**31  # `_ordinal` is INT
 _NOTHING = TableSize(0, 0, 0)
-_AGAIN = "Run auditlake bootstrap again: it continues from here."
+_AGAIN = "Run this again: it continues from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +333,4 @@ def _written(name: str) -> Iterator[None]:
     except (OSError, DeltaError) as exc:
         # deltalake's errors carry no errno; their text names files, never values of rows.
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else " ".join(str(exc).split())
-        raise LakeUnusable(
-            f"table {name} could not be written: {reason}",
-            f"Fix the folder. {_AGAIN}",
-        ) from exc
+        raise LakeUnusable(f"table {name} could not be written: {reason}", remedy_of(exc)) from exc

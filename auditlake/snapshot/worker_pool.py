@@ -186,7 +186,7 @@ class _Process:
 
 
 def _lost(tasks: Sequence[CopyTask], why: str, advice: str) -> Sequence[Result]:
-    hint = f"{advice}; then run auditlake bootstrap again."
+    hint = f"{advice}; then run this again."
     return [LakeUnusable(f"table {task.name} could not be copied: {why}", hint) for task in tasks]
 
 

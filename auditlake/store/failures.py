@@ -30,7 +30,9 @@ _OF_SPARK = re.compile(
 _MISSING = "NoSuchKey"
 _OF_ARROW_AND_DELTALAKE = frozenset({"ArrowException", "DeltaError"})
 _OF_DISK = frozenset({EACCES, EDQUOT, EFBIG, EIO, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOSPC, EPERM, EROFS, ESTALE})
-_HINT_OF_DISK = "Correct that, then run this again: it continues from there."
+_FULL = frozenset({EDQUOT, ENOSPC})
+_FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded")
+"""In the errors of deltalake, which have no number."""
 _HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
@@ -45,7 +47,19 @@ def as_disk_error(exc: BaseException) -> LakeUnusable | None:
     if not isinstance(exc, OSError) or exc.errno not in _OF_DISK:
         return None
     reason = os.strerror(exc.errno)
-    return LakeUnusable(f"{exc.filename}: {reason}" if exc.filename else reason, _HINT_OF_DISK)
+    return LakeUnusable(f"{exc.filename}: {reason}" if exc.filename else reason, remedy_of(exc))
+
+
+def remedy_of(exc: BaseException) -> str:
+    """Return what to do about a read or write that failed; of a full disk, to free space."""
+    return f"{'Free space there' if is_full(exc) else 'Correct that'}, then run this again: it continues from there."
+
+
+def is_full(exc: BaseException) -> bool:
+    """Return whether a disk is full, or a quota used up."""
+    if isinstance(exc, OSError) and exc.errno is not None:
+        return exc.errno in _FULL
+    return _FULL_TEXT.search(str(exc)) is not None
 
 
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -49,6 +50,25 @@ def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LakeUnusable, match="file cannot be written: File exists"):
         write_manifest(chosen_lake(tmp_path / "file"), Manifest("7", 1, "shop", "s", "p"))
+
+
+@on_disk("a bucket is never full")
+def test_a_record_on_a_full_disk_needs_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there stays."""
+    lake = chosen_lake(tmp_path)
+    write_state(lake, "running")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(LakeUnusable, match="cannot be written: No space left on device") as refusal:
+        write_state(lake, "ended")
+    monkeypatch.undo()
+    assert "Free space there" in str(refusal.value.hint)
+    state = read_capture_state(lake)
+    assert state is not None
+    assert state.state == "running"
 
 
 @on_disk("a bucket has no folders")

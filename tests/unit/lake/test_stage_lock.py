@@ -175,7 +175,7 @@ def test_a_full_disk_needs_space_not_rights(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("os.open", full)
     with pytest.raises(LakeUnusable, match="No space left") as failure, hold(Lake(tmp_path), "apply", Stage.APPLY):
         pass
-    assert failure.value.hint == "Free space there, then run this again."
+    assert failure.value.hint == "Free space there, then run this again: it continues from there."
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"boot": 1, "pid": "x"}'])

@@ -5,11 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from auditlake.jvm_trace import trace_of
-from auditlake.store.failures import as_disk_error, as_lake_error
+from auditlake.store.failures import as_disk_error, as_lake_error, remedy_of
 from tests import command
 from tests.full_disk import file_size_limit
 from tests.small_lake import write_lake_with_manifest
@@ -71,7 +72,16 @@ def test_a_failure_of_the_disk_names_the_file(number: int) -> None:
     found = as_disk_error(OSError(number, "a text", "/lake/changes"))
     assert found is not None
     assert (found.message, found.exit_code) == (f"/lake/changes: {os.strerror(number)}", 6)
+    assert ("Free space" in str(found.hint)) == (number == errno.ENOSPC)
     assert as_disk_error(FileNotFoundError(errno.ENOENT, "gone", "/lake/changes")) is None
+
+
+def test_a_full_disk_needs_space() -> None:
+    """As deltalake reports it, too, without a number; whatever else fails needs something else."""
+    text = "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"
+    found = [OSError(errno.EDQUOT, "a text"), OSError(text), DeltaError(text)]
+    assert [remedy_of(exc) for exc in found] == ["Free space there, then run this again: it continues from there."] * 3
+    assert "Free space" not in remedy_of(OSError(errno.EROFS, text))
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "loop"])
