@@ -151,7 +151,7 @@ class SourceComparison:
         try:
             sizes = self._source.sizes(table)
         except SourceUnready as exc:
-            return TableReport(name, reason=exc.message)
+            return TableReport(name, reason=exc.message, remedy=exc.hint)
         rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
         key = _key_places(table, names)
         digest = Digest.of_table(key, rows, _floats(history, columns, key))
@@ -172,11 +172,10 @@ class SourceComparison:
                     raise result
                 if isinstance(result, Sums):
                     sides[name].sums.add(result)
-                    reason = None if left[name] else self._source.rewritten(sides[name].table)
+                    if not left[name] and (reason := self._source.rewritten(sides[name].table)) is not None:
+                        failed[name] = TableReport(str(name), reason=reason)
                 else:
-                    reason = result.message
-                if reason is not None:
-                    failed[name] = TableReport(str(name), reason=reason)
+                    failed[name] = TableReport(str(name), reason=result.message, remedy=result.hint)
         return failed
 
     def _in_tasks(self, bundles: Sequence[_Bundle]) -> Generator[tuple[TableName, Sums | AuditlakeError]]:
@@ -263,7 +262,8 @@ class SourceComparison:
             with interpreted_if_wide(session, len(history.columns)), reading(history):
                 return self._compared(history, state_at(session, known, history, self._source.lsn), side)
         except _OF_ONE_TABLE as exc:
-            return TableReport(str(history.name), reason=exc.message)
+            parked = known.parked.get(history.name)
+            return TableReport(str(history.name), reason=exc.message, remedy=parked.remedy if parked else exc.hint)
         except Unreadable as exc:
             return TableReport(str(history.name), findings=(exc.finding,))
 

@@ -77,8 +77,8 @@ class Finding:
 class TableReport:
     """A table's result: rows compared with the source (None: not compared), versions checked, and findings.
 
-    `reason` is set if it is unverified or skipped; `more`: `findings` does not list everything. `lost`: a new snapshot
-    cannot replace what is damaged.
+    `reason` is set if it is unverified or skipped, `remedy` if something else than time ends that. `more`: `findings`
+    does not list everything. `lost`: a new snapshot cannot replace what is damaged.
     """
 
     name: str
@@ -86,6 +86,7 @@ class TableReport:
     versions: int | None = None
     findings: tuple[Finding, ...] = ()
     reason: str | None = None
+    remedy: str | None = None
     skipped: bool = False
     more: bool = False
     notes: tuple[str, ...] = ()
@@ -116,6 +117,7 @@ class TableReport:
             versions=self.versions if other.versions is None else other.versions,
             findings=tuple(dict.fromkeys((*self.findings, *other.findings))),
             reason=self.reason or other.reason,
+            remedy=self.remedy or other.remedy,
             skipped=(self.skipped or self.reason is None) and (other.skipped or other.reason is None),
             more=self.more or other.more,
             notes=(*self.notes, *other.notes),
@@ -151,7 +153,8 @@ class Report:
             return LakeUnusable(f"damaged in the lake: {names}", RESTORE if lost else REMEDY)
         if unverified := self.of(TableVerdict.UNVERIFIED):
             names = "; ".join(f"{table.name}: {table.reason}" for table in unverified)
-            return NotAnswerable(f"could not be verified: {names}", _AGAIN)
+            remedies = dict.fromkeys(table.remedy or _AGAIN for table in unverified)
+            return NotAnswerable(f"could not be verified: {names}", " ".join(remedies))
         return None
 
 

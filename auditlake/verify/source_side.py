@@ -71,8 +71,11 @@ _CAST_IS_OUTPUT = frozenset(
         Conversion.BYTEA,
     }
 )
+_INSUFFICIENT_PRIVILEGE = "42501"
 _REASONS = {
-    "42501": "the role lacks SELECT or USAGE (auditlake check --print-grants verify), or row security hides rows of it",
+    _INSUFFICIENT_PRIVILEGE: (
+        "the role lacks SELECT or USAGE (auditlake check --print-grants verify), or row security hides rows of it"
+    ),
     "55P03": "a session holds or awaits ACCESS EXCLUSIVE on it",
     "57014": "a range took longer than the statement timeout",
     "42P01": "it was dropped or renamed while it was being verified",
@@ -249,7 +252,8 @@ def _masked(task: RangeTask, place: int, texts: pa.Array) -> pa.Array:
 def _refused(name: TableName, failed: ReadFailed) -> AuditlakeError:
     if failed.is_lost:
         return SourceAway(f"{name}: the connection was lost", "Run auditlake verify again.")
-    return SourceUnready(_REASONS.get(failed.sqlstate, f"it could not be read, SQLSTATE {failed.sqlstate}"))
+    remedy = "Grant that, then run auditlake verify again." if failed.sqlstate == _INSUFFICIENT_PRIVILEGE else None
+    return SourceUnready(_REASONS.get(failed.sqlstate, f"it could not be read, SQLSTATE {failed.sqlstate}"), remedy)
 
 
 def _as_text(column: Column) -> str:

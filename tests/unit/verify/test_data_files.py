@@ -126,10 +126,18 @@ def test_the_worst_verdict_decides_the_exit_code() -> None:
     """Damage (6) has precedence over unverified tables (7); a skipped table is no failure."""
     equal, skipped = TableReport("a", rows=1), TableReport("s", reason="not published", skipped=True)
     unverified = TableReport("u", reason="locked")
+    parked = TableReport("p", reason="it was truncated", remedy="Run auditlake resync.")
     damaged = TableReport("d", findings=(Finding("missing file"),), reason="locked")
     assert Report(None, (equal, skipped)).failure() is None
     assert isinstance(Report(None, (equal, unverified)).failure(), NotAnswerable)
     assert isinstance(Report(None, (unverified, damaged)).failure(), LakeUnusable)
+    hints = [
+        str(failure.hint)
+        for each in ((parked,), (parked, parked.and_also(equal), unverified))
+        if (failure := Report(None, each).failure())
+    ]
+    assert hints[0] == "Run auditlake resync."
+    assert hints[1].startswith("Run auditlake resync. Run auditlake verify again")
     assert damaged.and_also(damaged).findings == damaged.findings
     assert skipped.and_also(equal).verdict == "skipped"
     assert skipped.and_also(unverified).verdict == "unverified"
