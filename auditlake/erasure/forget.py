@@ -39,7 +39,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.erasure_gate import closed
 from auditlake.lake.erasures import Erasure, record_end, record_intent, unfinished
 from auditlake.lake.history import HistoryTable, bounded_columns
-from auditlake.lake.key_tokens import read_secret
+from auditlake.lake.key_tokens import make_secret, new_secret, read_secret
 from auditlake.lake.layout import ERASED_APP, HISTORY_APP, Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.stage_lock import Stage, hold, lock_of
@@ -68,12 +68,12 @@ def forget(
     """
     require_manifest(lake)
     if dry_run:
-        return find_scope(lake, wanted, now)
+        return find_scope(lake, wanted, now, read_secret(lake) or new_secret())  # without one there is no hold of a row
     with _alone(lake, delete_versions=delete_versions):
         require_finished(lake)
         if has_ledger(lake):
             Sealer(lake).seal("forget")
-        scope = find_scope(lake, wanted, now)
+        scope = find_scope(lake, wanted, now, make_secret(lake))
         numbers = _Run.of(lake, scope).numbers() if has_ledger(lake) else []
         erasure = record_intent(lake, replace(scope, entries=tuple(sorted(numbers))))
         reach(After.ERASURE_BEGUN)

@@ -31,7 +31,7 @@ from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.instants import to_us
 from auditlake.lake.erasures import Erasure, last_in_log
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.key_tokens import make_secret, token
+from auditlake.lake.key_tokens import token
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
@@ -55,8 +55,8 @@ class Wanted:
     where: tuple[str, ...] = ()
 
 
-def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
-    """Return the record of an erasure, without a number; nothing is written, except the secret of tokens.
+def find_scope(lake: Lake, wanted: Wanted, now: datetime, secret: bytes) -> Erasure:
+    """Return the record of an erasure, without a number; nothing is written. `secret` is that of the lake's tokens.
 
     Raises BadUsage, ConfigError if the row is held, NotAnswerable and Unsupported.
     """
@@ -67,7 +67,6 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime) -> Erasure:
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
     found = _find(reader, table, given, upto, by_values=bool(where))
-    secret = make_secret(lake)
     tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
     found.require_applied(table)

@@ -42,12 +42,17 @@ def read_secret(lake: Lake) -> bytes | None:
     return secret
 
 
+def new_secret() -> bytes:
+    """Return a secret that no lake has."""
+    return secrets.token_bytes(_BYTES)
+
+
 def make_secret(lake: Lake) -> bytes:
     """Return the secret of a lake, which is made if there is none; raises LakeUnusable."""
     if (known := read_secret(lake)) is not None:
         return known
     with writing_files(lake.root), suppress(FileExistsError):  # another process was faster
-        put_if_absent(lake.token_key, secrets.token_hex(_BYTES).encode())
+        put_if_absent(lake.token_key, new_secret().hex().encode())
     made = read_secret(lake)
     if made is None:
         raise LakeUnusable(f"{lake.token_key} is missing", "Run this again.")

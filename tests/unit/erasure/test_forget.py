@@ -42,6 +42,7 @@ from tests.erasure_lake import (
 from tests.expiry import AT_ONCE
 from tests.page import Page
 from tests.read_lake import history_of
+from tests.s3_server import versions
 
 _REASON = ("--reason", "request 7")
 _RENAMED = (Former(Lsn(0x580), "name", key=False),)
@@ -329,7 +330,9 @@ def test_changes_that_are_not_applied_refuse(lake: Lake) -> None:
 
 def test_a_dry_run_changes_nothing(lake: Lake) -> None:
     """It says what would be erased."""
+    before = versions(lake.root)
     done = _forget(lake, *OF_ONE, "--dry-run")
+    assert versions(lake.root) == before
     assert (done.code, "would erase name, email, born, score of one row of public.people" in done.stderr) == (0, True)
     assert "3 versions, 3 changes, 2 keys" in done.stderr
     assert not lake.erasures.exists()
