@@ -41,7 +41,7 @@ from typing import Any
 
 from auditlake.audit.json_output import transaction_json
 from auditlake.counters import Beat, Counter, Mark, advance, beat, count
-from auditlake.errors import ConfigError, LakeConflict
+from auditlake.errors import ConfigError, LakeConflict, NotAnswerable, WrongSource
 from auditlake.exchange import Address, ClosableConnection, Exchange, IsOver, OutOfTime, never_over
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
@@ -269,6 +269,20 @@ def exclusive(path: Path) -> Iterator[None]:
         except BlockingIOError:
             raise LakeConflict(f"another webhook uses {path}", "Stop it, or name another file with --state.") from None
         yield
+
+
+@contextmanager
+def begun(state: Path) -> Iterator[None]:
+    """Say of a place in the feed that is refused how a webhook with a cursor in its state file goes on."""
+    try:
+        yield
+    except (NotAnswerable, WrongSource) as exc:
+        if read_cursor(state) is None:
+            raise
+        again = (
+            f"{state} has this cursor: to begin elsewhere, name another file with --state, and a place with --since."
+        )
+        raise type(exc)(exc.message, f"{exc.hint} {again}") from exc
 
 
 def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:

@@ -15,7 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable
+from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable, WrongSource
 from auditlake.messages import report_bug, say
 from auditlake.serve import commit_answers as commits
 from auditlake.serve import lake_answers as moments
@@ -28,7 +28,12 @@ PREFIX = "/api/v1"
 
 Answer = Callable[[Resources, Any], models.Model]
 _BUG = 1
-_STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (Hidden, 403), (NotAnswerable, 422))
+_STATUS: tuple[tuple[type[AuditlakeError], int], ...] = (
+    (BadUsage, 400),
+    (Hidden, 403),
+    (NotAnswerable, 422),
+    (WrongSource, 422),  # of a cursor
+)
 
 
 @dataclass(frozen=True, slots=True)

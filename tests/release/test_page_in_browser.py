@@ -419,6 +419,18 @@ def test_newer_commits_are_announced_and_followed(browser: webdriver.Chrome, tmp
         assert not newer.is_displayed()
 
 
+def test_live_ends_where_the_browser_ends_it(
+    browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not reconnect once its request is refused, so the button must not say that it listens."""
+    monkeypatch.setattr("auditlake.serve.live._MOST", 0)
+    with serving(write_lake(tmp_path / "lake")) as url:
+        browser.get(f"{url}/log")
+        browser.find_element(By.ID, "live").click()
+        wait(browser, lambda b: b.find_element(By.ID, "live").get_attribute("aria-pressed") == "false")
+        assert browser.execute_script("return source") is None
+
+
 def test_live_shows_a_transaction_when_it_is_captured(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """The list of transactions and the moment follow, without a reload."""
     lake = write_lake(tmp_path / "lake")

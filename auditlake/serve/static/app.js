@@ -711,14 +711,22 @@ function completionKey(event, area) {
 
 let source = null;
 
+function endLive() {
+  source.close();
+  source = null;
+  document.getElementById("live")?.setAttribute("aria-pressed", "false");
+}
+
 function readyLive() {
   const button = document.getElementById("live");
   if (!button || !window.EventSource || section.dataset.now !== "true") return;
   button.hidden = false;
   button.addEventListener("click", () => {
-    if (source) { source.close(); source = null; button.setAttribute("aria-pressed", "false"); return; }
+    if (source) { endLive(); return; }
     source = new EventSource("/api/v1/changes");
     button.setAttribute("aria-pressed", "true");
+    // Refused, such as a cursor whose changes have expired: a browser does not reconnect.
+    source.addEventListener("error", () => { if (source?.readyState === EventSource.CLOSED) endLive(); });
     let later = null;
     source.addEventListener("transaction", () => {
       later ??= setTimeout(() => { later = null; show(location.href); }, 400);

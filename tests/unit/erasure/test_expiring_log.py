@@ -169,6 +169,27 @@ def test_a_cursor_behind_the_horizon_is_refused(lake: Lake) -> None:
     late.close()
 
 
+def test_a_reader_that_comes_back_behind_the_horizon_is_told_where_to_go_on(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser by the id of its last event, a webhook by its state file, which --since alone would not move."""
+    _pass(lake, 11)
+    _apply(lake)
+    _expire(lake)
+    refused = Page(lake).ask("GET", "/api/v1/changes", headers={"Last-Event-ID": "1:0/150"})
+    assert (refused.status_code, refused.json()["hint"]) == (422, "Ask from 0/251 on.")
+    monkeypatch.setenv("AUDITLAKE_WEBHOOK_SECRET", "a secret of tests")
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"cursor": "1:0/150"}))
+    hook = ("webhook", "http://127.0.0.1:9/", "--until-current", "--state", str(state))
+    done = _asked(lake, *hook, "--since", "0/251")
+    assert (done.code, "Ask from 0/251 on." in done.stderr) == (7, True), done.stderr
+    assert f"{state} has this cursor: to begin elsewhere, name another file with --state" in done.stderr
+    assert json.loads(state.read_text()) == {"cursor": "1:0/150"}
+    fresh = _asked(lake, *hook, "--state", str(tmp_path / "other.json"), "--since", "beginning")
+    assert (fresh.code, "has this cursor" in fresh.stderr, (tmp_path / "other.json").exists()) == (7, False, False)
+
+
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_feed_does_not_pass_over_transactions_that_expire_after_it_was_opened(lake: Lake, *, follow: bool) -> None:
     """It has read nothing yet, so it lacks their rows, although its files of the changes are there."""

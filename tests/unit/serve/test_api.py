@@ -537,3 +537,19 @@ def test_a_missing_file_is_a_problem_of_the_lake(
     assert listed["public.orders"] == (2, None)
     assert any(text in str(listed["public.hostile"][1]) for text in of_file)
     assert "bug" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cursor", "status", "error"),
+    [
+        ("7:0/FFF", 422, "this lake knows them up to 0/300"),
+        ("7:0/10", 422, "this lake begins at"),
+        ("8:0/200", 422, "belongs to the source with system identifier 8"),
+        ("7:0/200, 7:0/250", 400, "is not a cursor"),
+        ("9" * 5_000, 400, "is not a cursor"),
+    ],
+)
+def test_a_reader_reconnects_with_a_cursor_of_this_lake(page: Page, cursor: str, status: int, error: str) -> None:
+    """From another lake, ahead of it, before it, or forged: an error of the client, whatever else it asks for."""
+    answered = page.ask("GET", "/api/v1/changes?since=beginning", headers={"Last-Event-ID": cursor})
+    assert (answered.status_code, error in answered.json()["error"]) == (status, True), answered.text
