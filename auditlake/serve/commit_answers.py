@@ -3,14 +3,30 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field
 
-from auditlake.audit.answers import RowDifference, RowEvent, Texts, changed_sides, differences
+from auditlake.audit.answers import RowEvent, Texts, differences
 from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
+from auditlake.audit.json_output import (
+    Changed,
+    ChangeJson,
+    DifferenceJson,
+    EventJson,
+    GapJson,
+    MessageJson,
+    TruncateJson,
+    blame_json,
+    changed_json,
+    content_json,
+    difference_json,
+    event_json,
+    gap_json,
+    transaction_json,
+)
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
@@ -30,7 +46,6 @@ from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OneTable
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.when import format_us
 
 _MOST_CHANGES = 50_000
 _CHUNK = 2_000
@@ -79,11 +94,6 @@ class OfComparison(models.Model):
     limit: int = Field(default=50, ge=1, le=500, description="Rows of each kind and table.")
 
 
-def transaction_json(each: Transaction) -> models.TransactionJson:
-    """Return the JSON of a transaction; without its counts if the user may not see all of its tables."""
-    return models.TransactionJson.model_validate(each).model_copy(update=each.counts)
-
-
 def log(resources: Resources, asked: OfLog) -> models.LogJson:
     """List transactions up to a moment, newest first."""
     reader = resources.reader(asked.at)
@@ -95,7 +105,7 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     room = Room()
     page = room.fitting(map(transaction_json, found[: asked.limit]))
     room.require(page, "the first transaction", "auditlake log shows it.")
-    before = page[-1].lsn if len(found) > len(page) else None
+    before = page[-1]["lsn"] if len(found) > len(page) else None
     expired = max(reader.known.expired_transactions, Lsn(0) if wanted.lsns is None else reader.expired)
     return models.LogJson(
         at=at, transactions=page, before=before, expired=str(expired) if expired > span.after else None
@@ -158,59 +168,29 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     total = found.inserts + found.updates + found.deletes + found.truncates
     changes = iter(()) if total > _MOST_CHANGES else map(_change, contents(reader, found))
     room = Room()
-    described = room.fitting([[found.context.app, found.context.db]])
+    described = room.fitting([transaction_json(found)])
     room.require(described, "the context of the transaction", "auditlake show shows it.")
     shown = room.fitting(islice(changes, asked.limit))
     return models.TransactionDetailJson(
         at=moment_at(resources, reader, found.lsn),
-        transaction=transaction_json(found),
-        app=found.context.app,
-        db=found.context.db,
+        transaction=described[0],
         neighbours=list(_neighbours(resources, reader, found, asked)),
         changes=shown,
         more=room.is_cut or next(changes, None) is not None or total > _MOST_CHANGES,
     )
 
 
-def _change(each: ShownChange | Message) -> models.ChangeJson:
-    if isinstance(each, Message):
-        text = each.content.decode(errors="backslashreplace")
-        return models.ChangeJson(ordinal=each.ordinal, kind="message", prefix=each.prefix, content=text)
-    step = each.step
-    keyed = bool(each.key)
-    values = changed_values(step.before, step.after)
-    return models.ChangeJson(
-        ordinal=step.change.ordinal,
-        kind=step.change.op,  # type: ignore[arg-type] # one of the row operations
-        table=str(each.table),
-        key=_listed(step.key_after or step.key_before) if keyed else None,
-        key_before=_listed(step.key_before) if keyed and step.key_after and step.key_before != step.key_after else None,
-        values=values,
-        unchanged=_unchanged(step.before, step.after, values),
-        rows=step.removed,
-    )
+def _change(each: ShownChange | Message) -> MessageJson | models.ShownChangeJson | TruncateJson:
+    found = content_json(each)
+    if isinstance(each, Message) or each.step.change.op == "truncate":
+        return cast("MessageJson | TruncateJson", found)
+    change = cast("ChangeJson", found)
+    return {**change, "unchanged": _unchanged(each.step.before, each.step.after, change["changed"])}
 
 
-def _listed(key: Iterable[str] | None) -> list[str] | None:
-    return None if key is None else list(key)
-
-
-def _texts(key: Texts) -> list[str]:
-    """Return the values of a key, none of which is NULL."""
-    return [str(value) for value in key.values()]
-
-
-def changed_values(before: Texts | None, after: Texts | None) -> list[models.ChangedValueJson]:
-    """Return old and new value of each column that differs; of all columns if a side is absent."""
-    return [
-        models.ChangedValueJson(column=name, **sides, has_old="old" in sides, has_new="new" in sides)
-        for name, sides in changed_sides(before, after)
-    ]
-
-
-def _unchanged(before: Texts | None, after: Texts | None, changed: Iterable[models.ChangedValueJson]) -> int:
+def _unchanged(before: Texts | None, after: Texts | None, changed: Changed) -> int:
     """Return how many columns have the same value on both sides."""
-    return len(set(before or ()) & set(after or ())) - sum(each.has_old and each.has_new for each in changed)
+    return len(set(before or ()) & set(after or ())) - sum(len(sides) > 1 for sides in changed.values())
 
 
 def _neighbours(
@@ -280,7 +260,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         blamed = blame_in(life, question)
         entries = list(life.entries())
     room = Room()
-    blame = room.fitting(map(models.BlameJson.model_validate, blamed.columns))
+    blame = room.fitting(map(blame_json, blamed.columns))
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
     chosen = (entry for entry in entries if isinstance(entry, RowEvent))
     listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
@@ -294,7 +274,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         exists=blamed.exists,
         notes=notes,
         events=events,
-        gaps=[*_parked(reader, table, lsn), *(_gap(entry) for entry in entries if isinstance(entry, Gap))],
+        gaps=[*_parked(reader, table, lsn), *(gap_json(entry) for entry in entries if isinstance(entry, Gap))],
         blame=blame,
         before=str(listed[len(events)].at.lsn) if len(events) < len(listed) else None,
         difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),
@@ -333,10 +313,10 @@ class _Column:
         return frozenset(self._name(own, lsn) for own in self.own)
 
 
-def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[models.GapJson]:
+def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[GapJson]:
     for each in reader.known.unknown(table):
         if each.upto is None and each.after <= lsn:
-            yield models.GapJson(lsn=str(each.after), to_lsn=None, reason=each.reason)
+            yield {"op": "gap", "lsn": str(each.after), "to_lsn": None, "reason": each.reason}
 
 
 def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.RowDifferenceJson:
@@ -347,13 +327,13 @@ def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.Row
         raise BadUsage(f"{other} is after {lsn}", "Ask as of the later moment, versus the earlier one.")
     life.reader.check(life.table, other, when)
     before, after = (_state(life, each) for each in (other, lsn))
-    values = changed_values(before, after)
+    changed = changed_json(before, after)
     return models.RowDifferenceJson(
         before=shown,
         existed=before is not None,
         exists=after is not None,
-        values=values,
-        unchanged=_unchanged(before, after, values),
+        changed=changed,
+        unchanged=_unchanged(before, after, changed),
     )
 
 
@@ -364,26 +344,14 @@ def _state(life: Life, lsn: Lsn) -> Values | None:
     return None if version is None else life.reader.shown_at(life.table, lsn, version.values)
 
 
-def _event(event: RowEvent, only: _Column | None) -> models.EventJson:
+def _event(event: RowEvent, only: _Column | None) -> EventJson:
     """Describe an event; `only` is the column whose values are shown, of all by default."""
-    at, before, after = event.at, event.before_texts, event.after_texts
-    names = None if only is None else only.names(at.lsn or 0)
-    return models.EventJson(
-        lsn=str(at.lsn),
-        time=format_us(at.time_us or 0),
-        op=event.op,
-        xid=at.xid,
-        actor=at.actor,
-        reason=at.reason,
-        key=_texts(event.key_texts),
-        key_before=None if event.key_texts_before is None else _texts(event.key_texts_before),
-        values=[each for each in changed_values(before, after) if names is None or each.column in names],
-        row=None if after is None else {k: v for k, v in after.items() if names is None or k in names},
-    )
-
-
-def _gap(gap: Gap) -> models.GapJson:
-    return models.GapJson(lsn=str(gap.lsn_from), to_lsn=str(gap.lsn_to), reason=gap.reason)
+    found = event_json(event)
+    if only is not None:
+        names = only.names(event.at.lsn or 0)
+        found["changed"] = {name: sides for name, sides in found["changed"].items() if name in names}
+        found["row"] = found["row"] and {name: text for name, text in found["row"].items() if name in names}
+    return found
 
 
 def _moments(
@@ -446,9 +414,9 @@ def _table_diff(
         return models.TableDiffJson(table=name, problem=exc.message)
     found = compared_rows(reader, table, span, reverse=lsns[0] > lsns[1])
     stat = found.stat()
-    entries: list[models.EntryJson] = []
+    entries: list[DifferenceJson] = []
     for kind in (ADDED, REMOVED, MODIFIED):
-        entries += room.fitting(map(_diff_entry, islice(differences(found, (kind,)), asked.limit)))
+        entries += room.fitting(map(difference_json, islice(differences(found, (kind,)), asked.limit)))
     changes = found.schema_changes()
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None
@@ -474,14 +442,6 @@ def _new(reader: Reader, table: HistoryTable, upto: Lsn, asked: OfComparison) ->
         return models.TableDiffJson(table=name, begins=begins, problem=exc.message)
     rows = overlaid(reader, table, upto).count(upto) if table.key else None
     return models.TableDiffJson(table=name, begins=begins, rows_after=rows)
-
-
-def _diff_entry(each: RowDifference) -> models.EntryJson:
-    return models.EntryJson(
-        kind=each.kind,  # type: ignore[arg-type] # one of the three
-        key=_texts(each.key_texts) or None,
-        values=changed_values(each.changed_before, each.changed_after),
-    )
 
 
 def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:

@@ -10,11 +10,13 @@ from hashlib import blake2b
 from typing import Any, get_origin
 
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import TypedDictSchema
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from auditlake.audit.json_output import SUFFIX
 from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable, WrongSource
 from auditlake.messages import report_bug, say
 from auditlake.serve import commit_answers as commits
@@ -159,7 +161,11 @@ class _Schemas(GenerateJsonSchema):
     """Generator that names schemas as the document does."""
 
     def normalize_name(self, name: str) -> str:
-        return super().normalize_name(name.removesuffix(models.SUFFIX))
+        return super().normalize_name(name.removesuffix(SUFFIX))
+
+    def typed_dict_schema(self, schema: TypedDictSchema) -> JsonSchemaValue:
+        found = super().typed_dict_schema(schema)
+        return found | {"title": found["title"].removesuffix(SUFFIX)}
 
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> dict[str, Any]:  # noqa: FBT001

@@ -1,21 +1,28 @@
 """JSON of the page's API: what every endpoint returns, and the OpenAPI document describes.
 
-    TransactionJson.model_validate(transaction)     the JSON of a record of `audit`, by its attributes
-
-Values of rows are PostgreSQL's own text, or null. LSNs are in PostgreSQL's notation, times ISO 8601 in UTC. In the
-document the schemas have the names of the classes without `Json`.
+Answers of the audit questions are those of `audit.json_output`, in what a page shows around them. Values of rows are
+PostgreSQL's own text, or null. LSNs are in PostgreSQL's notation, times ISO 8601 in UTC. In the document the schemas
+have the names of the classes without `Json`.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from auditlake.temporal.when import format_us
+from auditlake.audit.json_output import (
+    SUFFIX,
+    BlameJson,
+    Changed,
+    ChangeJson,
+    DifferenceJson,
+    EventJson,
+    GapJson,
+    MessageJson,
+    TransactionJson,
+    TruncateJson,
+)
 
-SUFFIX = "Json"
 LsnText = Annotated[str, BeforeValidator(str)]
-TimeText = Annotated[str, BeforeValidator(format_us)]
-"""Of microseconds since 1970."""
 
 
 def schema_name(model: type) -> str:
@@ -27,9 +34,6 @@ class Model(BaseModel):
     """Base of all models."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, model_title_generator=schema_name)
-
-
-Values = dict[str, str | None]
 
 
 class ProblemJson(Model):
@@ -180,26 +184,6 @@ class FacetsJson(Model):
     values: list[FacetJson] | None
 
 
-class TransactionJson(Model):
-    """A transaction: when, who, why, which tables, how many changes.
-
-    The counts are null if the transaction changed tables that the user may not see, too; these are not in `tables`.
-    """
-
-    lsn: LsnText
-    xid: int
-    time: TimeText = Field(validation_alias="time_us")
-    actor: str | None
-    reason: str | None
-    db_user: str | None
-    origin: str | None
-    tables: list[str]
-    inserts: int | None
-    updates: int | None
-    deletes: int | None
-    truncates: int | None
-
-
 class LogJson(Model):
     """Transactions, newest first; `before` is the LSN to ask for the next page with, null on the last.
 
@@ -212,29 +196,10 @@ class LogJson(Model):
     expired: str | None = None
 
 
-class ChangedValueJson(Model):
-    """A column before and after; a side without a row is absent."""
+class ShownChangeJson(ChangeJson):
+    """A change of a row, and how many columns have the same value before and after it."""
 
-    column: str
-    old: str | None = None
-    new: str | None = None
-    has_old: bool
-    has_new: bool
-
-
-class ChangeJson(Model):
-    """One change of a transaction, or a logical message of it; in order of `ordinal`."""
-
-    ordinal: int
-    kind: Literal["insert", "update", "delete", "truncate", "message"]
-    table: str | None = None
-    key: list[str] | None = None
-    key_before: list[str] | None = None
-    values: list[ChangedValueJson] = []
-    unchanged: int = 0
-    rows: int | None = None
-    prefix: str | None = None
-    content: str | None = None
+    unchanged: int
 
 
 class NeighboursJson(Model):
@@ -250,34 +215,9 @@ class TransactionDetailJson(Model):
 
     at: MomentJson
     transaction: TransactionJson
-    app: object | None
-    db: object | None
     neighbours: list[NeighboursJson]
-    changes: list[ChangeJson]
+    changes: list[MessageJson | ShownChangeJson | TruncateJson]
     more: bool
-
-
-class EventJson(Model):
-    """One event in the life of a row."""
-
-    lsn: str
-    time: str
-    op: str
-    xid: int | None
-    actor: str | None
-    reason: str | None
-    key: list[str]
-    key_before: list[str] | None
-    values: list[ChangedValueJson]
-    row: Values | None
-
-
-class GapJson(Model):
-    """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
-
-    lsn: str
-    to_lsn: str | None
-    reason: str
 
 
 class RowDifferenceJson(Model):
@@ -286,19 +226,8 @@ class RowDifferenceJson(Model):
     before: MomentJson
     existed: bool
     exists: bool
-    values: list[ChangedValueJson]
+    changed: Changed
     unchanged: int
-
-
-class BlameJson(Model):
-    """A column, its value, and the commit that set it; `lsn` null: before capture."""
-
-    column: str
-    value: str | None = Field(validation_alias="text")
-    lsn: LsnText | None = Field(validation_alias=AliasPath("commit", "lsn"))
-    time: TimeText | None = Field(validation_alias=AliasPath("commit", "time_us"))
-    actor: str | None = Field(validation_alias=AliasPath("commit", "actor"))
-    reason: str | None = Field(validation_alias=AliasPath("commit", "reason"))
 
 
 class RowHistoryJson(Model):
@@ -359,16 +288,8 @@ class TableDiffJson(Model):
     modified: int = 0
     schema_changes: list[str] = []
     problem: str | None = None
-    entries: list["EntryJson"] = []
+    entries: list[DifferenceJson] = []
     more: bool = False
-
-
-class EntryJson(Model):
-    """One row that differs."""
-
-    kind: Literal["added", "removed", "modified"]
-    key: list[str] | None
-    values: list[ChangedValueJson]
 
 
 class ComparisonJson(Model):

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from auditlake.audit.filters import OPERATIONS
+from auditlake.audit.json_output import EventJson, GapJson, changed_json
 from auditlake.audit.row_key import named_key
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.manifest import require_manifest
@@ -230,7 +231,7 @@ class Pages:
             return "left out: it names changes of tables that you may not see"
         match answer, asked:
             case models.TransactionDetailJson(), _:
-                return ProofTarget(answer.transaction.lsn, ())
+                return ProofTarget(str(answer.transaction["lsn"]), ())
             case models.RowHistoryJson(), OfRow():
                 reader = self._resources.reader()
                 now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
@@ -383,6 +384,7 @@ def _environment() -> Environment:
         "number": lambda number: f"{number:,}",
         "bytes": bytes_text,
         "line": line_path,
+        "changed": changed_json,
         "lsn_before": lambda text: Lsn.parse(text) - 1,
         "lsn_after": lambda text: str(Lsn(Lsn.parse(text) + 1)),
     }
@@ -413,12 +415,12 @@ def _title(name: str, asked: models.Model) -> str:
             return name.capitalize()
 
 
-def _in_order(answer: models.RowHistoryJson) -> list[models.EventJson | models.GapJson]:
+def _in_order(answer: models.RowHistoryJson) -> list[EventJson | GapJson]:
     """Return the events of a row and what is unknown between them, newest first; a gap is before what ended it."""
-    ends = [(Lsn.parse(each.to_lsn or each.lsn), 1, each) for each in answer.gaps]
-    placed: list[tuple[Lsn, int, models.EventJson | models.GapJson]] = [
+    ends = [(Lsn.parse(each["to_lsn"] or each["lsn"]), 1, each) for each in answer.gaps]
+    placed: list[tuple[Lsn, int, EventJson | GapJson]] = [
         *ends,
-        *((Lsn.parse(each.lsn), 2 if each.op == "resync" else 0, each) for each in answer.events),
+        *((Lsn.parse(str(each["lsn"])), 2 if each["op"] == "resync" else 0, each) for each in answer.events),
     ]
     return [each for _, _, each in sorted(placed, key=lambda entry: entry[:2], reverse=True)]
 

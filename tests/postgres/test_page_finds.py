@@ -138,9 +138,7 @@ def _require_names(page: Page, before: str) -> None:
     assert (life["table"], [each["op"] for each in life["events"]]) == ("public.t", ["update", "snapshot"])
     assert [each["table"] for each in page.json("status")["sizes"]] == ["public.s", "public.t", "public.t"]
     compared = {each["table"]: each for each in page.json("compare", before=before)["tables"] if not each["problem"]}
-    assert [each["values"] for each in compared["public.s"]["entries"]] == [
-        [{"column": "v", "old": "of r", "new": "of s", "has_old": True, "has_new": True}]
-    ]
+    assert [(each["from"], each["to"]) for each in compared["public.s"]["entries"]] == [({"v": "of r"}, {"v": "of s"})]
     refused = page.get("/api/v1/compare", before=before, table="t")
     assert (refused.status_code, "is one table at" in refused.text) == (422, True)
     for path in ("/", "/log", "/status", "/sql", "/rows?table=t", f"/compare?before={before}"):

@@ -153,8 +153,7 @@ def test_the_life_of_a_row_has_every_version(page: Page) -> None:
         ("0/150", "update"),
         ("0/100", "snapshot"),
     ]
-    note = next(each for each in answer["events"][0]["values"] if each["column"] == "note")
-    assert (note["old"], note["new"]) == ("b", "c")
+    assert answer["events"][0]["changed"]["note"] == {"old": "b", "new": "c"}
     assert answer["exists"]
     assert not page.json("row", table="orders", key="3")["exists"]
     assert {each["column"]: each["lsn"] for each in answer["blame"]}["note"] == "0/250"
@@ -163,11 +162,11 @@ def test_the_life_of_a_row_has_every_version(page: Page) -> None:
 def test_a_transaction_has_its_changes_and_neighbours(page: Page) -> None:
     """0/250 changes two tables; the neighbours are by commit and by table, and by the row that was asked for."""
     answer = page.json("transaction", transaction="0/250", table="orders", key="1")
-    changes = [(c["ordinal"], c["kind"], c["table"], c["key"]) for c in answer["changes"]]
+    changes = [(c["ordinal"], c["op"], c["table"], c["key"]) for c in answer["changes"]]
     assert changes == [
-        (0, "update", "public.orders", ["1"]),
-        (1, "insert", "public.orders", ["4"]),
-        (2, "update", "public.customers", ["1"]),
+        (0, "update", "public.orders", {"id": "1"}),
+        (1, "insert", "public.orders", {"id": "4"}),
+        (2, "update", "public.customers", {"id": "1"}),
     ]
     around = {each["by"]: (each["before"], each["after"]) for each in answer["neighbours"]}
     assert around == {
@@ -220,10 +219,10 @@ def test_two_moments_are_compared_and_undone(page: Page) -> None:
     tables = page.json("compare", before="0/200", after="0/300")["tables"]
     orders = next(each for each in tables if each["table"] == "public.orders")
     assert (orders["added"], orders["removed"], orders["modified"]) == (1, 1, 1)
-    assert [(entry["kind"], entry["key"]) for entry in orders["entries"]] == [
-        ("added", ["4"]),
-        ("removed", ["3"]),
-        ("modified", ["1"]),
+    assert [(entry["diff"], entry["key"]) for entry in orders["entries"]] == [
+        ("added", {"id": "4"}),
+        ("removed", {"id": "3"}),
+        ("modified", {"id": "1"}),
     ]
     script = page.get("/api/v1/undo", before="0/200", after="0/300", table="orders").text
     assert "begin isolation level repeatable read read write;" in script

@@ -17,6 +17,7 @@ from auditlake.lsn import Lsn
 from auditlake.serve.formatting import SHORT, time_html, value_html
 from auditlake.serve.live import event
 from auditlake.serve.resources import Busy, Limits
+from tests import answered_lake
 from tests.page import Page, write_lake
 from tests.proof_verifier import verify
 from tests.small_lake import ORDERS
@@ -41,6 +42,23 @@ _PAGES = {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page of the small lake."""
     return Page(write_lake(tmp_path_factory.mktemp("pages") / "lake"))
+
+
+def test_a_transaction_shows_what_it_consists_of(tmp_path: Path) -> None:
+    """Messages, a row under another key, an inserted one, a TRUNCATE; a deleted row has its old values."""
+    page = Page(answered_lake.write_lake(tmp_path / "lake"))
+    html = page.get("/transaction", transaction="0/410").text
+    assert re.findall(r'<li class="(\w+)" value="(\d)">', html) == [
+        *(("message", "0"), ("message", "1"), ("update", "2"), ("insert", "3"), ("truncate", "4"))
+    ]
+    assert "key was <bdi>4</bdi>" in html
+    assert "2 unchanged" in html
+    assert "1 rows" in html
+    assert "hello \\xff" in html
+    deleted = page.get("/transaction", transaction="0/200").text
+    assert re.search(
+        r'<a class="key" href="/row[^"]*key=2&[^>]*><bdi>2</bdi>.*?<dl class="pairs gone">', deleted, re.DOTALL
+    )
 
 
 @pytest.mark.parametrize("path", _PAGES)

@@ -34,15 +34,14 @@ _PAIRS = [(2, "b"), (1, "z"), (10, ""), (2, "a"), (2, "B"), (-1, "x=y")]
 def test_a_row_is_compared_with_another_moment(page: Page) -> None:
     """What differs, and how many columns do not; a row that was not there, or is gone; an earlier moment only."""
     found = page.json("row", table="orders", key="1", at="0/250", versus="0/100")["difference"]
-    changed = [(each["column"], each["old"], each["new"]) for each in found["values"]]
-    assert changed == [("note", "a", "c"), ("price", "1.00", "3.00")]
+    assert found["changed"] == {"note": {"old": "a", "new": "c"}, "price": {"old": "1.00", "new": "3.00"}}
     assert (found["existed"], found["exists"], found["unchanged"], found["before"]["lsn"]) == (True, True, 2, "0/100")
     gone = page.json("row", table="orders", key="3", at="0/300", versus="0/200")["difference"]
     assert (gone["existed"], gone["exists"]) == (True, False)
     new = page.json("row", table="orders", key="4", at="0/300", versus="0/200")["difference"]
-    assert (new["existed"], new["exists"], new["values"][1]["new"]) == (False, True, "new")
+    assert (new["existed"], new["exists"], new["changed"]["note"]) == (False, True, {"new": "new"})
     never = page.json("row", table="orders", key="4", at="0/200", versus="0/150")["difference"]
-    assert (never["existed"], never["exists"], never["values"]) == (False, False, [])
+    assert (never["existed"], never["exists"], never["changed"]) == (False, False, {})
     assert page.get("/api/v1/row", table="orders", key="1", at="0/150", versus="0/300").status_code == 400
     assert page.get("/api/v1/row", table="orders", key="1", versus="0/99").status_code == 422
     html = page.get("/row", table="orders", key="1", at="0/250", versus="0/100").text
@@ -53,12 +52,12 @@ def test_a_row_is_compared_with_another_moment(page: Page) -> None:
 def test_the_history_of_one_column(page: Page) -> None:
     """Only the events that gave it another value, or began or ended the row, with its values alone."""
     events = page.json("row", table="orders", key="1", column="at")["events"]
-    assert [(each["lsn"], [v["column"] for v in each["values"]]) for each in events] == [("0/100", ["at"])]
+    assert [(each["lsn"], list(each["changed"])) for each in events] == [("0/100", ["at"])]
     events = page.json("row", table="orders", key="1", column="note")["events"]
-    assert [(each["lsn"], [v["new"] for v in each["values"]]) for each in events] == [
-        ("0/250", ["c"]),
-        ("0/150", ["b"]),
-        ("0/100", ["a"]),
+    assert [(each["lsn"], {name: v["new"] for name, v in each["changed"].items()}) for each in events] == [
+        ("0/250", {"note": "c"}),
+        ("0/150", {"note": "b"}),
+        ("0/100", {"note": "a"}),
     ]
     assert [each["row"] for each in events] == [{"note": "c"}, {"note": "b"}, {"note": "a"}]
     refused = page.get("/api/v1/row", table="orders", key="1", column="nothing")
