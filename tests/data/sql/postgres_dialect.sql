@@ -909,4 +909,4 @@ select 'a^b' similar to 'a^b', 'a$' similar to '_$', 'ab' similar to '^ab$'
 select greatest(weight::real * 0, null), least(weight::real * 0, weight::real * 0) from orders order by id
 select (select array[weight * 0] from orders where id = 2), any_value(array[weight * 0]) from orders where id = 2
 select (select array_agg(weight * 0 order by id) from orders), any_value(array[weight * 0]) filter (where id = 2) from orders
-select a, n from (select array[weight * 0] as a, row_number() over (partition by qty order by id) as n from orders) x where n = 1
+select a from (select a, row_number() over (partition by k order by i) n from (select array[weight * 0] as a, qty as k, id as i from orders limit 100) x) y where n = 1

@@ -275,16 +275,13 @@ def test_a_sum_that_overflows_is_left_to_spark(tmp_path: Path, aggregate: str) -
     assert _ask(lake, f"select {aggregate} as c from things where wide > 0 and wide < 1 and id < 0")[1] == [(None,)]
 
 
-def test_arrays_keep_the_sign_of_zero(tmp_path: Path) -> None:
-    """The first row of a window's partition; DuckDB would make 0 of -0 in the value of a subquery."""
+def test_an_array_of_floats_is_no_value_of_a_subquery(tmp_path: Path) -> None:
+    """DuckDB would make 0 of -0 in it."""
     lake, name = write_small_lake(tmp_path / "lake"), TableName("public", "samples")
     columns = (Column("id", 23, -1, key=True), Column("readings", 1022, -1, key=False))
-    rows = [{"id": n, "readings": [-0.0]} | version(0x100, None, "snapshot", None) for n in (1, 2)]
+    rows = [{"id": 1, "readings": [-0.0]} | version(0x100, None, "snapshot", None)]
     write_history(lake, name, columns, rows, {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
-    first = (
-        "select readings from (select *, row_number() over (partition by id order by id) as n from samples) where n = 1"
-    )
-    assert str(_ask(lake, first)[1]) == "[([-0.0],), ([-0.0],)]"
+    assert str(_ask(lake, "select readings from samples")[1]) == "[([-0.0],)]"
     with pytest.raises(NotEmbedded, match="array<double>"):
         _ask(lake, "select (select readings from samples where id = 1) as readings")
 
