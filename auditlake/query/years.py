@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.errors import BadUsage
+from auditlake.errors import NotAnswerable
 
 NO_YEAR = "the year is not between 1 and 9999"
 _DAYS = -719_162, 2_932_896
@@ -12,7 +12,7 @@ _TIMES_US = _DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1
 
 
 def require_years(values: pa.Array) -> None:
-    """Check the dates and times of a column, also those in arrays; raises BadUsage."""
+    """Check the dates and times of a column, also those in arrays; raises NotAnswerable."""
     while pa.types.is_list(values.type):
         values = values.flatten()
     if pa.types.is_date32(values.type):
@@ -23,4 +23,9 @@ def require_years(values: pa.Array) -> None:
         return
     found = pc.min_max(numbers).as_py()
     if found["min"] is not None and (found["min"] < first or found["max"] > last):
-        raise BadUsage(f"the statement fails on a row: {NO_YEAR}")
+        raise no_year()
+
+
+def no_year() -> NotAnswerable:
+    """Return the error of a statement with such a time."""
+    return NotAnswerable(f"a row has a date or a time that is not answered here: {NO_YEAR}")

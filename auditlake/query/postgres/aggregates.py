@@ -232,7 +232,7 @@ def _collected(name: str, call: _Call) -> Cell:
         raise Refused(call.node, f"{name} over a frame of many rows", _NEAR)
     if call.frame is not None:
         return Cell(call.listed, array(kind))
-    return Cell(held((call.listed,), f"len(s.t0) > {MOST_ELEMENTS}", "s.t0", TOO_MANY), array(kind))
+    return Cell(held((call.listed,), f"len(s[1]) > {MOST_ELEMENTS}", "s[1]", TOO_MANY), array(kind))
 
 
 _OF_JSON = {"jsonb_agg": JSONB, "json_agg": JSON}
@@ -318,10 +318,10 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
     return Cell(f"list_extract({values}, {place})", value.type, name)
 
 
-_LOW = "cast(floor(s.t1) as bigint)"
+_LOW = "cast(floor(s[2]) as bigint)"
 _INTERPOLATED = (
-    f"case when s.t1 = {_LOW} then s.t0[{_LOW} + 1]"
-    f" else s.t0[{_LOW} + 1] + (s.t1 - {_LOW}) * (s.t0[{_LOW} + 2] - s.t0[{_LOW} + 1]) end"
+    f"case when s[2] = {_LOW} then s[1][{_LOW} + 1]"
+    f" else s[1][{_LOW} + 1] + (s[2] - {_LOW}) * (s[1][{_LOW} + 2] - s[1][{_LOW} + 1]) end"
 )
 _PERCENTILES = {exp.PercentileCont: "percentile_cont", exp.PercentileDisc: "percentile_disc"}
 

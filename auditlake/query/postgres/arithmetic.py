@@ -21,7 +21,7 @@ from auditlake.query.postgres.conversions import (
     numeric_text,
     with_common_element,
 )
-from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined
+from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined, repeatable
 from auditlake.query.postgres.types import BOOL as BOOLEAN
 from auditlake.query.postgres.types import (
     BYTEA,
@@ -121,28 +121,36 @@ def _result(op: str, one: Type, other: Type) -> Type | None:
 
 
 def _of_integers(op: str, left: Cell, right: Cell) -> Cell:
+    kind = left.type.duckdb
     if op not in {"/", "%"}:
-        return Cell(f"cast({left.sql} {op} {right.sql} as {left.type.duckdb})", left.type)
-    inner = f"({left.sql}) {'//' if op == '/' else '%'} ({right.sql})"
-    zero = f"({right.sql}) = 0 and ({left.sql}) is not null then {failed('division by zero')}"
-    of_one = f" when ({right.sql}) = -1 then ({left.sql}) & 0" if op == "%" else ""  # DuckDB fails on the least integer
-    return Cell(f"case when {zero}{of_one} else cast({inner} as {left.type.duckdb}) end", left.type)
+        return Cell(f"cast({left.sql} {op} {right.sql} as {kind})", left.type)
+
+    def checked(one: str, other: str) -> str:
+        inner = f"({one}) {'//' if op == '/' else '%'} ({other})"
+        zero = f"({other}) = 0 and ({one}) is not null then {failed('division by zero')}"
+        of_one = f" when ({other}) = -1 then ({one}) & 0" if op == "%" else ""  # DuckDB fails on the least integer
+        return f"case when {zero}{of_one} else cast({inner} as {kind}) end"
+
+    return Cell(repeatable((left.sql, right.sql), checked), left.type)
 
 
 def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if op == "%":
         raise Refused(node, "% of double precision", wrong=True)
-    value = f"(({left.sql}) {op} ({right.sql}))"
-    ends = f"isfinite({left.sql}) and isfinite({right.sql})"
-    lost = f"not isfinite({value}) and {ends}"
-    if op in {"*", "/"}:
-        beside = f"{right.sql} <> 0" if op == "*" else f"isfinite({right.sql})"
-        lost = f"({lost} or {value} = 0 and {left.sql} <> 0 and {beside})"
-    checked = f"case when {lost} then {failed('value out of range')} else {value} end"
-    if op == "/":
-        by_zero = f"({right.sql}) = 0 and not isnan({left.sql})"
-        checked = f"case when {by_zero} then {failed('division by zero')} else {checked} end"
-    return Cell(checked, left.type)
+
+    def checked(one: str, other: str) -> str:
+        value = f"(({one}) {op} ({other}))"
+        lost = f"not isfinite({value}) and isfinite({one}) and isfinite({other})"
+        if op in {"*", "/"}:
+            beside = f"{other} <> 0" if op == "*" else f"isfinite({other})"
+            lost = f"({lost} or {value} = 0 and {one} <> 0 and {beside})"
+        found = f"case when {lost} then {failed('value out of range')} else {value} end"
+        if op == "/":
+            by_zero = f"({other}) = 0 and not isnan({one})"
+            found = f"case when {by_zero} then {failed('division by zero')} else {found} end"
+        return found
+
+    return Cell(repeatable((left.sql, right.sql), checked), left.type)
 
 
 def _times(op: str, left: Cell, right: Cell) -> Cell | None:  # noqa: PLR0911, C901 - one case for each operator
@@ -210,10 +218,10 @@ def _appended(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if any(cell.type not in {kind, kind.element} for cell in (left, right)):
         raise Refused(node, f"{left.type.shown} || {right.type.shown}", "Cast both to one type of array.")
     texts = [cell.sql if cell.type == kind else f"[{cell.sql}]" for cell in (left, right)]
-    whole = "list_concat(coalesce(s.t0, []), coalesce(s.t1, []))"
+    whole = "list_concat(coalesce(s[1], []), coalesce(s[2], []))"
     if left.type == right.type:
-        whole = f"case when s.t0 is not null or s.t1 is not null then {whole} end"
-    sizes = (f"{bytes_of_array(part, kind)} > {MOST_BYTES}" for part in ("s.t0", "s.t1"))
+        whole = f"case when s[1] is not null or s[2] is not null then {whole} end"
+    sizes = (f"{bytes_of_array(part, kind)} > {MOST_BYTES}" for part in ("s[1]", "s[2]"))
     return Cell(held(texts, " and ".join(sizes), whole), kind)
 
 

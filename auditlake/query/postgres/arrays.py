@@ -34,7 +34,7 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
             return concatenated(cells[0], added, node)
         case "array_remove", [Cell() as removed] if element.is_groupable:
             whole, one = with_common_element(cells[0], removed, node)
-            return Cell(once([whole.sql, one.sql], "list_filter(s.t0, lambda e: e is distinct from s.t1)"), whole.type)
+            return Cell(once([whole.sql, one.sql], "list_filter(s[1], lambda e: e is distinct from s[2])"), whole.type)
         case "array_position", [Cell() as searched] if element.is_groupable:
             whole, one = with_common_element(cells[0], searched, node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)

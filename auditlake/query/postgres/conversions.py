@@ -38,7 +38,6 @@ from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
 _BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
-_WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -154,7 +153,7 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
                 raise ValueError(text)
             return ("true" if word in _TRUE else "false"), to
         case "int2" | "int4" | "int8":
-            number = int(text) if _WHOLE.fullmatch(text) else int("none")
+            number = int(numbers.whole_text(text))
             if not -_BOUNDS[to.name] <= number < _BOUNDS[to.name]:
                 raise ValueError(text)
             return f"cast({number} as {to.duckdb})", to
@@ -435,7 +434,8 @@ def _float_of_fixed(cell: Cell, to: Type) -> str:
 def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case for each type
     """Return the value of a text that is a column: guarded, because DuckDB reads more texts than PostgreSQL."""
     if to.is_integer:
-        return _guarded(sql, r"\s*[+-]?[0-9]+\s*", f"cast(trim({sql}, ' ') as {to.duckdb})", to)
+        is_plain = f"regexp_full_match({sql}, '\\s*[+-]?[0-9]+\\s*')"
+        return f"cast(case when {is_plain} then trim({sql}, ' ') else pg_whole({sql}) end as {to.duckdb})"
     if to.name == "numeric":
         text = f"pg_numeric({sql})"
         return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"

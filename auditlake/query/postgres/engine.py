@@ -41,7 +41,7 @@ from auditlake.query.postgres.growth import LONGEST
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
-from auditlake.query.years import require_years
+from auditlake.query.years import NO_YEAR, no_year, require_years
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
@@ -74,6 +74,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_ceil": (numbers.raised, (_TEXT,), _TEXT),
     "pg_negate": (numbers.opposite, (_TEXT,), _TEXT),
     "pg_abs": (numbers.absolute, (_TEXT,), _TEXT),
+    "pg_whole": (numbers.whole_text, (_TEXT,), _TEXT),
     "pg_numeric": (numbers.numeric, (_TEXT,), _TEXT),
     "pg_sort_key": (numbers.sort_key, (_TEXT,), _TEXT),
     "pg_total": (numbers.total, (_TEXT,), _TEXT),
@@ -381,9 +382,9 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
     if column := _after(_INEXACT, text):
         hint = "Ask for other columns, or with exact_text in the dialect spark."
         return NotAnswerable(f"{column} has a value here that only its text holds, such as infinity", hint)
-    if failure := _after(FAILED, text):
-        return BadUsage(f"the statement fails on a row: {failure}")
-    return None
+    if (failure := _after(FAILED, text)) == NO_YEAR:
+        return no_year()
+    return BadUsage(f"the statement fails on a row: {failure}") if failure else None
 
 
 _FORMS = "Intervals are read as '1 day 02:30:00', times with exactly the digits of their format."

@@ -23,7 +23,7 @@ from auditlake.query.postgres.conversions import (
     with_year,
 )
 from auditlake.query.postgres.floats import ONE_ARGUMENT
-from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined
+from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, repeatable
 from auditlake.query.postgres.texts import FORMAT, TIME_FIELD
 from auditlake.query.postgres.types import (
     BOOL,
@@ -83,11 +83,11 @@ _REPEATED = (
     f"case when {{1}} < 0 then left({{0}}, 0) when strlen({{0}}) * ({{1}} - 1) > {MOST_BYTES} then {TOO_LONG}"
     " else repeat({0}, {1}) end"
 )
-_FOUND = "(strlen(s.t0) - strlen(replace(s.t0, s.t1, ''))) // greatest(strlen(s.t1), 1)"
+_FOUND = "(strlen(s[1]) - strlen(replace(s[1], s[2], ''))) // greatest(strlen(s[2]), 1)"
 _REPLACED = held(
     ("{0}", "{1}", "{2}"),
-    f"{_FOUND} * (strlen(s.t2) - strlen(s.t1)) > {MOST_BYTES}",
-    "replace(s.t0, s.t1, s.t2)",
+    f"{_FOUND} * (strlen(s[3]) - strlen(s[2])) > {MOST_BYTES}",
+    "replace(s[1], s[2], s[3])",
 )
 
 
@@ -100,6 +100,8 @@ def _padded(function: str, fill: str) -> str:
     )
 
 
+_RIGHT = "right({0}, cast({1} as bigint) + case when {1} = -2147483648 then 4294967296 else 0 end)"
+"""PostgreSQL returns the whole text for the least integer, which has no positive one."""
 _FINITE = "case when {0} is not null then true end"
 """An infinite value is an error where it is read."""
 _BIN = (
@@ -109,7 +111,10 @@ _BIN = (
     + failed("stride must be greater than zero")
     + " else time_bucket({0}, cast({1} as timestamp), cast({2} as timestamp)) end"
 )
-_DATE = f"case when {{0}} < 1 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end"
+_DATE = (
+    f"case when {{0}} = 0 then {failed('date field value out of range')}"
+    f" when {{0}} < 0 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end"
+)
 _BYTES = "cast(octet_length({0}) as integer)"
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
@@ -123,7 +128,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "rpad": (Form((TEXT, INT4), TEXT, _padded("rpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("rpad", "{2}"))),
     "reverse": (Form((TEXT,), TEXT, "pg_reverse({0})"),),
     "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
-    "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
+    "right": (Form((TEXT, INT4), TEXT, _RIGHT),),
     "repeat": (Form((TEXT, INT4), TEXT, _REPEATED),),
     "replace": (Form((TEXT, TEXT, TEXT), TEXT, _REPLACED),),
     "strpos": (Form((TEXT, TEXT), INT4, f"cast({_WHOLE_TEXT} as integer)"),),
@@ -203,7 +208,8 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     for form in sorted(FORMS.get(name, ()), key=lambda form: _differing(form, cells)):
         if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
             texts = [in_common(cell, kind, node) for cell, kind in zip(cells, form.takes, strict=True)]
-            return Cell(form.sql.format(*texts), form.gives)
+            repeats = any(form.sql.count(f"{{{n}}}") > 1 for n in range(len(texts)))
+            return Cell(repeatable(texts, form.sql.format) if repeats else form.sql.format(*texts), form.gives)
     given = ", ".join(cell.type.shown for cell in cells)
     raise Refused(node, f"the function {name}({given})")
 

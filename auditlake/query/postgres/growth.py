@@ -8,7 +8,7 @@ element of an array, or for each part of a text. So an array of an aggregate has
 function takes a text of at most `LONGEST` characters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import failed
@@ -52,9 +52,9 @@ def joined(cells: Sequence[Cell], texts: Sequence[str], form: str, times: int = 
     long = [n for n, cell in enumerate(cells) if may_be_long(cell)]
     if len(long) < 2 and not (times > 1 and long == [0]):  # noqa: PLR2004 - one alone becomes longer by short ones
         return form.format(*texts)
-    sizes = ", ".join(_bytes_of(f"s.t{n}") for n in long)
-    repeated = f" + coalesce({_bytes_of('s.t0')}, 0) * {times - 1}" if times > 1 else ""
-    whole = form.format(*(f"s.t{n}" for n in range(len(texts))))
+    sizes = ", ".join(_bytes_of(f"s[{n + 1}]") for n in long)
+    repeated = f" + coalesce({_bytes_of('s[1]')}, 0) * {times - 1}" if times > 1 else ""
+    whole = form.format(*(f"s[{n + 1}]" for n in range(len(texts))))
     return held(texts, f"list_sum([{sizes}]) - list_max([{sizes}]){repeated} > {MOST_BYTES}", whole)
 
 
@@ -68,10 +68,17 @@ def held(texts: Sequence[str], is_too_long: str, whole: str, failure: str = TOO_
     return once(texts, f"case when {is_too_long} then {failure} else {whole} end")
 
 
+def repeatable(texts: Sequence[str], whole: Callable[..., str]) -> str:
+    """Return `whole` of the texts, which has each several times; of long ones as `once`, which takes longer a row."""
+    if sum(map(len, texts)) <= _FEW_CHARACTERS:
+        return whole(*texts)
+    return once(texts, whole(*(f"s[{n + 1}]" for n in range(len(texts)))))
+
+
 def once(texts: Sequence[str], whole: str) -> str:
-    """Return `whole` of the texts, which it calls s.t0, s.t1 and so on.
+    """Return `whole` of the texts, which it calls s[1], s[2] and so on.
 
     Each text is in it once: one that is in it twice would double with each call in another.
     """
-    parts = ", ".join(f"t{n} := {text}" for n, text in enumerate(texts))
-    return f"list_transform([struct_pack({parts})], lambda s: {whole})[1]"
+    parts = ", ".join(texts)  # in HAVING, DuckDB takes the name of a struct's field for a column
+    return f"list_transform([row({parts})], lambda s: {whole})[1]"

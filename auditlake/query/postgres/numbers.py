@@ -24,6 +24,7 @@ from decimal import (
 )
 from fractions import Fraction
 
+from auditlake.query.postgres.number_syntax import plain
 from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
 DIGITS = 4000
@@ -47,7 +48,17 @@ def read(text: str) -> Decimal:
     except Failed:
         if is_not_finite(text):
             raise NotFinite from None
-        raise
+        if (given := plain(text)) is None:
+            raise
+        return read_number(given)
+
+
+def whole_text(text: str) -> str:
+    """Return the text of an integer in decimal digits; raises Failed."""
+    given = plain(text)
+    if given is None or not given.lstrip("+-").isdecimal():
+        raise Failed("invalid input syntax for type integer")
+    return given
 
 
 def is_not_finite(text: str) -> bool:

@@ -19,6 +19,7 @@ from sqlglot.parsers.postgres import PostgresParser
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, one_query, require_start, split_at_semicolons
 from auditlake.query.lexical import LONGEST_NUMBER
+from auditlake.query.postgres.number_syntax import NUMBER, plain
 
 
 class _Dialect(Postgres):
@@ -101,7 +102,7 @@ def parse(sql: str) -> exp.Query:
     _check_constructs(sql, tokens)
     try:
         found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(
-            _with_casts(_with_strings(_with_ways(tokens), sql)), sql
+            _with_casts(_with_strings(_with_numbers(_with_ways(tokens), sql), sql)), sql
         )
     except ParseError as exc:
         if "does not support CTE" in str(exc):
@@ -142,11 +143,44 @@ def _with_ways(tokens: list[Token]) -> list[Token]:
 _WAYS = {TokenType.LT: (TokenType.ASC, "asc"), TokenType.GT: (TokenType.DESC, "desc")}
 
 
-def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
-    r"""Write E'…' and $$…$$ as '…'; raises NotAnswerable for other escapes than those of `_ESCAPES`, such as \x41."""
-    written = []
+def _with_numbers(tokens: list[Token], sql: str) -> list[Token]:
+    """Write 1_000 and 0x1F as decimal numbers; sqlglot reads the former as `1 as _000`. Raises BadUsage for 1x."""
+    written: list[Token] = []
+    end = 0
     for token in tokens:
-        if token.token_type is TokenType.RAW_STRING or token.token_type is TokenType.HEREDOC_STRING:
+        if token.start < end:
+            continue
+        written.append(token)
+        if token.token_type not in _NUMBERS or (found := NUMBER.match(sql, token.start)) is None:
+            continue
+        end = found.end()
+        if re.match(r"\w", sql[end:]):
+            raise BadUsage(f"the number at {place_in(sql, token.start)} ends in letters", HINT)
+        text = plain(found[0]) or found[0]
+        written[-1] = Token(TokenType.NUMBER, text, token.line, token.col, token.start, end - 1)
+    return written
+
+
+_NUMBERS = frozenset({TokenType.NUMBER, TokenType.HEX_STRING, TokenType.BIT_STRING})
+
+
+def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
+    r"""Write E'…' and $$…$$ as '…', and strings on several lines as one.
+
+    Raises NotAnswerable for other escapes than those of `_ESCAPES`, such as \x41, BadUsage for strings side by side.
+    """
+    written: list[Token] = []
+    for token in tokens:
+        before = written[-1] if written else None
+        if before is not None and before.token_type is TokenType.STRING and token.token_type in _STRINGS:
+            between = sql[before.end + 1 : token.start]
+            if token.token_type is not TokenType.STRING or not _NEW_LINE.fullmatch(between):
+                raise BadUsage(f"a string follows a string at {place_in(sql, token.start)}", "Write || between them.")
+            if sql[before.start] != "'":
+                raise NotAnswerable(f"a string in parts at {place_in(sql, token.start)} is not translated", _ELSE)
+            text = before.text + token.text
+            written[-1] = Token(TokenType.STRING, text, before.line, before.col, before.start, token.end)
+        elif token.token_type is TokenType.RAW_STRING or token.token_type is TokenType.HEREDOC_STRING:
             written.append(_like(token, TokenType.STRING, token.text))
         elif token.token_type is TokenType.BYTE_STRING:
             given = sql[token.start : token.end + 1][2:-1]
@@ -159,6 +193,8 @@ def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
     return written
 
 
+_STRINGS = frozenset({TokenType.STRING, TokenType.BYTE_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING})
+_NEW_LINE = re.compile(r"[ \t\f\v]*(--[^\r\n]*)?[\r\n](\s|--[^\r\n]*[\r\n])*")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\[bfnrt\\']|''")
 _OTHER_ESCAPE = re.compile(r"\\")
@@ -220,13 +256,17 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
 
 
 def _check_constructs(sql: str, tokens: list[Token]) -> None:
-    """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH."""
+    """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH, `@ -5`."""
     words = [token.text.upper() for token in tokens]
     for n, (word, following) in enumerate(pairwise(words)):
         what = _UNPARSED.get((word, following)) if _goes_on(following, words[n + 2 :]) else None
         if word == "USING" and following == "(" and ")" in words[n:]:
             end = words.index(")", n) + 1
             what = "an alias of USING" if words[end : end + 1] == ["AS"] else None
+        if word == "SIMILAR" and following != "TO":
+            what = "SIMILAR of SUBSTRING"
+        if word == "@" and tokens[n].token_type is TokenType.PARAMETER:
+            what = "the operator @, which is abs(),"
         if what is not None:
             raise NotAnswerable(f"{what} at {place_in(sql, tokens[n + 1].start)} is not translated", _ELSE)
 

@@ -162,9 +162,9 @@ def _replacement(new: str, groups: int, node: exp.Expr) -> str:
 
 
 def _replaced(of: str, pattern: str, new: str, flags: str) -> Cell:
-    call = f"regexp_replace(s.t0, {pattern}, {standard_literal(new)}, '{flags}')"
-    size, all_ = len(new.encode()), f"len(regexp_extract_all(s.t0, {pattern}, 0, 's'))"
-    return Cell(held((of,), f"strlen(s.t0) * {size} > {MOST_BYTES} and {all_} * {size} > {MOST_BYTES}", call), TEXT)
+    call = f"regexp_replace(s[1], {pattern}, {standard_literal(new)}, '{flags}')"
+    size, all_ = len(new.encode()), f"len(regexp_extract_all(s[1], {pattern}, 0, 's'))"
+    return Cell(held((of,), f"strlen(s[1]) * {size} > {MOST_BYTES} and {all_} * {size} > {MOST_BYTES}", call), TEXT)
 
 
 _REPLACEMENT = re.compile(r"[^\\]*(?:(\\1)|\\&)?[^\\]*")

@@ -81,14 +81,15 @@ def row_in_query(row: Sequence[Cell], query: tuple[str, Sequence[Cell]], node: e
 def with_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
     """Translate `left op ANY (array)` or ALL of an array that is not written out; raises Refused."""
     if array.type.element is None:
-        raise Refused(node, f"{op} {construct(node)} of {array.type.shown}", wrong=not array.is_unknown)
-    value = left if left.is_unknown else replace(left, sql="s.t0")
+        is_wrong = not (array.is_unknown or array.type.is_opaque)
+        raise Refused(node, f"{op} {construct(node)} of {array.type.shown}", wrong=is_wrong)
+    value = left if left.is_unknown else replace(left, sql="s[1]")
     test = compared(op, value, Cell("e", array.type.element), node).sql
-    tests = f"list_transform(s.t1, lambda e: {test})"
+    tests = f"list_transform(s[2], lambda e: {test})"
     decides, else_ = ("true", "false") if isinstance(node, exp.Any) else ("false", "true")
     unknown = f"len({tests}) <> list_count({tests})"
     found = f"case when list_contains({tests}, {decides}) then {decides} when {unknown} then null else {else_} end"
-    return Cell(once([left.sql, array.sql], f"case when s.t1 is not null then {found} end"), BOOL)
+    return Cell(once([left.sql, array.sql], f"case when s[2] is not null then {found} end"), BOOL)
 
 
 def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:

@@ -68,7 +68,8 @@ def prepare_statement(state: LakeState, sql: str, masks: Sequence[str] = ()) -> 
             raise BadUsage(f"{reason.what}{at}", reason.hint or None) from None
         raise NotAnswerable(f"{reason.what}{at} is not translated", reason.hint or _HINT) from None
     except (RecursionError, TooLong):
-        raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
+        hint = "Write the query in a simpler form."
+        raise NotAnswerable("the SQL is nested too deep, or is too long, to be translated", hint) from None
 
 
 def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:

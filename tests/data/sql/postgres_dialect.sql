@@ -910,3 +910,23 @@ select greatest(weight::real * 0, null), least(weight::real * 0, weight::real * 
 select (select array[weight * 0] from orders where id = 2), any_value(array[weight * 0]) from orders where id = 2
 select (select array_agg(weight * 0 order by id) from orders), any_value(array[weight * 0]) filter (where id = 2) from orders
 select a from (select a, row_number() over (partition by k order by i) n from (select array[weight * 0] as a, qty as k, id as i from orders limit 100) x) y where n = 1
+select 1_000, 0x1F, 0o17, 0b1_1, 1_0.2_5, 1e1_0, -0x_1f, .5_1, 0xFFFFFFFFFFFFFFFFFF
+select 123abc
+select 1._5
+select 0x
+select id from orders where id = 0x1F order by id limit 1_0
+select 'a' 'b'
+select 'a' E'b'
+select '0x1F'::int, '-0b1_1'::int2, '1_000.5'::numeric, '0o17'::numeric, '-0x8000000000000000'::int8
+select v::int, v::numeric from (values ('0x1F'), ('1_000'), (' -7 '), (null)) x(v) order by 1
+select '1__0'::text::int
+select '0x8000000000000000'::text::int8
+select '1.5'::text::int
+select right('abc', -2147483648), right('abc', -1), right('abc', 2)
+select make_date(0, 3, 15)
+select weight + weight + weight + weight + weight + weight + weight + weight + weight + weight + weight + weight from orders
+select weight * weight / weight * weight / weight * weight / weight * weight / weight from orders where weight <> 0
+select id / 7 / qty / 2 % 3 / 1 % 5 / 3 % 2 / 1 from orders where qty <> 0
+select id / 7 / qty / 2 % 3 / 1 % 5 / 3 % 2 / 1 from orders
+select status from orders group by status having replace(max(status), 'a', 'b') = 'pbid' or max(weight) * 2 * 3 * 4 * 5 * 6 > 1e300
+select array_agg(id order by id) from customers group by vip having count(*) = any(array_agg(id))

@@ -80,7 +80,6 @@ select my_all(vip) filter (where id > 1) over (order by id) from customers
 select 7 in (select qty from orders) as k, count(*) from orders group by rollup ((7 in (select qty from orders)))
 select 1 as one, count(*) from orders group by rollup(1) order by 1
 select 'x' as k, count(*) from orders group by cube(k)
-select array_agg(id order by id) from customers group by vip having count(*) = any(array_agg(id))
 select array[array[1]]
 select jsonb_build_object(null, 1)
 select to_jsonb('x')
@@ -130,3 +129,6 @@ select to_date('2024-02', 'YYYY-Mm')
 select array_to_string(array[span], ',') from spans
 select interval '1 day' * 'inf'::text::float8
 select array(select weight from orders)
+select @ -5
+select substring('abc' similar 'a#"b#"c' escape '#')
+select make_date(-44, 3, 15)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.formats import json_of, plain_text, python_rows
 from auditlake.query.output import write_python_rows
 
@@ -132,5 +132,5 @@ def test_a_time_outside_of_the_years_is_refused(kind: pa.DataType, first: int, l
 
     assert len(shown(first, last, None)) == 6
     for outside in (first - 1, last + 1):
-        with pytest.raises(BadUsage, match="the year is not between 1 and 9999"):
+        with pytest.raises(NotAnswerable, match="the year is not between 1 and 9999"):
             shown(outside)
