@@ -14,13 +14,15 @@
 """
 
 import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import psycopg
 
 from auditlake.errors import WrongSource
+from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park
+from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, find_parked, names_with, park
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_capture_state, read_recorded, read_seen, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
@@ -32,15 +34,20 @@ from auditlake.source.publication_membership import Loss, Membership, find_losse
 from auditlake.source.server import wal_end
 
 _INTERVAL_S = 30.0
+_DROPPED = "table {} was dropped at the source"
 _RESYNC = "Run auditlake resync --all: it takes a new snapshot of all tables and keeps their history."
 _COPY_AGAIN = f"The stream lacks changes. {RENEWED_BY_FOLLOW}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The recorded membership, the tables that were dropped, the losses of the others, and the entries of schemas."""
+    """The recorded membership, the losses, and the entries of schemas.
+
+    `ended` are the tables without more changes, with the reason; of these, `dropped` do not exist any more.
+    """
 
     recorded: Membership
+    ended: Mapping[TableName, str]
     dropped: frozenset[TableName]
     losses: list[Loss]
     schemas: frozenset[int]
@@ -85,11 +92,11 @@ class PublicationWatch:
         digest = read_publication_digest(control, self._name)  # before, so that nothing in between is missed
         found = self._compare(control, since)
         self._schemas = found.schemas
-        if found.losses or found.dropped:
+        if found.losses or found.ended:
             end = wal_end(control).lsn
             found = _in_both(found, self._compare(control, since))
             self._park(found, (since, end), certain_us)
-        lost = {loss.table for loss in found.losses} | found.dropped
+        lost = {loss.table for loss in found.losses} | found.ended.keys()
         self.present = {name: member.relation for name, member in found.recorded.tables.items() if name not in lost}
         self._next_at, self._digest = time.monotonic() + _INTERVAL_S, digest
 
@@ -101,14 +108,24 @@ class PublicationWatch:
         found = read_membership(control, self._name)
         recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
         recorded = self._followed(recorded or Membership(0, frozenset(), {}))
-        dropped = self._dropped(control, recorded, found)
+        ended, dropped = _ended(control, recorded, found)
         state = read_capture_state(self._lake)
         seen = None if state is None else state.publication_schemas
-        losses = list(find_losses(self._name, recorded, found, dropped, seen))
+        losses = list(find_losses(self._name, recorded, found, ended, seen))
         if whole := [loss.what for loss in losses if loss.table is None]:
             first, end = self._last_complete(since)[0], wal_end(control).lsn
             raise WrongSource(f"{'; '.join(whole)}: changes from {first} to {end} are missing", _RESYNC)
-        return _Comparison(recorded, dropped, losses, found.schemas if found else frozenset())
+        losses += self._returned(recorded, found.names if found else {})
+        return _Comparison(recorded, ended, dropped, losses, found.schemas if found else frozenset())
+
+    def _returned(self, recorded: Membership, carried: Collection[int]) -> Iterator[Loss]:
+        """Yield the tables that were partitions of another one, and are none any more."""
+        for name in names_with(self._lake, Cause.PUBLICATION) & recorded.tables.keys():
+            parked, history = find_parked(self._lake, name, Cause.PUBLICATION), open_history(self._lake, name)
+            is_over = history is None or parked is None or parked.until <= history.snapshot_lsn
+            if recorded.tables[name].relation in carried and _is_ended(parked) and not is_over:
+                what = f"table {name} was a partition of another table, whose history has its rows of then"
+                yield Loss(what, name, carried=True, past=True)
 
     def _last_complete(self, since: Lsn) -> tuple[Lsn, int | None]:
         """Return the lake's position and currency at the last comparison without a loss."""
@@ -122,27 +139,29 @@ class PublicationWatch:
         since, end = between
         complete = self._last_complete(since)
         causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once, and the first record is the most exact
-        exact = {n for n in found.dropped if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
-        gone = [Loss(f"table {name} was dropped at the source", name) for name in sorted(found.dropped - exact)]
+        exact = {n for n in found.ended if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
+        gone = [Loss(found.ended[name], name) for name in sorted(found.ended.keys() - exact)]
         for loss in (*gone, *found.losses):
             if (name := loss.table) is None:
                 continue
-            reason, ended = loss.what, name in found.dropped
-            remedy = NO_MORE_CHANGES if ended else _COPY_AGAIN if loss.past else self._remedy(name)
-            first, time_us = (since, certain_us) if ended and certain_us is not None else complete
+            reason, ended = loss.what, name in found.ended
+            remedy = NO_MORE_CHANGES if ended else _COPY_AGAIN if loss.past else self._remedy(loss, name)
+            first, time_us = (since, certain_us) if name in found.dropped and certain_us is not None else complete
             last = Lsn(first - 1)
             parked = Parked(
                 name, Cause.PUBLICATION, last, end, reason, remedy, time_us, ended=ended, renewable=loss.past
             )
             if park(self._lake, parked) or name not in self._reported:
-                known = f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables"
+                parked = find_parked(self._lake, name, Cause.PUBLICATION) or parked  # an earlier capture saw it first
+                known = f"{parked.reason}: it is known up to {parked.lsn}; capture goes on with all other tables"
                 self._report(Notice(Event.TABLE_PARKED, known))
             self._reported.add(name)
 
-    def _remedy(self, name: TableName) -> str:
+    def _remedy(self, loss: Loss, name: TableName) -> str:
+        first = "Run" if loss.carried else f"Publish all of {name} in {self._name} again, and run"
         return (
-            f"Publish all of {name} in {self._name} again, and run auditlake resync: it takes a new snapshot and keeps"
-            f" the history. To stop following the table, move {self._lake.history(name)} away."
+            f"{first} auditlake resync: it takes a new snapshot and keeps the history. To stop following the table,"
+            f" move {self._lake.history(name)} away."
         )
 
     def _followed(self, recorded: Membership) -> Membership:
@@ -151,24 +170,32 @@ class PublicationWatch:
         tables = {name: member for name, member in recorded.tables.items() if name in histories}
         return replace(recorded, tables=tables)
 
-    def _dropped(
-        self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
-    ) -> frozenset[TableName]:
-        carried = found.names if found else {}
-        missing = {n: each.relation for n, each in recorded.tables.items() if each.relation not in carried}
-        if not missing:
-            return frozenset()
-        existing = find_existing(control, missing.values())
-        return frozenset(name for name, relation in missing.items() if relation not in existing)
+
+def _ended(
+    control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
+) -> tuple[dict[TableName, str], frozenset[TableName]]:
+    """Return the tables that have no more changes of their own, with the reason; and which of them do not exist."""
+    carried = found.names if found else {}
+    missing = {name: each.relation for name, each in recorded.tables.items() if each.relation not in carried}
+    if not missing:
+        return {}, frozenset()
+    existing = find_existing(control, missing.values())
+    dropped = {name: _DROPPED.format(name) for name, relation in missing.items() if relation not in existing}
+    ended = dict(dropped)
+    for name, relation in missing.items():
+        if root := next((carried[each] for each in existing.get(relation, ()) if each in carried), None):
+            ended[name] = f"table {name} is a partition of {root} now, whose history has its rows"
+    return ended, frozenset(dropped)
 
 
 def _in_both(first: _Comparison, second: _Comparison) -> _Comparison:
     """Return the second comparison with what the first one has found, too, or saw before it was undone."""
-    lost = {loss.table for loss in first.losses} | first.dropped
+    lost = {loss.table for loss in first.losses} | first.ended.keys()
     losses = [loss for loss in second.losses if loss.table in lost]
-    gone = {loss.table for loss in losses} | second.dropped
+    gone = {loss.table for loss in losses} | second.ended.keys()
     undone = [loss for loss in first.losses if loss.table not in gone and _is_undone(loss, first, second)]
-    return replace(second, losses=[*losses, *undone], dropped=second.dropped & lost)
+    ended = {name: reason for name, reason in second.ended.items() if name in lost}
+    return replace(second, losses=[*losses, *undone], ended=ended)
 
 
 def _is_undone(loss: Loss, first: _Comparison, second: _Comparison) -> bool:

@@ -82,7 +82,10 @@ select concat_ws(' ', p.oid, p.xmin,
        from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid))
   from pg_catalog.pg_publication p where p.pubname = %s
 """
-_EXISTING = "select oid::bigint from pg_catalog.pg_class where oid = any (%s::oid[])"
+_EXISTING = """
+select c.oid::bigint, array(select a.relid::bigint from pg_catalog.pg_partition_ancestors(c.oid) a)
+  from pg_catalog.pg_class c where c.oid = any (%s::oid[])
+"""
 # Columns that later versions added are read through to_jsonb: NULL where they do not exist.
 _PUBLICATION = """
 select pubinsert and pubupdate and pubdelete and pubtruncate,
@@ -167,9 +170,10 @@ def read_publication_entries(conn: psycopg.Connection[Row], name: str) -> Entrie
     return Entries(frozenset(listed), with_columns, stored, schemas, via_root)
 
 
-def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> frozenset[int]:
-    """Return those of these OIDs that are still relations."""
-    return frozenset(cast("int", row[0]) for row in fetch(conn, _EXISTING, list(relations)))
+def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dict[int, list[int]]:
+    """Return those of these OIDs that are still relations, each with the tables of which it is a partition."""
+    rows = fetch(conn, _EXISTING, list(relations))
+    return {cast("int", oid): cast("list[int]", ancestors) for oid, ancestors in rows}
 
 
 @dataclass(frozen=True, slots=True)

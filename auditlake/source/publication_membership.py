@@ -56,11 +56,12 @@ class Membership:
 class Loss:
     """Description of changes that a publication does not publish; `table` is None if all tables are affected.
 
-    `past`: it publishes them again, and the same rows and columns as before.
+    `carried`: it publishes the table now; `past`: the same rows and columns as before.
     """
 
     what: str
     table: TableName | None = None
+    carried: bool = False
     past: bool = False
 
 
@@ -68,10 +69,10 @@ def find_losses(
     name: str,
     recorded: Membership,
     found: Membership | None,
-    dropped: Collection[TableName],
+    ended: Collection[TableName],
     seen: Collection[int] | None = None,
 ) -> Iterator[Loss]:
-    """Yield the losses of `found` compared with `recorded`; a `dropped` table has no more changes to lose.
+    """Yield the losses of `found` compared with `recorded`; a table that has `ended` has no more changes to lose.
 
     `seen` are the entries of schemas at the last comparison without a loss, None if they are not known.
     """
@@ -87,10 +88,10 @@ def find_losses(
     for table, member in recorded.tables.items():
         # A renamed table is the same table; another one of the same name is not.
         if (now := found.names.get(member.relation)) is None:
-            if table not in dropped:
+            if table not in ended:
                 yield Loss(f"publication {name} no longer carries {table}", table)
         elif what := _changed(member, found.tables[now], found.schemas, seen):
-            yield Loss(f"publication {name} carries {table}, but {what}", table, past=what is not _OTHER_ENTRY)
+            yield Loss(f"publication {name} carries {table}, but {what}", table, True, what is not _OTHER_ENTRY)
 
 
 _OTHER_ENTRY = "it was taken out and put back, or its row filter or columns were changed"

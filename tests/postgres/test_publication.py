@@ -16,7 +16,7 @@ from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import NotAnswerable
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, find_parked, unpark
+from auditlake.lake.parking import Cause, SegmentState, find_parked, unpark
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
@@ -148,6 +148,7 @@ def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lak
         assert str(name) == "public.t"
         for word in words:
             assert word in parked.reason, kind
+        assert ("Publish all of" in parked.remedy) == ("no longer carries" in parked.reason)
         assert parked.lsn < low < parked.until <= wal_end(database)
         assert inserted(lake)[-1] == number
         for lsn, when in ((parked.lsn + 1, AtLsn(Lsn(parked.lsn + 1))), (parked.lsn, None)):
@@ -192,6 +193,26 @@ def test_a_table_that_was_a_partition_for_some_time_is_parked(
     known = read_known(lake)
     with pytest.raises(NotAnswerable, match="may have been a partition"):
         known.timeline(known.tables[TableName("public", "t")]).require((known.now_lsn, AtNow()))
+
+
+def test_a_table_that_becomes_a_partition_ends(database: str, lake: Lake) -> None:
+    """It is said once, and holds up no target; as a table of its own again, it gets a new snapshot."""
+    execute(
+        database,
+        "create table root (id int primary key, v text) partition by range (id)",
+        "alter publication auditlake add table root",
+        "alter table root attach partition t for values from (0) to (9)",
+        "insert into t values (1, 'not in the stream of t')",
+    )
+    reason = "table public.t is a partition of public.root now, whose history has its rows"
+    said = [command.capture_here(database, lake).stderr for _ in range(3)]
+    assert [reason in each for each in said] == [True, False, False]
+    (ended,) = read_known(lake).parked.values()
+    assert (ended.table, ended.reason, ended.state) == (TableName("public", "t"), reason, SegmentState.ENDED)
+    execute(database, "alter table root detach partition t", "insert into t values (2, 'in it')")
+    assert "public.t was a partition of another table" in command.capture_here(database, lake).stderr
+    (parked,) = read_known(lake).parked.values()
+    assert (parked.lsn, parked.is_renewed) == (ended.lsn, True)
 
 
 def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: Lake) -> None:
@@ -324,11 +345,11 @@ def test_a_table_that_could_not_be_published_gets_no_new_snapshot(database: str,
     """Another one, to be published by the same statement, was dropped meanwhile; its changes would not be sent."""
     execute(database, "alter publication auditlake drop table t, u")
     assert command.capture_here(database, lake).code == 0
-    before = read_gaps(lake)
+    before, dropping = read_gaps(lake), iter([(), ("drop table u",)])  # first the privileges are checked
 
     def read_then_drop(conn: psycopg.Connection[tuple[object, ...]], publication: str) -> Source:
         found = read_source(conn, publication)
-        execute(database, "drop table if exists u")
+        execute(database, *next(dropping, ()))
         return found
 
     with mock.patch.object(resyncing, "read_source", read_then_drop):
