@@ -14,9 +14,11 @@
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
 distinguish `Orders` from `orders`. A leading `_` is escaped because readers treat such folders as internal
-(`_delta_log`) or skip them.
+(`_delta_log`) or skip them. Both names of a table in one file name may be too long for that: then they are `~~` and
+base 32, which needs 8 characters for 5 bytes.
 """
 
+from base64 import b32decode, b32encode
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,7 @@ from auditlake.store.place import Place, begun_again, begun_session
 from auditlake.store.session import Session
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
+_LONGEST_STEM, _BASE_32 = 200, "~~"  # file names have 255 bytes, also temporary ones
 
 CHANGES_APP = "auditlake/changes"
 """Application transaction of `changes`: the watermark, a commit LSN."""
@@ -185,11 +188,11 @@ class Lake:
 
     def partitions_of(self, name: TableName) -> Path:
         """Return the file that records the partitions of one table."""
-        return self.partitions / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
+        return self.partitions / f"{_stem(name)}.json"
 
     def shape(self, name: TableName) -> Path:
         """Return the file that records the shape of one table."""
-        return self.shapes / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
+        return self.shapes / f"{_stem(name)}.json"
 
     def shape_names(self) -> list[TableName]:
         """Return the tables whose shapes are recorded, sorted."""
@@ -200,6 +203,21 @@ class Lake:
         return _names_of(self.partitions)
 
 
+def _stem(name: TableName) -> str:
+    """Convert the names of a table to the stem of one file name, reversibly."""
+    stem = f"{path_segment(name.schema)}.{path_segment(name.table)}"
+    if len(stem) <= _LONGEST_STEM:
+        return stem
+    return _BASE_32 + b32encode("\0".join(name).encode()).decode().rstrip("=").lower()
+
+
+def _table_of(stem: str) -> TableName:
+    if stem.startswith(_BASE_32):
+        digits = stem.removeprefix(_BASE_32).upper()
+        return TableName(*b32decode(digits + "=" * (-len(digits) % 8)).decode().split("\0"))
+    schema, _, table = stem.partition(".")
+    return TableName(source_name(schema), source_name(table))
+
+
 def _names_of(folder: Path) -> list[TableName]:
-    stems = sorted(path.stem.partition(".") for path in folder.glob("*.json"))
-    return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]
+    return sorted(_table_of(path.stem) for path in folder.glob("*.json"))
