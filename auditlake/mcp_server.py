@@ -53,25 +53,8 @@ from pydantic import StrictInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from auditlake.api.lake import Lake, Rows, opened
+from auditlake.audit import json_output as objects
 from auditlake.audit.bounds import Room
-from auditlake.audit.json_output import (
-    BlameJson,
-    DeletedJson,
-    DifferenceJson,
-    EventJson,
-    Fields,
-    GapJson,
-    SchemaChangeJson,
-    Texts,
-    TransactionJson,
-    blame_json,
-    deleted_json,
-    differences_json,
-    event_json,
-    gap_json,
-    row_json,
-    transaction_json,
-)
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
@@ -137,10 +120,17 @@ class Answer(TypedDict):
 
 
 class Found(Answer, Generic[Entry]):
-    """The first entries; `more` if there are others."""
+    """The first entries, and whether there are more.
+
+    Of a row also the `gaps` in which its changes are unknown, of a statement its columns, LSN and dialect.
+    """
 
     found: list[Entry]
     more: bool
+    gaps: NotRequired[list[objects.GapJson]]
+    columns: NotRequired[list[str]]
+    lsn: NotRequired[str]
+    dialect: NotRequired[str]
 
 
 class TableJson(TypedDict):
@@ -151,24 +141,6 @@ class TableJson(TypedDict):
     key: list[str]
     known_from: str
     parked: str | None
-
-
-class FoundEvents(Answer):
-    """The first events of a row; what happened to it in one of the `gaps` is not known."""
-
-    found: list[EventJson]
-    more: bool
-    gaps: list[GapJson]
-
-
-class FoundBySql(Answer):
-    """The first rows of a statement in its `dialect`, as of an LSN."""
-
-    found: list[list[str | None]]
-    more: bool
-    columns: list[str]
-    lsn: str
-    dialect: str
 
 
 class StatusJson(Answer):
@@ -213,7 +185,7 @@ class Tools:
         reason: str | None = None,
         since: str | None = None,
         until: str | None = None,
-    ) -> Found[TransactionJson]:
+    ) -> Found[objects.TransactionJson]:
         """List transactions, newest first: when, who, why, which tables, how many changes.
 
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
@@ -232,41 +204,41 @@ class Tools:
             )
 
         if table is None:
-            return self._limits.cut(map(transaction_json, question()))
+            return self._limits.cut(map(objects.transaction_json, question()))
         key = None if key is None else self._key(table, key)
         asked = [*self._key_columns(table, key), *([column] if column else [])]
         found, _ = self._asked(table, asked, question)
-        return self._limits.cut(map(transaction_json, found))
+        return self._limits.cut(map(objects.transaction_json, found))
 
-    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> FoundEvents:
+    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Found[objects.EventJson]:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
         key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.row(table, key, since=since, until=until)
         )
-        answer = self._limits.cut(event_json(each, masked) for each in found)
-        return {**answer, "gaps": list(map(gap_json, found.gaps))}
+        answer = self._limits.cut(objects.event_json(each, masked) for each in found)
+        return {**answer, "gaps": list(map(objects.gap_json, found.gaps))}
 
-    def blame(self, table: str, key: Key, as_of: str | None = None) -> Found[BlameJson]:
+    def blame(self, table: str, key: Key, as_of: str | None = None) -> Found[objects.BlameJson]:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
         key = self._key(table, key)
         found, masked = self._asked(
             table, self._key_columns(table, key), lambda: self._lake.blame(table, key, as_of=as_of)
         )
-        return self._limits.cut(blame_json(each, masked) for each in found)
+        return self._limits.cut(objects.blame_json(each, masked) for each in found)
 
-    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Found[DeletedJson]:
+    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Found[objects.DeletedJson]:
         """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
         found, masked = self._asked(table, (), lambda: self._lake.deleted(table, since=since, as_of=as_of))
-        return self._limits.cut(deleted_json(each, masked) for each in found)
+        return self._limits.cut(objects.deleted_json(each, masked) for each in found)
 
     def diff(
         self, before: str, after: str = "now", tables: list[str] | None = None
-    ) -> Found[DifferenceJson | SchemaChangeJson]:
+    ) -> Found[objects.DifferenceJson | objects.SchemaChangeJson]:
         """Compare two moments, net: columns that differ, rows removed, modified and added, and their values."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
         compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
-        differing = (differences_json(table, self._masked(str(table.name))) for table in compared)
+        differing = (objects.differences_json(table, self._masked(str(table.name))) for table in compared)
         return self._limits.cut(chain.from_iterable(differing))
 
     def rows(  # noqa: PLR0913, PLR0917 - the arguments of a tool
@@ -277,7 +249,7 @@ class Tools:
         where: list[tuple[str, str, str | None]] | None = None,
         order_by: list[str] | None = None,
         offset: int = 0,
-    ) -> Found[Texts]:
+    ) -> Found[objects.Texts]:
         """Read a table as of a moment, now by default.
 
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, contains,
@@ -296,9 +268,9 @@ class Tools:
             )
 
         found, masked = self._asked(table, asked, question)
-        return self._limits.cut(row_json(each, masked) for each in found.texts())
+        return self._limits.cut(objects.row_json(each, masked) for each in found.texts())
 
-    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> FoundBySql:
+    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> Found[list[str | None]]:
         """Answer one SELECT, all tables as of a moment, now by default.
 
         `dialect` is postgres, for PostgreSQL's SQL, or spark; the answer names the one that was read.
@@ -386,12 +358,12 @@ def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) ->
 class _Offered:
     """A tool as clients see it, with the model of its arguments, and the type of its answer."""
 
-    tool: Callable[..., Fields]
+    tool: Callable[..., objects.Fields]
     arguments: type[ArgModelBase]
-    answer: TypeAdapter[Fields]
+    answer: TypeAdapter[objects.Fields]
 
     @classmethod
-    def of(cls, tool: Callable[..., Fields]) -> "_Offered":
+    def of(cls, tool: Callable[..., objects.Fields]) -> "_Offered":
         """Describe a method of `Tools`; its arguments are those of the method, and no others."""
         known = func_metadata(tool, structured_output=False).arg_model
         arguments = type(known.__name__, (known,), {"__module__": __name__}, extra="forbid")
@@ -407,7 +379,7 @@ class _Offered:
             annotations=ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False),
         )
 
-    def call(self, given: Mapping[str, object]) -> Fields:
+    def call(self, given: Mapping[str, object]) -> objects.Fields:
         """Call it; raises BadUsage, which does not repeat the values that were given."""
         try:
             read = self.arguments.model_validate({name: self._read(name, value) for name, value in given.items()})
@@ -436,7 +408,7 @@ def _sent_as_text(value: str) -> list[Any] | dict[str, Any] | None:
     return parsed if isinstance(parsed, list | dict) else None
 
 
-async def _answer(lake: Lake, question: Callable[[], Fields], threads: ThreadPoolExecutor) -> CallToolResult:
+async def _answer(lake: Lake, question: Callable[[], objects.Fields], threads: ThreadPoolExecutor) -> CallToolResult:
     """Answer in one of the threads, for `CALL_S` at most."""
     cancellation = Cancellation()
     try:
@@ -449,7 +421,7 @@ async def _answer(lake: Lake, question: Callable[[], Fields], threads: ThreadPoo
         cancellation.cancel()
 
 
-def _call(lake: Lake, question: Callable[[], Fields], cancellation: Cancellation) -> CallToolResult:
+def _call(lake: Lake, question: Callable[[], objects.Fields], cancellation: Cancellation) -> CallToolResult:
     """Turn errors into those of the protocol; add what the command line says beside the answer."""
     try:
         with cancellation.work(), noted() as notes:
@@ -490,7 +462,7 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
     threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="call")
     tools = Tools(lake, limits, dialect)
-    listed: Sequence[Callable[..., Fields]] = (
+    listed: Sequence[Callable[..., objects.Fields]] = (
         tools.tables,
         tools.log,
         tools.row,
@@ -510,7 +482,7 @@ def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) ->
     async def call(request: CallToolRequest) -> ServerResult:
         name, given = request.params.name, request.params.arguments or {}
 
-        def question() -> Fields:
+        def question() -> objects.Fields:
             if name not in offered:
                 raise BadUsage(f"there is no tool {name}", f"The tools are {', '.join(offered)}.")
             return offered[name].call(given)

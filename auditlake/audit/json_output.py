@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -47,6 +47,11 @@ _UNESCAPED = re.compile(f"[{CONTROLS}]")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def line(fields: Fields) -> str:
+    """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
+    return _UNESCAPED.sub(escaped, _encode(fields))
+
+
 class CommitJson(TypedDict):
     """When, who and why: the fields that every commit has; null if not known.
 
@@ -59,6 +64,17 @@ class CommitJson(TypedDict):
     actor: str | None
     reason: str | None
     db_user: str | None
+
+
+def _commit(commit: Commit | Transaction) -> CommitJson:
+    return {
+        "lsn": None if commit.lsn is None else str(commit.lsn),
+        "xid": commit.xid or None,
+        "time": None if commit.time_us is None else format_us(commit.time_us),
+        "actor": commit.actor,
+        "reason": commit.reason,
+        "db_user": commit.db_user,
+    }
 
 
 class ContextJson(TypedDict):
@@ -84,160 +100,15 @@ class TransactionJson(CommitJson):
     schema_changes: list[str]
 
 
-class MessageJson(TypedDict):
-    """A logical message of a transaction."""
-
-    kind: Literal["message"]
-    ordinal: int
-    prefix: str
-    content: str
-
-
-class ChangeJson(TypedDict):
-    """A change of a row, with its actor and reason; the keys are null in a table without one."""
-
-    kind: Literal["change"]
-    ordinal: int
-    op: str
-    table: str
-    key_before: Texts | None
-    key: Texts | None
-    changed: Changed
-    actor: str | None
-    reason: str | None
-
-
-class TruncateJson(TypedDict):
-    """A TRUNCATE, and how many rows it removed; null if that is not known."""
-
-    kind: Literal["change"]
-    ordinal: int
-    op: Literal["truncate"]
-    table: str
-    rows: int | None
-
-
-ContentJson: TypeAlias = MessageJson | ChangeJson | TruncateJson
-
-
-class EventJson(CommitJson):
-    """One event in the life of a row, and the row after it: snapshot, insert, update, delete, truncate or resync."""
-
-    op: str
-    before_capture: bool
-    key: Texts
-    key_before: Texts | None
-    changed: Changed
-    row: Texts | None
-
-
-class GapJson(TypedDict):
-    """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
-
-    op: Literal["gap"]
-    lsn: str
-    to_lsn: str | None
-    reason: str
-
-
-class DeletionJson(CommitJson):
-    """The commit that deleted a row: by `op` delete or truncate."""
-
-    op: str | None
-
-
-class BlameJson(CommitJson):
-    """A column, its value, and the commit that set it; of a deleted row also the one that deleted it."""
-
-    column: str
-    value: str | None
-    before_capture: bool
-    deleted: DeletionJson | None
-
-
-class DeletedJson(DeletionJson):
-    """A deleted row, its last state, and the commit that deleted it."""
-
-    table: str
-    key: Texts
-    row: Texts
-
-
-DifferenceJson = TypedDict(
-    "DifferenceJson",
-    {
-        "table": str,
-        "diff": str,
-        "key": Texts,
-        "from": Texts | None,
-        "to": Texts | None,
-    },
-)
-"""A row that was removed, modified or added; of a modified one the columns that differ. Without a key it has none."""
-
-
-class SchemaChangeJson(TypedDict):
-    """A difference in the columns of a table."""
-
-    table: str
-    diff: Literal["schema"]
-    change: str
-
-
-def line(fields: Fields) -> str:
-    """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
-    return _UNESCAPED.sub(escaped, _encode(fields))
-
-
-def _commit(commit: Commit | Transaction) -> CommitJson:
-    return {
-        "lsn": None if commit.lsn is None else str(commit.lsn),
-        "xid": commit.xid or None,
-        "time": None if commit.time_us is None else format_us(commit.time_us),
-        "actor": commit.actor,
-        "reason": commit.reason,
-        "db_user": commit.db_user,
-    }
-
-
 def transaction_json(committed: Transaction) -> TransactionJson:
     """Return the JSON of a transaction."""
-    counts = committed.counts
     return {
         **_commit(committed),
         "origin": committed.origin,
         "context": {"app": committed.context.app, "db": committed.context.db},
         "tables": list(committed.tables),
-        "inserts": counts["inserts"],
-        "updates": counts["updates"],
-        "deletes": counts["deletes"],
-        "truncates": counts["truncates"],
+        **committed.counts,  # type: ignore[typeddict-item] # the four above
         "schema_changes": list(committed.schema_changes),
-    }
-
-
-def content_json(each: ShownChange | Message) -> ContentJson:
-    """Return the JSON of a change or a message."""
-    if isinstance(each, Message):
-        text = each.content.decode(errors="backslashreplace")
-        return {"kind": "message", "ordinal": each.ordinal, "prefix": each.prefix, "content": text}
-    step, ordinal, table = each.step, each.step.change.ordinal, str(each.table)
-    if step.change.op == "truncate":
-        return {"kind": "change", "ordinal": ordinal, "op": "truncate", "table": table, "rows": step.removed}
-    before, after = (
-        None if key is None or not each.key else dict[str, str | None](zip(each.key, key, strict=True))
-        for key in (step.key_before, step.key_after)
-    )
-    return {
-        "kind": "change",
-        "ordinal": ordinal,
-        "op": step.change.op,
-        "table": table,
-        "key_before": before,
-        "key": after,
-        "changed": changed_json(step.before, step.after),
-        "actor": each.context.actor,
-        "reason": each.context.reason,
     }
 
 
@@ -256,6 +127,67 @@ def _row_or_null(texts: answers.Texts | None, masked: Masked) -> Texts | None:
     return None if texts is None else row_json(texts, masked)
 
 
+class ContentJson(TypedDict):
+    """A change of a transaction, with its own actor and reason, or a logical message of it, in order of `ordinal`.
+
+    A message has `prefix` and `content`, a TRUNCATE the number of `rows` that it removed, if that is known; the keys of
+    a table without one are null. The page adds how many columns are `unchanged`.
+    """
+
+    kind: Literal["change", "message"]
+    ordinal: int
+    op: NotRequired[str]
+    table: NotRequired[str]
+    key_before: NotRequired[Texts | None]
+    key: NotRequired[Texts | None]
+    changed: NotRequired[Changed]
+    unchanged: NotRequired[int]
+    actor: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    rows: NotRequired[int | None]
+    prefix: NotRequired[str]
+    content: NotRequired[str]
+
+
+def content_json(each: ShownChange | Message) -> ContentJson:
+    """Return the JSON of a change or a message."""
+    if isinstance(each, Message):
+        text = each.content.decode(errors="backslashreplace")
+        return {"kind": "message", "ordinal": each.ordinal, "prefix": each.prefix, "content": text}
+    step = each.step
+    found: ContentJson = {
+        "kind": "change",
+        "ordinal": step.change.ordinal,
+        "op": step.change.op,
+        "table": str(each.table),
+    }
+    if step.change.op == "truncate":
+        return {**found, "rows": step.removed}
+    return {
+        **found,
+        "key_before": _key(each.key, step.key_before),
+        "key": _key(each.key, step.key_after),
+        "changed": changed_json(step.before, step.after),
+        "actor": each.context.actor,
+        "reason": each.context.reason,
+    }
+
+
+def _key(names: tuple[str, ...], key: tuple[str, ...] | None) -> Texts | None:
+    return None if key is None or not names else dict(zip(names, key, strict=True))
+
+
+class EventJson(CommitJson):
+    """One event in the life of a row, and the row after it: snapshot, insert, update, delete, truncate or resync."""
+
+    op: str
+    before_capture: bool
+    key: Texts
+    key_before: Texts | None
+    changed: Changed
+    row: Texts | None
+
+
 def event_json(each: RowEvent, masked: Masked = None) -> EventJson:
     """Return the JSON of an event; of a snapshot with the LSN and time of the snapshot."""
     return {
@@ -269,9 +201,37 @@ def event_json(each: RowEvent, masked: Masked = None) -> EventJson:
     }
 
 
+class GapJson(TypedDict):
+    """A range of LSNs in which changes of the table are unknown; without an end, it is parked from there on."""
+
+    op: Literal["gap"]
+    lsn: str
+    to_lsn: str | None
+    reason: str
+
+
 def gap_json(gap: Gap) -> GapJson:
     """Return the JSON of a gap among the events of a row."""
     return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
+
+
+class DeletionJson(CommitJson):
+    """The commit that deleted a row: by `op` delete or truncate."""
+
+    op: str | None
+
+
+def _deletion(commit: Commit, op: str | None) -> DeletionJson:
+    return {**_commit(commit), "op": op}
+
+
+class BlameJson(CommitJson):
+    """A column, its value, and the commit that set it; of a deleted row also the one that deleted it."""
+
+    column: str
+    value: str | None
+    before_capture: bool
+    deleted: DeletionJson | None
 
 
 def blame_json(each: BlamedColumn, masked: Masked = None) -> BlameJson:
@@ -286,8 +246,12 @@ def blame_json(each: BlamedColumn, masked: Masked = None) -> BlameJson:
     }
 
 
-def _deletion(commit: Commit, op: str | None) -> DeletionJson:
-    return {**_commit(commit), "op": op}
+class DeletedJson(DeletionJson):
+    """A deleted row, its last state, and the commit that deleted it."""
+
+    table: str
+    key: Texts
+    row: Texts
 
 
 def deleted_json(each: DeletedRow, masked: Masked = None) -> DeletedJson:
@@ -300,12 +264,17 @@ def deleted_json(each: DeletedRow, masked: Masked = None) -> DeletedJson:
     }
 
 
-def differences_json(table: Compared, masked: Masked = None) -> Iterator[DifferenceJson | SchemaChangeJson]:
-    """Yield the JSON of the columns and rows of a table that differ."""
-    for change in table.schema_changes():
-        yield {"table": str(table.name), "diff": "schema", "change": change}
-    for each in differences(table):
-        yield difference_json(each, masked)
+DifferenceJson = TypedDict(
+    "DifferenceJson",
+    {
+        "table": str,
+        "diff": str,
+        "key": Texts,
+        "from": Texts | None,
+        "to": Texts | None,
+    },
+)
+"""A row that was removed, modified or added; of a modified one the columns that differ. Without a key it has none."""
 
 
 def difference_json(each: RowDifference, masked: Masked = None) -> DifferenceJson:
@@ -317,6 +286,22 @@ def difference_json(each: RowDifference, masked: Masked = None) -> DifferenceJso
         "from": _row_or_null(each.changed_before, masked),
         "to": _row_or_null(each.changed_after, masked),
     }
+
+
+class SchemaChangeJson(TypedDict):
+    """A difference in the columns of a table."""
+
+    table: str
+    diff: Literal["schema"]
+    change: str
+
+
+def differences_json(table: Compared, masked: Masked = None) -> Iterator[DifferenceJson | SchemaChangeJson]:
+    """Yield the JSON of the columns and rows of a table that differ."""
+    for change in table.schema_changes():
+        yield {"table": str(table.name), "diff": "schema", "change": change}
+    for each in differences(table):
+        yield difference_json(each, masked)
 
 
 def stat_fields(table: Compared) -> Fields:

@@ -15,6 +15,7 @@ from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowDiffere
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
+from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column
@@ -186,9 +187,9 @@ def _head(event: RowEvent, now: datetime, to: Console) -> str:
     return f"{when}  xid {event.at.xid}  {who(event.at)}{why}"
 
 
-def show_gap(line: str) -> None:
+def show_gap(gap: Gap) -> None:
     """Print a gap."""
-    _lines().print(Text(line, "bold red"))
+    _lines().print(Text(f"gap {gap.lsn_from} to {gap.lsn_to}: {gap.reason}", "bold red"))
 
 
 def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> None:

@@ -3,30 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal, cast
+from typing import Literal
 
 from pydantic import Field
 
+from auditlake.audit import json_output as objects
 from auditlake.audit.answers import RowEvent, Texts, differences
 from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
-from auditlake.audit.json_output import (
-    Changed,
-    ChangeJson,
-    DifferenceJson,
-    EventJson,
-    GapJson,
-    MessageJson,
-    TruncateJson,
-    blame_json,
-    changed_json,
-    content_json,
-    difference_json,
-    event_json,
-    gap_json,
-    transaction_json,
-)
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
@@ -103,7 +88,7 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     wanted = _wanted(reader, span, asked)
     found = list(islice(_backwards(reader, span, wanted, asked.limit + 1), asked.limit + 1))
     room = Room()
-    page = room.fitting(map(transaction_json, found[: asked.limit]))
+    page = room.fitting(map(objects.transaction_json, found[: asked.limit]))
     room.require(page, "the first transaction", "auditlake log shows it.")
     before = page[-1]["lsn"] if len(found) > len(page) else None
     expired = max(reader.known.expired_transactions, Lsn(0) if wanted.lsns is None else reader.expired)
@@ -168,7 +153,7 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     total = found.inserts + found.updates + found.deletes + found.truncates
     changes = iter(()) if total > _MOST_CHANGES else map(_change, contents(reader, found))
     room = Room()
-    described = room.fitting([transaction_json(found)])
+    described = room.fitting([objects.transaction_json(found)])
     room.require(described, "the context of the transaction", "auditlake show shows it.")
     shown = room.fitting(islice(changes, asked.limit))
     return models.TransactionDetailJson(
@@ -180,15 +165,14 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     )
 
 
-def _change(each: ShownChange | Message) -> MessageJson | models.ShownChangeJson | TruncateJson:
-    found = content_json(each)
-    if isinstance(each, Message) or each.step.change.op == "truncate":
-        return cast("MessageJson | TruncateJson", found)
-    change = cast("ChangeJson", found)
-    return {**change, "unchanged": _unchanged(each.step.before, each.step.after, change["changed"])}
+def _change(each: ShownChange | Message) -> objects.ContentJson:
+    found = objects.content_json(each)
+    if isinstance(each, ShownChange) and "changed" in found:
+        found["unchanged"] = _unchanged(each.step.before, each.step.after, found["changed"])
+    return found
 
 
-def _unchanged(before: Texts | None, after: Texts | None, changed: Changed) -> int:
+def _unchanged(before: Texts | None, after: Texts | None, changed: objects.Changed) -> int:
     """Return how many columns have the same value on both sides."""
     return len(set(before or ()) & set(after or ())) - sum(len(sides) > 1 for sides in changed.values())
 
@@ -260,7 +244,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         blamed = blame_in(life, question)
         entries = list(life.entries())
     room = Room()
-    blame = room.fitting(map(blame_json, blamed.columns))
+    blame = room.fitting(map(objects.blame_json, blamed.columns))
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
     chosen = (entry for entry in entries if isinstance(entry, RowEvent))
     listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
@@ -274,7 +258,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         exists=blamed.exists,
         notes=notes,
         events=events,
-        gaps=[*_parked(reader, table, lsn), *(gap_json(entry) for entry in entries if isinstance(entry, Gap))],
+        gaps=[*_parked(reader, table, lsn), *(objects.gap_json(entry) for entry in entries if isinstance(entry, Gap))],
         blame=blame,
         before=str(listed[len(events)].at.lsn) if len(events) < len(listed) else None,
         difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),
@@ -313,7 +297,7 @@ class _Column:
         return frozenset(self._name(own, lsn) for own in self.own)
 
 
-def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[GapJson]:
+def _parked(reader: Reader, table: HistoryTable, lsn: Lsn) -> Iterator[objects.GapJson]:
     for each in reader.known.unknown(table):
         if each.upto is None and each.after <= lsn:
             yield {"op": "gap", "lsn": str(each.after), "to_lsn": None, "reason": each.reason}
@@ -327,7 +311,7 @@ def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.Row
         raise BadUsage(f"{other} is after {lsn}", "Ask as of the later moment, versus the earlier one.")
     life.reader.check(life.table, other, when)
     before, after = (_state(life, each) for each in (other, lsn))
-    changed = changed_json(before, after)
+    changed = objects.changed_json(before, after)
     return models.RowDifferenceJson(
         before=shown,
         existed=before is not None,
@@ -344,9 +328,9 @@ def _state(life: Life, lsn: Lsn) -> Values | None:
     return None if version is None else life.reader.shown_at(life.table, lsn, version.values)
 
 
-def _event(event: RowEvent, only: _Column | None) -> EventJson:
+def _event(event: RowEvent, only: _Column | None) -> objects.EventJson:
     """Describe an event; `only` is the column whose values are shown, of all by default."""
-    found = event_json(event)
+    found = objects.event_json(event)
     if only is not None:
         names = only.names(event.at.lsn or 0)
         found["changed"] = {name: sides for name, sides in found["changed"].items() if name in names}
@@ -414,9 +398,9 @@ def _table_diff(
         return models.TableDiffJson(table=name, problem=exc.message)
     found = compared_rows(reader, table, span, reverse=lsns[0] > lsns[1])
     stat = found.stat()
-    entries: list[DifferenceJson] = []
+    entries: list[objects.DifferenceJson] = []
     for kind in (ADDED, REMOVED, MODIFIED):
-        entries += room.fitting(map(difference_json, islice(differences(found, (kind,)), asked.limit)))
+        entries += room.fitting(map(objects.difference_json, islice(differences(found, (kind,)), asked.limit)))
     changes = found.schema_changes()
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None

@@ -9,25 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from auditlake.audit.json_output import (
-    SUFFIX,
-    BlameJson,
-    Changed,
-    ChangeJson,
-    DifferenceJson,
-    EventJson,
-    GapJson,
-    MessageJson,
-    TransactionJson,
-    TruncateJson,
-)
+from auditlake.audit import json_output as objects
 
 LsnText = Annotated[str, BeforeValidator(str)]
 
 
 def schema_name(model: type) -> str:
     """Return the name of a model in the OpenAPI document."""
-    return model.__name__.removesuffix(SUFFIX)
+    return model.__name__.removesuffix(objects.SUFFIX)
 
 
 class Model(BaseModel):
@@ -191,15 +180,9 @@ class LogJson(Model):
     """
 
     at: MomentJson
-    transactions: list[TransactionJson]
+    transactions: list[objects.TransactionJson]
     before: str | None
     expired: str | None = None
-
-
-class ShownChangeJson(ChangeJson):
-    """A change of a row, and how many columns have the same value before and after it."""
-
-    unchanged: int
 
 
 class NeighboursJson(Model):
@@ -214,9 +197,9 @@ class TransactionDetailJson(Model):
     """A transaction with its changes; `more` if there are others than the first `limit`, or than have room."""
 
     at: MomentJson
-    transaction: TransactionJson
+    transaction: objects.TransactionJson
     neighbours: list[NeighboursJson]
-    changes: list[MessageJson | ShownChangeJson | TruncateJson]
+    changes: list[objects.ContentJson]
     more: bool
 
 
@@ -226,7 +209,7 @@ class RowDifferenceJson(Model):
     before: MomentJson
     existed: bool
     exists: bool
-    changed: Changed
+    changed: objects.Changed
     unchanged: int
 
 
@@ -245,9 +228,9 @@ class RowHistoryJson(Model):
     key: list[str]
     exists: bool
     notes: list[str]
-    events: list[EventJson]
-    gaps: list[GapJson]
-    blame: list[BlameJson]
+    events: list[objects.EventJson]
+    gaps: list[objects.GapJson]
+    blame: list[objects.BlameJson]
     before: str | None
     difference: RowDifferenceJson | None
 
@@ -288,7 +271,7 @@ class TableDiffJson(Model):
     modified: int = 0
     schema_changes: list[str] = []
     problem: str | None = None
-    entries: list[DifferenceJson] = []
+    entries: list[objects.DifferenceJson] = []
     more: bool = False
 
 

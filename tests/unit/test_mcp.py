@@ -406,7 +406,8 @@ def test_arguments_mean_what_they_say(lake: Lake) -> None:
         assert "the value for id is not a valid integer" in await ask("log", table="orders", key="null")
         refused = await ask("log", sicne="0/250")
         assert "sicne: Extra inputs are not permitted. The arguments of log are table, key," in refused
-        assert (await ask("rows", table="orders", columns='["id"]'))["found"][0] == {"id": "4"}
+        listed = await ask("rows", table="orders", columns='["id"]', order_by='["-id"]')
+        assert listed["found"][0] == {"id": "4"}
         assert "offset: Input should be a valid integer" in await ask("rows", table="orders", offset="zz")
 
     _session(lake, script)

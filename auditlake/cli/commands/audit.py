@@ -174,14 +174,11 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
     if not life.events:
         say(never(life.table, life.span.upto))
     for each in life.entries():
-        if isinstance(each, Gap):
-            gap = objects.gap_json(each)
-            click.echo(objects.line(gap)) if as_json else show_gap(
-                f"gap {gap['lsn']} to {gap['to_lsn']}: {gap['reason']}"
-            )
-        elif as_json:
-            event = objects.event_json(each)
-            click.echo(objects.line(event if full else {k: v for k, v in event.items() if k != "row"}))
+        if as_json:
+            found = objects.gap_json(each) if isinstance(each, Gap) else objects.event_json(each)
+            click.echo(objects.line({name: value for name, value in found.items() if full or name != "row"}))
+        elif isinstance(each, Gap):
+            show_gap(each)
         else:
             show_event(each, reader.now, full=full)
 
