@@ -24,6 +24,8 @@ KEYWORDS = (
 META = ("\\as-of ", "\\d ", "\\format ", "\\x", "\\timing", "\\q", "\\?")
 _FORMATS = ("table", "csv", "json")
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
+_LONGEST = 300
+"""Characters of two quoted names: from each character on, the pattern would read all that follow."""
 _WORD = re.compile(r"(?:(?P<owner>\w+|`(?:[^`]|``)+`)\.)?(?P<word>\\?[\w-]*)$")
 
 Tables = Mapping[TableName, Sequence[str]]
@@ -32,7 +34,7 @@ Tables = Mapping[TableName, Sequence[str]]
 
 def complete(text: str, tables: Tables, rest: str = "") -> Iterator[tuple[str, int]]:
     """Yield completions of the end of `text`, and how many characters each replaces; `rest`, after it, names tables."""
-    match = _WORD.search(text)
+    match = _WORD.search(text, max(0, len(text) - _LONGEST))
     word = match["word"] if match else ""
     owner = match["owner"].strip("`") if match and match["owner"] else None
     for candidate in dict.fromkeys(_candidates(text, rest, owner, tables)):

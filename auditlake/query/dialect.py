@@ -14,7 +14,8 @@ those valid then.
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
@@ -81,6 +82,15 @@ def placed(script: str, start: int, end: int) -> str:
 def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
     """Parse the one query in `sql` that `tokens` are; raises BadUsage if it cannot be parsed, or as `one_query`."""
     return one_query(_parse(sql, tokens), tokens, _HINT, READ_ONLY)
+
+
+@contextmanager
+def nested() -> Iterator[None]:
+    """Read a statement in the block; raises BadUsage if it is nested deeper than Python calls functions."""
+    try:
+        yield
+    except RecursionError:
+        raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
 
 
 def first_word(tokens: Sequence[Token]) -> str:

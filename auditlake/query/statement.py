@@ -36,7 +36,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import compared_key
 from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, columns_shown_of
 from auditlake.query.comparisons import Checked, check_comparisons
-from auditlake.query.dialect import QUERY_STARTS, parse_query, placed, spark_tokens, split_at_semicolons
+from auditlake.query.dialect import QUERY_STARTS, nested, parse_query, placed, spark_tokens, split_at_semicolons
 from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import NamedTables, rewrite
@@ -165,7 +165,8 @@ class PreparedQuery:
 
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
     """Prepare a statement without Spark; raises BadUsage, NotAnswerable."""
-    return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
+    with nested():
+        return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,11 @@ def read_state(  # noqa: PLR0913 - each by its name
 
 def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
     """Prepare one statement of a script; `defined` are views of earlier ones. Raises as `prepare_sql`."""
+    with nested():
+        return _prepare_statement(state, sql, defined)
+
+
+def _prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
     definition = definition_in(sql, defined)
     if definition is None:
         return _prepare(state, sql, defined)

@@ -21,7 +21,7 @@ from sqlglot import Token, TokenType
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.history import type_of
 from auditlake.query.compared_columns import ComparedColumn, held_error
-from auditlake.query.dialect import QUERY_STARTS, parse_query, spark_tokens
+from auditlake.query.dialect import QUERY_STARTS, nested, parse_query, spark_tokens
 from auditlake.query.duckdb_views import (
     RowsOfDuckDb,
     StatementDatabase,
@@ -168,7 +168,8 @@ class Embedded:
         check_settings(self._settings)
         if (described := _described(query)) is not None:
             return described
-        whole = translated_query(query, self._masks)
+        with nested():
+            whole = translated_query(query, self._masks)
         schema = _schema(whole.fields)
         connection = self._database.cursor(state)
         try:

@@ -17,7 +17,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.query.dialect import Periods, bad_syntax, one_query, require_start, split_at_semicolons
+from auditlake.query.dialect import Periods, bad_syntax, nested, one_query, require_start, split_at_semicolons
 from auditlake.query.lexical import LONGEST_NUMBER
 from auditlake.query.postgres.number_syntax import NUMBER, plain
 
@@ -101,15 +101,14 @@ def parse(sql: str) -> exp.Query:
     _check_tokens(sql, tokens)
     _check_constructs(sql, tokens)
     try:
-        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(
-            _with_casts(_with_strings(_with_numbers(_with_ways(tokens), sql), sql)), sql
-        )
+        with nested():
+            found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(
+                _with_casts(_with_strings(_with_numbers(_with_ways(tokens), sql), sql)), sql
+            )
     except ParseError as exc:
         if "does not support CTE" in str(exc):
             raise NotAnswerable("VALUES after WITH is not translated", "Write select … from (values …).") from exc
         raise bad_syntax(exc, HINT) from exc
-    except RecursionError:
-        raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
     tree = one_query(found, tokens, HINT, _READ_ONLY)
     _note(tree, sql)
     return tree  # type: ignore[return-value]  # VALUES is a query as well

@@ -53,3 +53,9 @@ def test_tables_may_be_named_after_the_cursor() -> None:
     assert ("status", 3) in complete("select sta", TABLES, " from orders o")
     assert ("name", 2) in complete("select c.na", TABLES, " from customers c")
     assert ("status", 3) not in complete("select sta", TABLES, " from customers")
+
+
+def test_a_long_statement_is_read_at_its_end() -> None:
+    """From each of a million characters on it would be read again, which nothing interrupts."""
+    for text in ('select * from "' + "x" * 1_000_000 + '" o', "select `" + "``" * 500_000 + "o"):
+        assert "orders" in {candidate for candidate, _ in complete(text, TABLES)}

@@ -100,6 +100,22 @@ def test_a_statement_of_any_text_is_no_bug(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
+    "sql",
+    [
+        "select " + "(" * 300 + "1" + ")" * 300 + " as a",
+        "select " + "not " * 4_000 + "true as a",
+        "select 1 as a" + " union all select 1" * 900,
+        "select id from orders where " + "abs(" * 500 + "id" + ")" * 500 + " = 1",
+    ],
+    ids=["parentheses", "not", "union", "calls"],
+)
+def test_a_statement_that_is_nested_too_deep_is_named_so(page: Page, sql: str) -> None:
+    """Python calls a function in another for each level, and ends at some hundreds; no JVM is started for one."""
+    response = page.ask("POST", "/api/v1/sql", json={"sql": sql, "dialect": "spark"})
+    assert (response.status_code, response.json()["error"]) == (400, "the SQL is nested too deep")
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/static/" + "a" * 300 + ".css",
