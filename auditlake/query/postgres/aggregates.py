@@ -15,7 +15,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only, spell
 from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of, with_zeros
 from auditlake.query.postgres.frames import FEW_ROWS
 from auditlake.query.postgres.growth import MOST_ELEMENTS, TOO_MANY, held, once
-from auditlake.query.postgres.json_operators import json_text
+from auditlake.query.postgres.json_operators import json_text, member
 from auditlake.query.postgres.types import (
     BOOL,
     FLOAT8,
@@ -57,6 +57,8 @@ _NAMED_ALIKE: tuple[type[exp.Func], ...] = (
 )
 AGGREGATES: dict[type[exp.Expr] | str, str] = {each: each.sql_name().lower() for each in _NAMED_ALIKE}
 AGGREGATES |= {exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or", "every": "bool_and"}
+AGGREGATES |= {"jsonb_object_agg": "jsonb_object_agg", "json_object_agg": "json_object_agg"}
+AGGREGATES |= {"jsonb_object_agg": "jsonb_object_agg", "json_object_agg": "json_object_agg"}
 AGGREGATES |= {"jsonb_agg": "jsonb_agg", "json_agg": "json_agg", "bit_and": "bit_and", "bit_or": "bit_or"}
 AGGREGATES |= {exp.Variance: "var_samp", exp.VariancePop: "var_pop", exp.Stddev: "stddev_samp"}
 _DEVIATIONS = {
@@ -139,9 +141,9 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         only(node, "this", "big_int")
         return Cell(f"count(*){_tail(where, frame)}", INT8, "count")
-    inner = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
-    if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
-        raise Refused(node, f"{node.name.lower()} of several arguments", wrong=True)
+    inner = node.expressions[-1] if isinstance(node, exp.Anonymous) and node.expressions else node.this
+    if isinstance(node, exp.Anonymous) and len(node.expressions) != 1 + (name in _OF_MEMBERS):
+        raise Refused(node, f"{node.name.lower()} of {len(node.expressions)} arguments", wrong=True)
     if inner is None:
         raise Refused(node, f"{shown} of nothing", f"Write {shown}(*), or name a column.", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
@@ -214,6 +216,8 @@ def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C9
             return Cell(call.of(name, coerced(call.value, BOOL, call.node).sql), BOOL)
         case "string_agg":
             return _joined(call, cell)
+        case "jsonb_object_agg" | "json_object_agg":
+            return _members(name, call, cell)
         case "bit_and" | "bit_or" if kind.is_integer:
             return Cell(call.of(name), kind)
         case _:
@@ -235,6 +239,19 @@ def _collected(name: str, call: _Call) -> Cell:
     return Cell(held((call.listed,), f"len(s[1]) > {MOST_ELEMENTS}", "s[1]", TOO_MANY), array(kind))
 
 
+def _members(name: str, call: _Call, cell: Translate) -> Cell:
+    """Translate jsonb_object_agg and json_object_agg, which writes blanks around."""
+    kind = _OF_MEMBERS[name]
+    if call.distinct or call.frame is not None or (kind == JSON and call.value.type == JSON):
+        raise Refused(call.node, f"{name} of {call.value.type.shown}, or with DISTINCT or OVER")
+    text = member(cell(call.node.expressions[0]), call.value, " : " if kind == JSON else ": ", call.node)
+    if call.where is not None:  # as in `aggregate`: a name of a row that is left out may be NULL
+        text = f"case when {call.where} then {text} end"
+    listed = call.of("string_agg", f"{text}, ', '")
+    return Cell(f"('{{ ' || {listed} || ' }}')" if kind == JSON else f"pg_jsonb('{{' || {listed} || '}}')", kind)
+
+
+_OF_MEMBERS = {"jsonb_object_agg": JSONB, "json_object_agg": JSON}
 _OF_JSON = {"jsonb_agg": JSONB, "json_agg": JSON}
 
 
@@ -271,12 +288,15 @@ def _sums(call: _Call) -> list[str]:
 
 def _extreme(name: str, call: _Call) -> Cell:
     kind = call.value.type
-    if not kind.is_comparable or kind.name in {"bool", "uuid", "bytea", "interval"}:
+    if not kind.is_comparable or kind.name in {"bool", "uuid", "bytea"}:
         raise Refused(call.node, f"{name} of {kind.shown}")
-    if kind == NUMERIC or kind.labels:
+    if kind in {NUMERIC, INTERVAL} or kind.labels:
         if call.distinct or call.frame is not None:
             raise Refused(call.node, f"{name} of {kind.shown} with DISTINCT or OVER")
-        return Cell(f"arg_{name}({call.value.sql}, {sort_key(call.value, call.node)}){call.tail}", kind)
+        key = sort_key(call.value, call.node)
+        if kind == INTERVAL:  # DuckDB would show a day as 24 hours
+            return Cell(f"pg_of_parts(arg_{name}(pg_parts({call.value.sql}), {key}){call.tail})", kind)
+        return Cell(f"arg_{name}({call.value.sql}, {key}){call.tail}", kind)
     return Cell(call.of(name), TEXT if kind.name == "varchar" else kind)
 
 

@@ -13,7 +13,7 @@ from auditlake.values import jsonb
 from auditlake.values.jsonb import Number, printed_jsonb, read_document
 from auditlake.values.numeric_text import Failed
 
-_PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
+PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
 
 _Result = TypeVar("_Result")
 _KEPT, _LONGEST_KEPT = 4096, 1024
@@ -80,7 +80,7 @@ def _at(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - a part
         if step is None:
             return _ABSENT
         if isinstance(value, list):
-            value = _element(value, int(step)) if _PLACE.fullmatch(step) else _ABSENT
+            value = _element(value, int(step)) if PLACE.fullmatch(step) else _ABSENT
         else:
             value = _member(value, step)
     return value
@@ -226,7 +226,7 @@ def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN40
     if isinstance(value, dict):
         kept = {key: each for key, each in value.items() if rest or key != step}
         return {**kept, step: _without_path(kept[step], rest)} if step in kept else kept
-    if not _PLACE.fullmatch(step):
+    if not PLACE.fullmatch(step):
         raise Failed("path element is not an integer")
     place = int(step) + (len(value) if int(step) < 0 else 0)
     return [_without_path(each, rest) if n == place else each for n, each in enumerate(value) if rest or n != place]
@@ -278,11 +278,6 @@ def member_texts(text: str) -> list[str | None]:
 def string(text: str) -> str:
     """Return a text as a JSON string."""
     return printed_jsonb(text)
-
-
-def named(key: str, value: str) -> str:
-    """Return a member of an object."""
-    return f"{printed_jsonb(key)}: {value}"
 
 
 def length(text: str) -> int:

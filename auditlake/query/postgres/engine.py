@@ -33,7 +33,7 @@ from auditlake.query.duckdb_views import (
 )
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded
-from auditlake.query.postgres import arrays, documents, floats, formats, numbers, patterns, texts
+from auditlake.query.postgres import arrays, documents, floats, formats, json_texts, numbers, patterns, texts
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
@@ -112,6 +112,12 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_of_utf8": (texts.of_utf8, (_BYTES,), _TEXT),
     "pg_of_epoch": (texts.of_epoch, (_DOUBLE,), _TIMESTAMP),
     "pg_at_zone": (texts.at_zone, (_TIMESTAMP, _TEXT), _TIMESTAMP),
+    "pg_raw_member": (json_texts.member, (_TEXT, _TEXT), _TEXT),
+    "pg_raw_member_text": (json_texts.member_text, (_TEXT, _TEXT), _TEXT),
+    "pg_raw_element": (json_texts.element, (_TEXT, _WHOLE), _TEXT),
+    "pg_raw_element_text": (json_texts.element_text, (_TEXT, _WHOLE), _TEXT),
+    "pg_raw_at_path": (json_texts.at_path, (_TEXT, _TEXTS), _TEXT),
+    "pg_raw_at_path_text": (json_texts.at_path_text, (_TEXT, _TEXTS), _TEXT),
     "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
     "pg_member_text": (documents.member_text, (_TEXT, _TEXT), _TEXT),
     "pg_element": (documents.element, (_TEXT, _WHOLE), _TEXT),
@@ -131,7 +137,6 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_json_keys": (documents.keys, (_TEXT,), _TEXTS),
     "pg_json_members": (documents.members, (_TEXT,), _TEXTS),
     "pg_json_member_texts": (documents.member_texts, (_TEXT,), _TEXTS),
-    "pg_json_member": (documents.named, (_TEXT, _TEXT), _TEXT),
     "pg_json_string": (documents.string, (_TEXT,), _TEXT),
     "pg_array_contains": (arrays.array_contains, (_TEXTS, _TEXTS), _TRUTH),
     "pg_array_overlaps": (arrays.overlaps, (_TEXTS, _TEXTS), _TRUTH),
@@ -146,6 +151,7 @@ _OF_GROUPS = frozenset({"pg_total", "pg_variance", "pg_deviation"})
 """They read the numbers of a text one by one."""
 _MAY_BE_NULL = frozenset(
     {
+        *(name for name in _FUNCTIONS if name.startswith("pg_raw_")),
         *("pg_variance", "pg_deviation", "pg_member", "pg_member_text", "pg_element", "pg_element_text"),
         *("pg_greatest", "pg_least", "pg_at_path", "pg_at_path_text", "pg_json_number", "pg_json_truth"),
     }
@@ -153,7 +159,7 @@ _MAY_BE_NULL = frozenset(
 _MAY_FAIL = frozenset(
     name
     for name, (function, _, _) in _FUNCTIONS.items()
-    if function.__module__ in {numbers.__name__, texts.__name__, floats.__name__}
+    if function.__module__ in {each.__name__ for each in (numbers, texts, floats, json_texts)}
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),

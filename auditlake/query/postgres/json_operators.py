@@ -1,4 +1,4 @@
-"""Operators of jsonb by the types of their operands, and functions that make one. Pure.
+"""Operators of jsonb and json by the types of their operands, and functions that make one. Pure.
 
 Authority: postgresql.org/docs/current/functions-json.html
 """
@@ -10,7 +10,7 @@ from sqlglot import exp
 from auditlake.query.postgres.arrays import operated
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import as_text, coerced, failed, known
-from auditlake.query.postgres.types import BOOL, INT4, JSONB, TEXT, Type
+from auditlake.query.postgres.types import BOOL, INT4, JSON, JSONB, TEXT, Type
 from auditlake.sql_names import standard_literal
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -28,10 +28,10 @@ OPERATORS: dict[type[exp.Expr], str] = {
 }
 OF_TEXTS = frozenset({"#>", "#>>", "?|", "?&", "#-"})
 """Operators whose right operand is an array of texts."""
+_STEPS = {"->": "", "->>": "_text", "#>": "", "#>>": "_text"}
+"""Operators that find a part of a document; the ends of their functions' names."""
 _NO_NAME = failed("null value not allowed for object key")
 _FUNCTIONS = {
-    "#>": "pg_at_path",
-    "#>>": "pg_at_path_text",
     "?|": "pg_has_any",
     "?&": "pg_has_all",
     "#-": "pg_without_path",
@@ -46,18 +46,22 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
         left, right = right, left
     if op in {"@>", "<@"}:
         left, right = (_literal_as_jsonb(*pair, node) for pair in ((left, right), (right, left)))
+    if op in _STEPS and left.type in {JSON, JSONB}:
+        return _step(op, left, right, node)
     if left.type != JSONB or op == "&&" or (op in {"@>", "<@"} and right.type != JSONB):
-        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "It is translated for jsonb: cast to it.")
+        raise Refused(
+            node,
+            f"{left.type.shown} {op} {right.type.shown}",
+            "It is translated for jsonb: cast to it.",
+        )
     match op:
         case "@>" | "<@":
             return Cell(f"pg_contains({left.sql}, {right.sql})", BOOL)
         case "?":
             key = coerced(right, TEXT, node).sql
             return Cell(f"pg_has_any({left.sql}, case when {key} is not null then [{key}] end)", BOOL)
-        case "->" | "->>":
-            return _step(left, right, node, suffix="_text" if op == "->>" else "")
         case _:
-            kind = {"#>": JSONB, "#-": JSONB, "#>>": TEXT}.get(op, BOOL)
+            kind = JSONB if op == "#-" else BOOL
             return Cell(f"{_FUNCTIONS[op]}({left.sql}, {right.sql})", kind)
 
 
@@ -112,12 +116,14 @@ def built(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         return Cell(_composed("[]", [json_text(each, node) for each in cells]), JSONB)
     if name != "jsonb_build_object" or len(cells) % 2:
         raise Refused(node, f"the function {name} of such arguments")
-    names = (_name(each, node) for each in cells[::2])
-    values = (json_text(each, node) for each in cells[1::2])
-    members = [
-        f"pg_json_member(coalesce({key}, {_NO_NAME}), {value})" for key, value in zip(names, values, strict=True)
-    ]
+    members = [member(*pair, ": ", node) for pair in zip(cells[::2], cells[1::2], strict=True)]
     return Cell(f"pg_jsonb({_composed('{}', members)})", JSONB)
+
+
+def member(name: Cell, value: Cell, between: str, node: exp.Expr) -> str:
+    """Return the text of a member of an object; raises Refused."""
+    key = f"coalesce({_name(name, node)}, {_NO_NAME})"
+    return f"(pg_json_string({key}) || {standard_literal(between)} || {json_text(value, node)})"
 
 
 def _composed(brackets: str, parts: Sequence[str]) -> str:
@@ -130,9 +136,13 @@ def _literal_as_jsonb(cell: Cell, other: Cell, node: exp.Expr) -> Cell:
     return coerced(cell, JSONB, node) if cell.is_unknown and other.type == JSONB else cell
 
 
-def _step(left: Cell, key: Cell, node: exp.Expr, *, suffix: str) -> Cell:
-    """Translate -> or ->> with a key or a place."""
-    kind = TEXT if suffix else JSONB
-    if key.is_unknown or key.type.is_text:
-        return Cell(f"pg_member{suffix}({left.sql}, {coerced(key, TEXT, node).sql})", kind)
-    return Cell(f"pg_element{suffix}({left.sql}, {coerced(key, INT4, node).sql})", kind)
+def _step(op: str, left: Cell, by: Cell, node: exp.Expr) -> Cell:
+    """Translate a step with a key, a place or a path."""
+    function = "pg_raw_" if left.type == JSON else "pg_"
+    if op in OF_TEXTS:
+        function += "at_path"
+    elif by.is_unknown or by.type.is_text:
+        function, by = f"{function}member", coerced(by, TEXT, node)
+    else:
+        function, by = f"{function}element", coerced(by, INT4, node)
+    return Cell(f"{function}{_STEPS[op]}({left.sql}, {by.sql})", TEXT if _STEPS[op] else left.type)

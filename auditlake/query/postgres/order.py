@@ -44,6 +44,25 @@ def place_in_result(node: exp.Expr, columns: Sequence[Cell]) -> int | None:
     return int(place) - 1
 
 
+def sorted_rows(listed: str, rows: str, keys: Sequence[str], node: exp.Expr) -> str:
+    """Return the query of some columns of rows, a FROM clause, by ORDER BY, and by LIMIT and OFFSET of a query."""
+    sorted_, limit = f" order by {', '.join(keys)}" if keys else "", node.args.get("limit")
+    if not isinstance(limit, exp.Fetch) or not _has_ties(limit):
+        return f"select {listed} from {rows}{sorted_}{limit_text(node)}"
+    if not keys:
+        raise Refused(node, "WITH TIES without ORDER BY", wrong=True)
+    count, offset = int(_count(limit.args.get("count") or exp.Literal.number(1))), node.args.get("offset")
+    skipped = 0 if offset is None else int(_count(offset.expression))
+    window = f"(order by {', '.join(keys)})"
+    placed = f"select *, rank() over {window} as place, row_number() over {window} as nth from {rows}"
+    return f"select {listed} from ({placed}) where nth > {skipped} and place <= {count and skipped + count}{sorted_}"
+
+
+def _has_ties(limit: exp.Fetch) -> bool:
+    options = limit.args.get("limit_options")
+    return options is not None and bool(options.args.get("with_ties"))
+
+
 def limit_text(node: exp.Expr) -> str:
     """Return LIMIT and OFFSET of a query; raises Refused."""
     text = ""
@@ -52,7 +71,7 @@ def limit_text(node: exp.Expr) -> str:
         only(limit, "count", "direction", "limit_options")
         options = limit.args.get("limit_options")
         if options is not None:
-            only(options, "rows")
+            only(options, "rows", "with_ties")
         text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
     elif limit is not None and not (isinstance(limit.expression, exp.Null | exp.Var)):
         only(limit, "expression")

@@ -18,7 +18,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, in_common, known
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
-from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result
+from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result, sorted_rows
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
 from auditlake.query.postgres.set_returning import is_unnested, series_of, unnested
 from auditlake.query.postgres.types import TEXT
@@ -149,8 +149,8 @@ class Names:
             if cell is None:
                 raise Refused(each, "ORDER BY of an expression after a set operation", wrong=True)
             keys.append(Expressions(Scope(self, None)).ordered(each, cell))
-        sorted_ = f" order by {', '.join(keys)}" if keys else ""
-        return Query(f"select * from ({query.sql}){sorted_}{limit}", query.columns)
+        listed = ", ".join(f"o{n}" for n in range(len(query.columns)))
+        return Query(sorted_rows(listed, f"({query.sql})", keys, node), query.columns)
 
     def values(self, node: exp.Expr, outer: Scope | None) -> Query:
         """Translate VALUES."""
@@ -351,8 +351,7 @@ class _Select:
             self._check_distinct_on(on)
         if distinct and not on and not all(c.type.is_groupable for c in columns if not c.is_unknown):
             inner = _without_repetitions(f"select {', '.join(shown)}{rest}", result)
-            sorted_ = f" order by {', '.join(texts)}" if texts else ""
-            return Query(f"{inner}{sorted_}{limit}", result)
+            return Query(sorted_rows(listed, f"({inner})", texts, node), result)
         if self._mixed is not None:
             shown.append(f"{self._mixed} as mixed")
         elif not texts and not limit and not on:
@@ -362,11 +361,11 @@ class _Select:
         if on:
             parts = ", ".join(f"d{n}" for n in range(len(on)))
             one = f"select *, row_number() over (partition by {parts}{sorted_}) as first from (select {inner}{rest})"
-            return Query(f"select {listed} from ({one}) where first = 1{sorted_}{limit}", result)
+            return Query(sorted_rows(listed, f"({one}) where first = 1", texts, node), result)
         word = "distinct " if distinct else ""
         rows = f"select {word}{inner}{rest}"
         from_ = f"({rows})" if self._mixed is None else unmixed(rows)
-        return Query(f"select {listed} from {from_}{sorted_}{limit}", result)
+        return Query(sorted_rows(listed, from_, texts, node), result)
 
     def _keys(self, columns: Sequence[Cell], *, distinct: bool) -> tuple[list[str], list[str]]:
         """Return the columns that only the order needs, and the order."""

@@ -930,3 +930,26 @@ select id / 7 / qty / 2 % 3 / 1 % 5 / 3 % 2 / 1 from orders where qty <> 0
 select id / 7 / qty / 2 % 3 / 1 % 5 / 3 % 2 / 1 from orders
 select status from orders group by status having replace(max(status), 'a', 'b') = 'pbid' or max(weight) * 2 * 3 * 4 * 5 * 6 > 1e300
 select array_agg(id order by id) from customers group by vip having count(*) = any(array_agg(id))
+select qty from orders order by qty fetch first 3 rows with ties
+select qty from orders order by qty offset 3 rows fetch first 9 rows with ties
+select qty from orders order by qty offset 5 rows fetch first 0 rows with ties
+select stage from parcels order by stage desc nulls last fetch first row with ties
+select distinct weight from orders order by weight fetch first 2 rows with ties
+select qty from orders union all select qty from orders order by 1 fetch first 5 rows with ties
+select distinct on (qty) qty, id from orders order by qty, id fetch first 3 rows with ties
+select qty from orders fetch first 1 rows with ties
+select max(shipped - placed::timestamp), min(shipped - placed::timestamp) from orders
+select status, max(shipped - placed::timestamp) filter (where qty > 0) from orders group by status
+select max(x), min(x) from (values (interval '30 days'), (interval '-24:00:01'), (interval '1 day'), (null)) v(x)
+select jsonb_object_agg(id, name order by id), json_object_agg(id, name order by id) from customers
+select vip, json_object_agg(born, settings order by id) filter (where id < 9) from customers group by vip
+select jsonb_object_agg(name, id) from customers
+select jsonb_object_agg(name, id order by id) filter (where name is not null), jsonb_object_agg('a', null) from customers
+select jsonb_object_agg('a', id) from customers where false
+select jsonb_object_agg(id) from customers
+select '{"a" : {"b":  [1 , "x\u00e9\n,]", 2.50e3]} , "c" : "é\"q", "a" : [ ] }'::json -> 'a'
+select v -> 'a', v -> 'a' -> 'b' -> 2, v -> 'a' -> 'b' ->> 1, v ->> 'c', v -> 'd', v -> 0 from (values ('{"a" : {"b":  [1 , "x\u00e9\n,]", 2.50e3]} , "c" : "é\"q" }'::json)) x(v)
+select '[]'::json -> 0, '{}'::json -> 'a', '[ ]'::json -> 0, '5'::json -> 0, '[[1,2],[3]]'::json -> -1, '"x"'::json ->> 'a'
+select '{"\u0061": 1, "b\"": 2}'::json -> 'a', '{"\u0061": 1, "b\"": 2}'::json -> 'b"'
+select '{"a": "\u0000", "b": 1}'::json -> 'b'
+select '  [1, {"a":2}]  '::json #> '{}', ' "x" '::json #>> '{}', '{"a":[1]}'::json #>> array['a', null], '{"a":[1, 2]}'::json #>> '{a,-1}', '{"a":null}'::json #>> '{a}'

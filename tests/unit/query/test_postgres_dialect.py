@@ -207,8 +207,8 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
             "an aggregate of columns of an outer query at line 1, column 16",
         ),
         (
-            "select json_object_agg(id, note) from orders",
-            "the function json_object_agg(integer, text) at line 1, column 8",
+            "select json_build_object(id, note) from orders",
+            "the function json_build_object(integer, text) at line 1, column 8",
         ),
         (f"select array_to_string(array[id], '{'-' * 101}') from orders", "a separator that is not a short literal"),
         ("select convert_from()", "the function convert_from()"),
