@@ -56,7 +56,12 @@ _TLS = re.compile(
     "certificate|server does not support SSL|SSL error: (?!unexpected eof)|private key"
     "|^(?!.*SSL encryption).*no encryption"
 )
-_PARAMETER = re.compile(r"invalid (\w+ value|port number): ")
+# libpq's and psycopg's own words for a value in the source.
+_PARAMETER = re.compile(
+    r'invalid (\w+ value|port number|"\w+" value): |invalid integer value "|invalid SSL protocol version range'
+    r'|require_auth method "|weak sslmode "|could not match \d+ (host names|port numbers)'
+    r'|definition of service ".*" not found|bad value for connect_timeout'
+)
 _CHANNEL_BINDING = "channel binding"
 _CONNECTING = "connection to server "
 _ANSWERED = re.compile(r"failed: \w+:  ")
@@ -317,7 +322,10 @@ def answering_within(conn: psycopg.Connection[Row], silence_s: float | None) -> 
 def _opened(conninfo: str) -> Iterator[SourceConnection]:
     """Open a connection, and close it if the block fails; raises SourceUnreachable."""
     with translated_errors(), ExitStack() as opened:
-        conn = opened.enter_context(closing(SourceConnection.connect(conninfo, autocommit=True)))
+        try:
+            conn = opened.enter_context(closing(SourceConnection.connect(conninfo, autocommit=True)))
+        except psycopg.ProgrammingError as exc:  # psycopg does not read a value
+            raise unreachable(str(exc)) from exc
         for of_type in _TEXTS:
             conn.adapters.register_loader(of_type, _AnyText)
         yield conn

@@ -12,7 +12,7 @@ from auditlake.errors import LakeConflict, SourceAway, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
-from auditlake.source.connection import pinned_conninfo, unreachable
+from auditlake.source.connection import connect, pinned_conninfo, unreachable
 
 CONNECTING = 'connection failed: connection to server at "h", port 5432 failed: '
 
@@ -142,6 +142,30 @@ def test_a_run_that_lost_the_lake_records_no_end(listener: Listener) -> None:
     attempts.succeeded()
     attempts.ended(LakeConflict("another process"))
     assert listener.states == [("running", None)]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ssl_min_protocol_version=TLSv1.4",
+        "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
+        "port=x",
+        "connect_timeout=x",
+        "keepalives_idle=x",
+        "tcp_user_timeout=x",
+        "require_auth=md5,md5",
+        "require_auth=md5,!scram-sha-256",
+        "sslrootcert=system sslmode=require",
+        "sslnegotiation=direct",
+        "service=of-nobody",
+        "host=127.0.0.1,127.0.0.1 port=1,2,3",
+    ],
+)
+def test_a_setting_that_libpq_does_not_read_is_final(setting: str) -> None:
+    """A running capture would try again for ever, as if the server were down."""
+    with pytest.raises(SourceUnreachable, match=r"refuses the connection: .*") as refused:
+        connect(f"host=127.0.0.1 port=1 {setting}")
+    assert (refused.value.retryable, refused.value.hint) == (False, "Correct this part of the setting source.")
 
 
 @pytest.mark.parametrize(
