@@ -121,9 +121,13 @@ class CaptureLog:
         if lsn < self.acknowledged:
             self._changes.put_back(ACKNOWLEDGED_APP, lsn)
 
-    def start_at(self, consistent_point: Lsn) -> None:
-        """Record the slot's start: everything before `consistent_point` is in the snapshot."""
-        at = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: self.current_us}
+    def start_at(self, consistent_point: Lsn, time_us: int = 0) -> None:
+        """Record the slot's start: everything before `consistent_point` is in the snapshot.
+
+        `time_us` is the source's clock before that, in us since 1970, if it is known.
+        """
+        current_us = self._limited(time_us)
+        at = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: current_us}
         self._changes.append(None, at)
         reach(After.START)
 

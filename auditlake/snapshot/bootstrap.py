@@ -57,6 +57,7 @@ from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
+from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import read_each
@@ -263,22 +264,25 @@ def _create_slot(run: _Run, replication: psycopg.Connection[Row]) -> CreatedSlot
     target = run.target
     main = _ensure_started(run.control, target)
     name = f"{target.slot[:40]}_snapshot_{replication.info.backend_pid}" if main else target.slot
-    waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
+    waiting, before_us = Waiting(_SLOT_TIMEOUT_S, run.report), wal_end(run.control).time_us
     created = create_slot(replication, run.control, name, temporary=main, waiting=waiting)
     reach(After.SLOT)
     if not main:
-        _start_log(target.lake, created.consistent_point)
+        _start_log(target.lake, created.consistent_point, before_us)
     return created
 
 
-def _start_log(lake: Lake, consistent_point: Lsn) -> None:
-    """Record where the slot starts; raises LakeConflict if another process has, which took the slot for its own."""
+def _start_log(lake: Lake, consistent_point: Lsn, time_us: int = 0) -> None:
+    """Record where the slot starts, and the time before that, if it is known.
+
+    Raises LakeConflict if another process has, which took the slot for its own.
+    """
     log = CaptureLog(lake)  # its commit is refused if another process commits from here on
     if log.acknowledged:
         raise LakeConflict(
             f"another process has started the log of {lake.root} meanwhile", "Run auditlake bootstrap again."
         )
-    log.start_at(consistent_point)
+    log.start_at(consistent_point, time_us)
 
 
 def _ensure_slot(run: _Run) -> None:

@@ -59,6 +59,16 @@ def test_positions_are_in_the_commit(lake: Lake) -> None:
     assert (found.watermark, found.acknowledged, found.current_us) == (110, 115, 5)
 
 
+def test_the_start_has_the_time_before_it(tmp_path: Path) -> None:
+    """What the first comparison with the catalog finds begins then, not in 1970; a commit of the stream comes later."""
+    lake = chosen_lake(tmp_path / "new")
+    log = CaptureLog(lake)
+    log.start_at(Lsn(100), 7)
+    assert (log.current_us, CaptureLog(lake).current_us, positions_of(lake).current_us) == (7, 7, 7)
+    log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
+    assert _mono(lake) == [8]
+
+
 def test_messages_about_tables_are_recorded_in_their_order(lake: Lake) -> None:
     """A change has the version in force at its place: that of an earlier buffer, then that described before it."""
     old = Relation(7, TableName("public", "t"), ReplicaIdentity.DEFAULT, (Column("id", 23, -1, key=True),))
