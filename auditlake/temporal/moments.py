@@ -17,6 +17,7 @@ from typing import assert_never
 
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import NotAnswerable
+from auditlake.instants import now_us
 from auditlake.lake.belonging import require_together
 from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap, read_gaps
@@ -392,6 +393,7 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
         reach = f"knows every commit up to {format_us(current_us)}" if current_us else "has captured nothing yet"
         raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known.lake))
     _check_expired(known, when)
+    _check_own_clock(known, when)
     _check_clock(known, when)
     lsn = _lsn_at(known, when.time_us)
     if not lsn:
@@ -426,6 +428,25 @@ def first_transaction_us(known: Known) -> int | None:
     sql = f"select epoch_us(min(time_mono)) as time_us from t where lsn <= {known.positions.watermark:d}"
     first_us: int | None = None if transactions is None else select(sql, t=transactions)["time_us"][0].as_py()
     return first_us
+
+
+def _check_own_clock(known: Known, when: AtTime) -> None:
+    """Check that what a lake knows up to a time in the future is known at a moment; raises NotAnswerable.
+
+    If the clocks of source and capture were ahead, and no commit shows it yet, the next one may be at any time after
+    the last.
+    """
+    latest_us, current_us = now_us() + CLOCK_TOLERANCE_US, known.positions.current_us
+    if current_us <= latest_us:
+        return
+    last = last_up_to(known, latest_us)
+    if last is None or (last_up_to(known, when.time_us - 1) or 0) < last:
+        return
+    raise NotAnswerable(
+        f"asked for {when}, this lake knows every commit up to {format_us(current_us)}, which is in the future: a clock"
+        f" was ahead, and a time after the commit or snapshot at {last} may have other commits",
+        f"Ask for an earlier time, or by LSN: {last}. If the clock of this machine is behind, correct it.",
+    )
 
 
 _AROUND = """

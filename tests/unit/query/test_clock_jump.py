@@ -15,6 +15,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.scheduler import begin_table, commit_table
+from auditlake.temporal import moments
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import AtTime
 from tests.s3_server import chosen_lake
@@ -132,6 +133,31 @@ def test_moments_before_and_after_the_jump_are_answered(jumped: tuple[Lake, Capt
     commit(log, 0x600, HOUR_S + 30)
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 20))) == 0x500
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 30))) == 0x600
+
+
+@pytest.mark.parametrize("last_s", [0, 10])
+def test_a_time_that_capture_knew_too_early_is_refused_until_it_has_come(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, last_s: int
+) -> None:
+    """Both clocks were ahead: the next commit may be at any time after the last one, or after the snapshot."""
+    lake = chosen_lake(tmp_path / "lake")
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
+    log, asked = CaptureLog(lake), Clock()
+    monkeypatch.setattr(moments, "now_us", asked.now_us)
+    log.start_at(Lsn(0x101))
+    if last_s:
+        commit(log, 0x200, last_s)
+    clock.now_s += HOUR_S
+    log.record_idle(log.acknowledged, at(HOUR_S))
+    asked.now_s += 40
+    known = read_known(lake)
+    for seconds in (last_s + 1, 40, HOUR_S):
+        with pytest.raises(NotAnswerable, match="which is in the future"):
+            resolve(known, AtTime(at(seconds)))
+    assert resolve(known, AtTime(at(last_s))) == (0x200 if last_s else 0x100)
+    assert resolve(known, None) == known.now_lsn
+    asked.now_s += HOUR_S
+    assert resolve(known, AtTime(at(40))) == (0x200 if last_s else 0x100)
 
 
 COURSES = {
