@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.delta.erasing import ERASE
-from auditlake.delta.log_writer import Action, changes_table, moved, put_commit, put_next, removed, without_change
+from auditlake.delta.log_writer import Action, changes_table, moved, put_next, removed, without_change
 from auditlake.delta.row_groups import held_bytes, read_kept, row_groups
 from auditlake.delta.table import open_table
 from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_row_batches
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"
 _ABANDONED_S = 24 * 3600.0
-_ATTEMPTS = 20
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """Maximum number of age classes."""
@@ -65,15 +64,12 @@ _PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
 
 
 def fence(table: HistoryTable) -> bool:
-    """Commit the position again, so that all planned commits conflict; False if others were always faster."""
-    for _ in range(_ATTEMPTS):
-        delta = open_table(table.path)
-        position = delta.transaction_version(HISTORY_APP)
-        assert position is not None  # noqa: S101 - a table without one is in no list of histories
-        with suppress(FileExistsError):
-            put_commit(table.path, delta.version() + 1, FENCE, moved({HISTORY_APP: position}))
-            return True
-    return False
+    """Commit the position again, so that all planned commits conflict; False if another commit set one meanwhile."""
+    delta = open_table(table.path)
+    position = delta.transaction_version(HISTORY_APP)
+    assert position is not None  # noqa: S101 - a table without one is in no list of histories
+    again = moved({HISTORY_APP: position})
+    return put_next(table.path, delta.version() + 1, FENCE, again, lambda theirs: "txn" in theirs) is not None
 
 
 def rearrange(files: Files, added: Sequence[Action]) -> bool:

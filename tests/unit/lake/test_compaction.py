@@ -199,6 +199,26 @@ def test_compaction_is_refused_after_a_commit_that_touched_its_files(
     assert read(lake) == before
 
 
+@pytest.mark.parametrize(("moves", "fenced"), [((), True), (log_writer.moved({HISTORY_APP: 190}), False)])
+def test_a_fence_never_takes_a_position_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: list[log_writer.Action], *, fenced: bool
+) -> None:
+    """A commit that comes before it counts; one that sets no position is passed over."""
+    lake = chosen_lake(tmp_path)
+    begin(lake)
+    table = the_table(lake)
+
+    def late(*commit: Any) -> None:
+        monkeypatch.undo()
+        put_commit(table.path, commit[1], "WRITE", moves)
+        put_commit(*commit)
+
+    monkeypatch.setattr(log_writer, "put_commit", late)
+    assert fence(table) == fenced
+    expected = 190 if moves else table.position
+    assert open_table(table.path).transaction_version(HISTORY_APP) == expected
+
+
 def test_columns_are_not_set_in_a_version_that_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process may have changed them since; the table as it is now gets no column."""
     lake = chosen_lake(tmp_path)
