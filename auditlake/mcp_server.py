@@ -78,7 +78,6 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 CALL_S = 30.0
 CALLS_AT_ONCE = 4
-_SIMPLER = "Write it in simpler SQL."
 CHARACTERS = 2**20
 """More than a language model takes; a value of PostgreSQL has up to 1 GB."""
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
@@ -284,7 +283,7 @@ class Tools:
             rows = self._engine.answer(state, self._engine.prepare(state, statement, read))
             answer = self._limits.cut(map(list, rows.texts(8 * self._limits.characters)))
         except NotEmbedded as reason:
-            raise BadUsage(f"this statement has no answer here: {reason}", _SIMPLER) from None
+            raise reason.refusal("Write it in simpler SQL.") from None
         return {**answer, "columns": rows.columns, "lsn": str(state.lsn), "dialect": read}
 
     def status(self) -> StatusJson:

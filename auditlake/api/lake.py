@@ -244,8 +244,7 @@ class Lake:
             schema, batches = rows.batches()
             found = pa.Table.from_batches(batches, schema)
         except NotEmbedded as reason:
-            hint = "Ask Spark: auditlake.sql(spark, lake, statement)."
-            raise BadUsage(f"DuckDB does not answer this exactly as Spark: {reason}", hint) from reason
+            raise reason.refusal("Ask Spark: auditlake.sql(spark, lake, statement).") from reason
         nulls = (at for at, column in enumerate(found.columns) if column.null_count)
         return SqlRows(found, tuple(engine.notes(state, query, rows, nulls)))
 

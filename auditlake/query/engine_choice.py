@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from auditlake.messages import say
 from auditlake.query.embedded.cells import NotEmbedded
-from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
+from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows
 from auditlake.query.statement import Answer, LakeState, PreparedQuery, check_names
 
 if TYPE_CHECKING:  # pyspark takes a second to import
@@ -47,7 +47,7 @@ class Engines:
                 return self._of_duckdb(state, queries)
             except NotEmbedded as reason:
                 if self._choice != AUTO:
-                    raise forced(reason) from reason
+                    raise reason.refusal("Leave out --engine, or use spark.") from reason
                 self._reason = str(reason)
         return self._of_spark(queries)
 

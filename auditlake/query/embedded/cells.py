@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from auditlake.delta.sql import duckdb_type
+from auditlake.errors import BadUsage
 from auditlake.query.room import take
 from auditlake.relation import TableName
 
 
 class NotEmbedded(Exception):
     """A statement, or a part of it, that only Spark answers; the text names the construct."""
+
+    def refusal(self, hint: str) -> BadUsage:
+        """Return the error for a statement that has to be answered in DuckDB."""
+        return BadUsage(f"DuckDB does not answer this exactly as Spark: {self}", hint)
 
 
 @dataclass(frozen=True, slots=True)

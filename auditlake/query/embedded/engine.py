@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import Token, TokenType
 
-from auditlake.errors import BadUsage, LakeUnusable, Unsupported
+from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.lake.history import type_of
 from auditlake.query.compared_columns import ComparedColumn, held_error
 from auditlake.query.dialect import QUERY_STARTS, nested, parse_query, spark_tokens
@@ -251,8 +251,3 @@ def _reported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise LakeUnusable(
             f"DuckDB cannot read the rest of the rows: {type(exc).__name__}", "Ask with --engine spark."
         ) from exc
-
-
-def forced(reason: NotEmbedded) -> BadUsage:
-    """Return the error for a statement that only Spark answers, if the embedded engine was demanded."""
-    return BadUsage(f"{NAME} does not answer this exactly as Spark: {reason}", "Leave out --engine, or use spark.")

@@ -299,7 +299,7 @@ def test_a_demanded_engine_that_cannot_answer_is_an_error(lake: Lake) -> None:
     """It names the construct; with `auto` Spark is started, with a setting that changes SQL it always is."""
     state = read_state(lake, None, UTC)
     query = prepare_statement(state, "select rand() as r", {})
-    with pytest.raises(BadUsage, match="duckdb does not answer this exactly as Spark: RAND"):
+    with pytest.raises(BadUsage, match="DuckDB does not answer this exactly as Spark: RAND"):
         Engines("duckdb", {}, lambda: pytest.fail("starts Spark")).answer(state, [query])
     plain = prepare_statement(state, "select 1 as n", {})
     with pytest.raises(BadUsage, match=r"spark\.sql\.ansi\.enabled"):
