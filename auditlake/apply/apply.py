@@ -246,9 +246,14 @@ def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
 
 def _merge_without_spark(lake: Lake, tail: Tail) -> Parked | None:
     """Merge a tail as far as it can be folded without Spark, and park its table if that is not the whole tail."""
+    write = partial(_commit_embedded, lake)
+    return _merge_to_limit(lake, tail, lambda part: _write_or_stop(lake, part, write))
+
+
+def _merge_to_limit(lake: Lake, tail: Tail, merge: Callable[[Tail], Parked | None]) -> Parked | None:
+    """Merge a tail part by part, until one returns the record that parks the table; record that, and return it."""
     with writing(f"the history of {tail.table.name}"):
-        write = partial(_commit_embedded, lake)
-        stopped = next(filter(None, (_write_or_stop(lake, part, write) for part in _to_limit(lake, tail))), None)
+        stopped = next(filter(None, map(merge, _to_limit(lake, tail))), None)
     return _record(lake, tail, stopped)
 
 
@@ -406,11 +411,10 @@ def _merge_one(sessions: SimpleQueue[_OnSpark], tail: Tail) -> Parked | None:
     """Merge a tail as far as it can be folded, and park its table if that is not the whole tail."""
     run = sessions.get()
     try:
-        with writing(f"the history of {tail.table.name}"), interpreted_if_wide(run.session, len(tail.columns)):
-            stopped = next(filter(None, (_merge_or_stop(run, part) for part in _to_limit(run.lake, tail))), None)
+        with interpreted_if_wide(run.session, len(tail.columns)):
+            return _merge_to_limit(run.lake, tail, partial(_merge_or_stop, run))
     finally:
         sessions.put(run)
-    return _record(run.lake, tail, stopped)
 
 
 def _record(lake: Lake, tail: Tail, stopped: Parked | None) -> Parked | None:
