@@ -8,7 +8,6 @@ counts from the return of the commit, so it leaves out what the client waits for
 
 import argparse
 import multiprocessing
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import numpy as np
 from harness.site import Site, bench_server
 from harness.steady import write_steadily
 
-sys.path.append(str(Path(__file__).parents[1]))
 from tests.capture_lake import make_lake
 
 _SETTLED_S = 2.0

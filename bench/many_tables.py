@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import harness  # noqa: F401 - the tests can be imported
+
 from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
 from auditlake.spark.on_demand import SparkOnDemand
-
-sys.path.append(str(Path(__file__).parents[1]))
 from tests.many_tables import make_metadata_lake
 
 _FEW = 10

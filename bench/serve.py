@@ -25,6 +25,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import harness  # noqa: F401 - the tests can be imported
 import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
@@ -40,8 +41,6 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-
-sys.path.append(str(Path(__file__).parents[1]))
 from tests.small_lake import T0, T0_US, write_log
 
 _ITEMS = TableName("public", "items")

@@ -27,8 +27,6 @@ from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.place import parse_url
-
-sys.path.append(str(Path(__file__).parents[1]))
 from tests.capture_lake import make_lake
 from tests.s3_server import s3_server
 from tests.server import Server

@@ -19,8 +19,6 @@ from tempfile import mkdtemp
 import psycopg
 
 from auditlake.demo.server import Server
-
-sys.path.append(str(Path(__file__).parents[2]))
 from tests.capture_lake import make_lake
 
 _POLL_S = 0.01
