@@ -196,7 +196,7 @@ class Pages:
         """Return the timeline, with the gaps of the page's one table, or of all tables."""
         table = tables[0] if len(tables) == 1 and tables[0] else None
         try:
-            return timeline(self._resources, ChartPeriod(bars=_BARS, table=table))
+            return timeline(self._resources, validated(ChartPeriod, {"bars": _BARS, "table": table}))
         except BadUsage:  # no such table; the page reports that
             return timeline(self._resources, ChartPeriod(bars=_BARS))
 
@@ -273,7 +273,8 @@ class Pages:
         column = request.query_params.get("facet")
         shown = None
         if column:
-            shown = facets(self._resources, OfFacets(table=asked.table, at=asked.at, column=column, where=asked.where))
+            wanted = {"table": asked.table, "at": asked.at, "column": column, "where": asked.where}
+            shown = facets(self._resources, validated(OfFacets, wanted))
         return {"title": asked.table, "facets": shown, "names": self._names(asked.at)}
 
     def _names(self, at: str | None) -> list[str]:
@@ -327,7 +328,9 @@ class Pages:
         return page | {"asked": asked, "answer": (answer := find_rows(self._resources, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
-        tables = list_tables(self._resources, Listed(at=request.query_params.get("at") or None, limit=1))
+        tables = list_tables(
+            self._resources, validated(Listed, {"at": request.query_params.get("at") or None, "limit": 1})
+        )
         schema, begin, more = self._schema(request.query_params.get("at") or None)
         questions = list(examples.statements(schema, begin, with_logs=self._resources.grant.is_whole))
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}

@@ -47,10 +47,19 @@ _PAGES = {
     "/log": "log",
     "/transaction": "transaction",
     "/compare": "compare",
+    "/find": "find",
+    "/row/next": "neighbour",
     "/api/v1/export": "rows",
     "/api/v1/undo": "compare",
 }
-_ALLOWED = frozenset({200, 400, 403, 404, 422})
+_OF_PAGES = {
+    "/rows": ("facet", "fc", "fo", "fv", "_fragment"),
+    "/sql": ("at", "sql", "dialect", "_fragment"),
+    "/log": ("_fragment", "_evidence"),
+    "/find": ("_fragment",),
+}
+"""What only pages take."""
+_ALLOWED = frozenset({200, 303, 400, 403, 404, 422})
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +72,9 @@ def _asked(page: Page) -> dict[str, list[dict[str, Any]]]:
     """Return the parameters of each path that is asked with GET."""
     paths = page.get("/api/openapi.json").json()["paths"]
     asked = {path: each["get"]["parameters"] for path, each in paths.items() if "get" in each}
-    return asked | {path: asked[f"/api/v1/{name}"] for path, name in _PAGES.items()}
+    asked |= {path: asked[f"/api/v1/{name}"] for path, name in _PAGES.items()}
+    more = {path: [{"name": name, "required": False} for name in names] for path, names in _OF_PAGES.items()}
+    return asked | {path: [*asked.get(path, ()), *parameters] for path, parameters in more.items()}
 
 
 def _chosen(asked: list[dict[str, Any]], chosen: random.Random) -> list[tuple[str, str]]:
@@ -85,6 +96,14 @@ def test_parameters_of_any_values_are_no_bug(page: Page) -> None:
             given = _chosen(parameters, chosen)
             response = page.ask("GET", path, params=given)
             assert response.status_code in _ALLOWED, (path, given, response.text[:500])
+
+
+@pytest.mark.parametrize(
+    "path", ["/sql?at=", "/rows?table=orders&facet=", "/find?at=", "/compare?after=", "/row/next?at="]
+)
+def test_a_parameter_of_a_page_may_be_too_long(page: Page, path: str) -> None:
+    """It is refused as one of the API is."""
+    assert page.ask("GET", path + "9" * 5_000).status_code == 400
 
 
 def test_a_statement_of_any_text_is_no_bug(page: Page) -> None:
