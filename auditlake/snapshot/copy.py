@@ -86,7 +86,7 @@ def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeErr
         return exc
     except OSError as exc:
         reason = os.strerror(exc.errno) if exc.errno else type(exc).__name__
-        return LakeUnusable(f"table {task.name} could not be written: {reason}", remedy_of(exc))
+        return LakeUnusable(f"table {task.name} could not be written to {task.folder}: {reason}", remedy_of(exc))
 
 
 def _copied(task: CopyTask, reader: "RangeReader") -> CopiedFile:

@@ -49,8 +49,9 @@ def put_if_absent(place: Place, content: bytes, *, locked: bool = False) -> None
         return
     unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
     try:
-        unfinished.write_bytes(content)
-        sync(unfinished)
+        with _named(place):
+            unfinished.write_bytes(content)
+            sync(unfinished)
         _link(unfinished, place, content)
         sync(place.parent)
     finally:
@@ -90,7 +91,7 @@ def replace_file(
         objects.put(place.bucket, place.key, content.encode())
         return
     unfinished = place.with_name(unfinished_name(place.name))
-    with unfinished.open("w") as file:
+    with _named(place), unfinished.open("w") as file:
         file.write(content)
         if durable:
             file.flush()
@@ -99,6 +100,16 @@ def replace_file(
     unfinished.rename(place)
     if durable:
         sync(place.parent)
+
+
+@contextmanager
+def _named(place: Place) -> Iterator[None]:
+    """Name the file in a failure of what has no name, a write to an open file: the disk is full."""
+    try:
+        yield
+    except OSError as exc:
+        exc.filename = exc.filename or str(place)
+        raise
 
 
 def read_versioned(place: Place) -> tuple[bytes, str | None]:
@@ -411,7 +422,7 @@ def copy_file(source: Place, target: Place) -> int:
             return upload.tell()
         unfinished = target.with_name(f".{uuid.uuid4()}{UNFINISHED}")
         try:
-            with unfinished.open("wb") as writing:
+            with _named(target), unfinished.open("wb") as writing:
                 shutil.copyfileobj(reading, writing, _COPIED_BYTES)
                 writing.flush()
                 os.fsync(writing.fileno())
