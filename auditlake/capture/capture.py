@@ -64,7 +64,6 @@ from auditlake.lake.positions import CLOCK_TOLERANCE_US, read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
-from auditlake.pgoutput.ddl_message import Prove
 from auditlake.pgoutput.decoder import Commit
 from auditlake.replication.stream import BufferLimits, FrameBuffer, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
@@ -95,10 +94,10 @@ _LAG_S = CLOCK_TOLERANCE_US / 1_000_000
 class _Writer:
     """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
-    def __init__(self, log: CaptureLog, recorder: DdlRecorder, prove_ddl: Prove) -> None:
+    def __init__(self, log: CaptureLog, recorder: DdlRecorder, decoder: ChangeDecoder) -> None:
         self._log = log
         self._recorder = recorder
-        self._decoder = ChangeDecoder(prove_ddl)
+        self._decoder = decoder
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
         self._job: Future[None] | None = None
@@ -223,7 +222,8 @@ class Capture:
         self._shapes = opened.shapes
         self._heartbeat = Heartbeat(source.heartbeat_s)
         prove_ddl = DdlProof(source.conninfo, claim.timeouts.silence_s, report)
-        self._writer = _Writer(self._log, self._shapes.recorder, prove_ddl)
+        decoder = ChangeDecoder(prove_ddl, self._control.info.parameter_status("server_encoding"))
+        self._writer = _Writer(self._log, self._shapes.recorder, decoder)
         self._frames = FrameBuffer()
         self._in_parts = _NO_XIDS
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""

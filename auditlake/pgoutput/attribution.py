@@ -15,6 +15,9 @@ for the whole transaction: the one in force at its end, else the last one in for
 (`values.strict_json`) becomes a JSON string. Content longer than 65,536 characters becomes a JSON string too, cut to
 that length in `context`; so does a merged assertion. `changes` has the first megabyte of any content.
 
+The stream does not convert messages: their content is in the encoding of the database, unless it was sent as bytea.
+Capture records that of these prefixes in UTF-8 (`in_utf8`).
+
 Assertion and observation are both messages of the session: any role that can write can assert, and can imitate the
 trigger.
 
@@ -24,6 +27,7 @@ their prefixes
 
 import codecs
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -34,6 +38,7 @@ _CLEARS = frozenset({"auditlake:clear", "sequin:transaction_annotations.clear"})
 _MERGES, _OBSERVES = "auditlake:merge", "auditlake:db"
 PREFIXES = frozenset({*_SETS, *_CLEARS, _MERGES, _OBSERVES})
 
+_CODECS = {"KOI8R": "koi8_r", "KOI8U": "koi8_u"}  # that Python has under other names, beside WIN1252 and the like
 _MAX_LENGTH = 65_536
 _MOST_BYTES = 4  # of a character in UTF-8
 _ACTORS = ("actor", "user_id", "userId", "user", "username", "email")
@@ -88,6 +93,27 @@ class ContextInForce:
     def text(self) -> str | None:
         """Return the context of the whole transaction, None if it has none."""
         return context_text(self.app or _formatted(self.applied), self.db)
+
+
+def codec_of(encoding: str) -> str | None:
+    """Return Python's codec for an encoding of a database; None if none is needed, or Python has none."""
+    windows = re.fullmatch(r"WIN(\d+)", encoding)
+    name = _CODECS.get(encoding, encoding) if windows is None else f"cp{windows[1]}"
+    try:
+        found = codecs.lookup(name).name
+    except LookupError:
+        return None
+    return None if found == "utf-8" else found
+
+
+def in_utf8(prefix: str, content: bytes, codec: str) -> bytes:
+    """Return the content of a message in UTF-8; unchanged if it is no context, or no text in this codec."""
+    if prefix not in PREFIXES:
+        return content
+    try:
+        return codecs.getincrementaldecoder(codec)().decode(content).encode()  # its end may be cut off
+    except UnicodeDecodeError:
+        return content
 
 
 def context_text(app: str | None, db: str | None) -> str | None:

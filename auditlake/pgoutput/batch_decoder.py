@@ -24,7 +24,7 @@ changes. The caller checks that commit LSNs increase along a stream, because it 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.attribution import ContextInForce
+from auditlake.pgoutput.attribution import ContextInForce, codec_of, in_utf8
 from auditlake.pgoutput.batch_layout import (
     NO_TABLE,
     Bools,
@@ -109,9 +109,13 @@ class Decoded:
 class ChangeDecoder:
     """Decoder for the messages of one replication stream."""
 
-    def __init__(self, prove: Prove = lambda messages: [False] * len(messages)) -> None:
-        """Start without relations; `prove` decides which messages are the DDL trigger's, by default none."""
+    def __init__(self, prove: Prove = lambda messages: [False] * len(messages), encoding: str | None = None) -> None:
+        """Start without relations; `prove` decides which messages are the DDL trigger's, by default none.
+
+        `encoding` is the database's, by PostgreSQL's name; None is UTF8.
+        """
         self._prove = prove
+        self._codec = codec_of(encoding) if encoding is not None else None
         self._relations: dict[int, Relation] = {}
         self._base_types: dict[int, int] = {}
         self._open: OpenTransaction | None = None
@@ -135,6 +139,11 @@ class ChangeDecoder:
     def _decode(self, frames: Frames) -> Decoded:
         descriptions = Descriptions(self._relations, self._base_types, self._prove)
         layout = lay_out(frames, self._open, descriptions)
+        if self._codec is not None:
+            layout.rare.messages[:] = [
+                (number, replace(each, content=in_utf8(each.prefix, each.content, self._codec)))
+                for number, each in layout.rare.messages
+            ]
         totals = _add_up(layout)
         commit = _last_commit(frames, layout.spans)
         decoded = Decoded(_changes(layout, totals), layout.entries, totals.completed(), commit)

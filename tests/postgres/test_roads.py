@@ -11,12 +11,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from auditlake.errors import SourceUnready
+from auditlake.errors import SourceUnready, WrongSource
 from auditlake.schema.missing_values import read_added
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger
 from auditlake.values.escapes import decode_bytes, visible
+from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.roads import both_roads
@@ -64,6 +65,39 @@ def test_messages_of_the_ddl_trigger_are_in_utf8(server: Server, tmp_path: Path)
             conn.execute("alter table public.t add column \"천\" text default '천'".encode())
             capture(server.dsn(name), lake)
         assert [(added.column, answer.value) for added, answer in read_added(lake).items()] == [("천", "천")]
+    finally:
+        server.drop_database(name)
+
+
+def test_who_and_why_is_converted_to_utf8(server: Server, tmp_path: Path) -> None:
+    """The bytes of this syllable in EUC_KR are a letter in UTF-8, too; messages of other prefixes stay bytes."""
+    name = _database(server, "EUC_KR")
+    try:
+        with connect(server.dsn(name)) as conn:
+            conn.execute("create table public.t (id int primary key)")
+            lake = make_lake(server.dsn(name), tmp_path / "lake")
+            for prefix in ("auditlake", "other"):
+                content = '{"actor": "천"}'
+                conn.execute("select pg_logical_emit_message(true, %s, %s)", (prefix, content))
+            capture(server.dsn(name), lake)
+        contents = {row["prefix"]: row["content"] for row in oracle.changes(lake)}
+        assert [row["context"] for row in oracle.transactions(lake)] == ['{"app": {"actor": "천"}}', None]
+        assert contents == {"auditlake": content.encode(), "other": content.encode("euc_kr")}
+    finally:
+        server.drop_database(name)
+
+
+def test_a_value_without_an_equivalent_in_utf8_ends_the_stream(server: Server, tmp_path: Path) -> None:
+    """Trying again would not help: the server cannot send the change."""
+    name = _database(server, "WIN1252")
+    try:
+        with psycopg.connect(server.dsn(name), autocommit=True, client_encoding="WIN1252") as conn:
+            conn.execute("create table t (id int primary key, v text)")
+            lake = make_lake(server.dsn(name), tmp_path / "lake")
+            conn.execute(b"insert into t values (1, E'\\x81')")
+            with pytest.raises(WrongSource, match=r"can be read no further: .*0x81") as refused:
+                capture(server.dsn(name), lake)
+            assert "pg_drop_replication_slot" in (refused.value.hint or "")
     finally:
         server.drop_database(name)
 

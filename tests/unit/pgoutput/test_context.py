@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from auditlake.pgoutput.attribution import ContextInForce, read_context
+from auditlake.pgoutput.attribution import ContextInForce, codec_of, in_utf8, read_context
 from tests.attacks import NOT_STRICT
 
 Messages = list[tuple[str, str] | None]
@@ -101,3 +101,19 @@ def test_the_actor_is_found_under_each_client_s_name(app: object, actor: str | N
 def test_content_that_is_not_utf8_is_kept_in_hex() -> None:
     """Bytes that are not UTF-8 become a string in PostgreSQL's hex format of bytea."""
     assert ContextInForce().after("auditlake", b"\xff\x00", 0).text == '{"app": "\\\\xff00"}'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codec"),
+    [("UTF8", None), ("EUC_TW", None), ("LATIN9", "iso8859-15"), ("WIN1252", "cp1252"), ("KOI8R", "koi8-r")],
+)
+def test_encodings_of_postgresql_are_found_in_python(encoding: str, codec: str | None) -> None:
+    """None is needed for UTF8, and Python has none for EUC_TW."""
+    assert codec_of(encoding) == codec
+
+
+def test_only_contexts_are_converted() -> None:
+    """Also one whose last character was cut off; bytes that are no text in the encoding stay."""
+    assert in_utf8("auditlake", "é日".encode("euc_jp")[:-1], "euc_jp") == "é".encode()
+    assert in_utf8("other", b"\xe9", "latin1") == b"\xe9"
+    assert in_utf8("auditlake:db", b"\x81", "cp1252") == b"\x81"
