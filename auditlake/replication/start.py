@@ -1,7 +1,7 @@
 """Start a replication stream: the command, the timeouts, and why a stream cannot start or ends.
 
-A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated or whose publication is
-gone cannot be read any further (WrongSource).
+A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated, whose publication is gone
+or that has a character without an equivalent in UTF-8 cannot be read any further (WrongSource).
 
 A walsender terminates a connection without a status update for `wal_sender_timeout`. We send three times as many,
 because one may be delayed or wait in a buffer. In turn we close a connection on which the server is silent for the same
@@ -25,6 +25,8 @@ from auditlake.source.connection import Row, fetch_one, unreachable
 
 UNDECODABLE = ("42704", "55000")
 """undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
+_UNTRANSLATABLE = ("22021", "22P05")
+"""character_not_in_repertoire, untranslatable_character: the server cannot convert a value to UTF-8."""
 _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
@@ -67,9 +69,13 @@ def _not_started(slot: str, result: PGresult) -> Exception:
 
 def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     """Return the error for a started stream that ended: it broke, or can be read no further."""
-    if sqlstate not in UNDECODABLE:
+    remedy = "Run auditlake resync --all."
+    if sqlstate in _UNTRANSLATABLE:
+        lost = "drop the slot with pg_drop_replication_slot: the change stays in the log"
+        remedy = f"Replace the value at the source, or delete its row, and {lost}. {remedy}"
+    elif sqlstate not in UNDECODABLE:
         return unreachable(message, sqlstate)
-    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", "Run auditlake resync --all.")
+    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", remedy)
 
 
 _TIMEOUT = "select setting::int from pg_catalog.pg_settings where name = 'wal_sender_timeout'"
