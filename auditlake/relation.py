@@ -26,11 +26,15 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """Name and key flag that a history's column had before the commit at `until`."""
+    """Name and key flag that a history's column had before the commit at `until`.
+
+    Its type, too, if it got another one there by a new snapshot; None: that of the next, or of the column.
+    """
 
     until: Lsn
     name: str
     key: bool
+    type: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,13 @@ class Column:
         return (self.since is None or self.since <= lsn) and (self.until is None or lsn < self.until)
 
     def at(self, lsn: Lsn) -> "Column":
-        """Return the column with the name and the key flag that it had at `lsn`; it is stored as before."""
-        then = next((former for former in self.former if lsn < former.until), None)
-        if then is None:
+        """Return the column with name, key flag and type that it had at `lsn`; it is stored as before."""
+        later = [former for former in self.former if lsn < former.until]
+        if not later:
             return self
-        return replace(self, name=then.name, key=then.key, stored_as=self.stored, former=())
+        type_oid, typmod = next((former.type for former in later if former.type is not None), self.type)
+        name, key = later[0].name, later[0].key
+        return replace(self, name=name, key=key, type_oid=type_oid, typmod=typmod, stored_as=self.stored, former=())
 
 
 def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:

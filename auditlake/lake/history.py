@@ -28,7 +28,7 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -433,7 +433,7 @@ def _source_field(column: Column) -> "Field":
         if (number := getattr(column, name)) is not None:
             metadata[f"auditlake.{name}"] = f"{number:d}"
     if column.former:
-        metadata["auditlake.former"] = json.dumps([(each.until, each.name, each.key) for each in column.former])
+        metadata["auditlake.former"] = json.dumps(list(map(astuple, column.former)))
     return Field(column.stored, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
 
 
@@ -466,8 +466,12 @@ def _known_column(path: Path, field: Mapping[str, Any]) -> Column:
 
 
 def former_of(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:
-    """Return the earlier names and key flags of a column from a list in JSON."""
-    return tuple(Former(Lsn(until), name, key) for until, name, key in listed)
+    """Return the earlier names, key flags and types of a column from a list in JSON."""
+    return tuple(Former(Lsn(until), name, key, *map(_type, kind)) for until, name, key, *kind in listed)
+
+
+def _type(listed: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if listed is None else (listed[0], listed[1])
 
 
 def lsn_or_none(number: int | None) -> Lsn | None:

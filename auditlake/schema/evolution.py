@@ -286,7 +286,7 @@ def _rewound(column: Column, lsn: Lsn) -> Column:
     until = None if column.until is None or column.until > lsn else column.until
     former = tuple(each for each in column.former if each.until <= lsn)
     stored_as = None if column.stored == then.name else column.stored
-    return replace(column, name=then.name, key=then.key, stored_as=stored_as, until=until, former=former)
+    return replace(then, stored_as=stored_as, until=until, former=former)
 
 
 def _continued(column: Column, now: Column | None, lsn: Lsn, *, key: bool) -> Column:
@@ -301,6 +301,16 @@ def _continued(column: Column, now: Column | None, lsn: Lsn, *, key: bool) -> Co
     former = (*column.former, Former(lsn, column.name, column.key))
     stored_as = None if column.stored == now.name else column.stored
     return replace(column, name=now.name, key=key, stored_as=stored_as, attnum=attnum, former=former)
+
+
+def _retyped(column: Column, now: Column, lsn: Lsn) -> Column:
+    """Return a column with the type that it has from `lsn` on; own types have other OIDs on another server."""
+    former = column.former
+    if column.type != now.type and is_built_in(column.type_oid):
+        renamed = former[-1] if former and former[-1].until == lsn else None
+        last = renamed or Former(lsn, column.name, column.key)
+        former = (*(each for each in former if each is not renamed), replace(last, type=column.type))
+    return replace(column, type_oid=now.type_oid, typmod=now.typmod, former=former)
 
 
 def _layout(folded: Sequence[Column], step: _Step) -> Layout:
@@ -420,8 +430,7 @@ def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column,
             physical.append(column)
         elif now is not None and _is_same_type(was, now, same_server=numbered):
             taken.add(identity)
-            kept = _continued(was, now, lsn, key=now.key)
-            physical.append(replace(kept, type_oid=now.type_oid, typmod=now.typmod))
+            physical.append(_retyped(_continued(was, now, lsn, key=now.key), now, lsn))
         else:
             physical.append(replace(was, until=lsn))
     for identity, column in now_of.items():

@@ -40,6 +40,7 @@ delete from keyed where id = 40
 """.strip().splitlines()
 _REWRITTEN = """
 alter table items alter a type bigint, alter c type bigint using null, alter d type text using d::text
+alter table items alter b type varchar(9)
 update items set a = a + 1000 where id <= 20
 alter table keyed alter id type bigint
 update keyed set v = -v where id <= 5
@@ -149,6 +150,7 @@ def test_types_of_a_rewritten_column_are_named(site: Site) -> None:
     """As PostgreSQL names them; values of both types are decoded."""
     done = site.run("diff", str(site.before.lsn), str(site.after.lsn), "items")
     assert "public.items: column a changed its type: integer → bigint" in done.stdout
+    assert "public.items: column b changed its type: text → character varying(9)" in done.stdout
     assert "public.items: column d changed its type: numeric(8,2) → text" in done.stdout
     assert "  a: 1 → 5000000000" in done.stdout
     differences = auditlake.Lake(site.lake.root).diff(str(site.before.lsn), str(site.after.lsn), tables=["items"])
