@@ -212,7 +212,7 @@ def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
 
 def test_a_new_snapshot_that_nobody_asked_for_removes_no_damaged_file(database: str, tmp_path: Path) -> None:
     """Its closed versions are nowhere else, and a backup may have it."""
-    both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake", "--slot", "other"]
     follow: list[str | Path] = ["follow", "--until-current", "--engine", "duckdb", *both]
     execute(database, 'create table "a t" (id int primary key, v int)', 'insert into "a t" values (1, 1)')
     assert run_here(["bootstrap", *both]).code == 0
