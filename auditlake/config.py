@@ -236,7 +236,7 @@ def _period(value: object) -> RetentionPeriod:
 
 
 def _secret_file(value: object) -> Path:
-    """Return an absolute path; what is none is refused without being shown, as it may be the secret itself."""
+    """Return an absolute path; another text is refused without being shown, as it may be the secret itself."""
     try:
         return _path(value)
     except ValueError:

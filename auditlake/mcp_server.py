@@ -104,7 +104,7 @@ class AnswerLimits:
     masked: tuple[str, ...] = ()
     characters: int = CHARACTERS
 
-    def cut(self, entries: Iterable[Entry]) -> "Found[Entry]":
+    def cut(self, entries: Iterable[Entry]) -> "Bounded[Entry]":
         """Return the first entries, and whether there are more; raises NotAnswerable if the first one is too long."""
         room, following = Room(self.characters), iter(entries)
         fitting = room.fitting(islice(following, self.rows))
@@ -112,13 +112,13 @@ class AnswerLimits:
         return {"found": fitting, "more": room.is_cut or next(following, None) is not None}
 
 
-class Answer(TypedDict):
+class ToolAnswer(TypedDict):
     """An answer; `notes` say what is not known beside it, because it has expired or was erased."""
 
     notes: NotRequired[list[str]]
 
 
-class Found(Answer, Generic[Entry]):
+class Bounded(ToolAnswer, Generic[Entry]):
     """The first entries, and whether there are more.
 
     Of a row also the `gaps` in which its changes are unknown, of a statement its columns, LSN and dialect.
@@ -142,7 +142,7 @@ class TableJson(TypedDict):
     parked: str | None
 
 
-class StatusJson(Answer):
+class StatusJson(ToolAnswer):
     """How current the lake is."""
 
     verdict: str
@@ -162,7 +162,7 @@ class Tools:
         self._database: DuckDBPyConnection | None = None
         self._opening = Lock()
 
-    def tables(self) -> Found[TableJson]:
+    def tables(self) -> Bounded[TableJson]:
         """List the tables with their columns, key and the LSN from which on they are known."""
         return self._limits.cut(
             TableJson(
@@ -184,7 +184,7 @@ class Tools:
         reason: str | None = None,
         since: str | None = None,
         until: str | None = None,
-    ) -> Found[objects.TransactionJson]:
+    ) -> Bounded[objects.TransactionJson]:
         """List transactions, newest first: when, who, why, which tables, how many changes.
 
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
@@ -209,7 +209,9 @@ class Tools:
         found, _ = self._asked(table, asked, question)
         return self._limits.cut(map(objects.transaction_json, found))
 
-    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Found[objects.EventJson]:
+    def row(
+        self, table: str, key: Key, since: str | None = None, until: str | None = None
+    ) -> Bounded[objects.EventJson]:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
         key = self._key(table, key)
         found, masked = self._asked(
@@ -218,7 +220,7 @@ class Tools:
         answer = self._limits.cut(objects.event_json(each, masked) for each in found)
         return {**answer, "gaps": list(map(objects.gap_json, found.gaps))}
 
-    def blame(self, table: str, key: Key, as_of: str | None = None) -> Found[objects.BlameJson]:
+    def blame(self, table: str, key: Key, as_of: str | None = None) -> Bounded[objects.BlameJson]:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
         key = self._key(table, key)
         found, masked = self._asked(
@@ -226,14 +228,14 @@ class Tools:
         )
         return self._limits.cut(objects.blame_json(each, masked) for each in found)
 
-    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Found[objects.DeletedJson]:
+    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Bounded[objects.DeletedJson]:
         """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
         found, masked = self._asked(table, (), lambda: self._lake.deleted(table, since=since, as_of=as_of))
         return self._limits.cut(objects.deleted_json(each, masked) for each in found)
 
     def diff(
         self, before: str, after: str = "now", tables: list[str] | None = None
-    ) -> Found[objects.DifferenceJson | objects.SchemaChangeJson]:
+    ) -> Bounded[objects.DifferenceJson | objects.SchemaChangeJson]:
         """Compare two moments, net: columns that differ, rows removed, modified and added, and their values."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
         compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
@@ -248,7 +250,7 @@ class Tools:
         where: list[tuple[str, str, str | None]] | None = None,
         order_by: list[str] | None = None,
         offset: int = 0,
-    ) -> Found[objects.Texts]:
+    ) -> Bounded[objects.Texts]:
         """Read a table as of a moment, now by default.
 
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, contains,
@@ -269,7 +271,9 @@ class Tools:
         found, masked = self._asked(table, asked, question)
         return self._limits.cut(objects.row_json(each, masked) for each in found.texts())
 
-    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> Found[list[str | None]]:
+    def sql(
+        self, statement: str, as_of: str | None = None, dialect: Dialect | None = None
+    ) -> Bounded[list[str | None]]:
         """Answer one SELECT, all tables as of a moment, now by default.
 
         `dialect` is postgres, for PostgreSQL's SQL, or spark; the answer names the one that was read.
@@ -287,7 +291,7 @@ class Tools:
         return {**answer, "columns": rows.columns, "lsn": str(state.lsn), "dialect": read}
 
     def status(self) -> StatusJson:
-        """Tell how current the lake is, and whether something is wrong with it."""
+        """Report how current the lake is, and whether something is wrong with it."""
         status = self._lake.status()
         verdict = judge(status)
         positions = status.positions
@@ -450,7 +454,7 @@ def serve_stdio(server: Server) -> None:
     try:
         anyio.run(run)
     except* (BrokenPipeError, ClosedResourceError, BrokenResourceError):
-        pass  # of answers that nobody reads
+        pass  # the client has ended
 
 
 def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = DEFAULT) -> Server:

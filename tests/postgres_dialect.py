@@ -17,7 +17,7 @@ from auditlake.lake.history import type_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.records import write_shape
 from auditlake.query.postgres.engine import PostgresEngines
-from auditlake.query.postgres.statement import prepare_statement
+from auditlake.query.postgres.statement import prepare_query
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
 from auditlake.source.catalog import read_shapes
@@ -189,7 +189,7 @@ class Both:
 
     def of_lake(self, sql: str) -> tuple[list[str], list[tuple[str | None, ...]]]:
         """Return names and rows as the lake gives them."""
-        rows = self.engine.rows(self.state, prepare_statement(self.state, sql))
+        rows = self.engine.rows(self.state, prepare_query(self.state, sql))
         _, batches = rows.batches()
         found: list[tuple[str | None, ...]] = []
         for batch in batches:

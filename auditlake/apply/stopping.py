@@ -1,7 +1,7 @@
 """Stopping: end the folds in Spark when the run is asked to end.
 
-One may take minutes, and the next run begins it again from the same position. An error of a fold that was ended says
-nothing about the changes, so no table is parked for it.
+One may take minutes, and the next run begins it again from the same position. The error of a cancelled fold is not
+about the changes, so it parks no table.
 """
 
 import threading

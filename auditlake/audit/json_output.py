@@ -1,7 +1,7 @@
 """JSON of the audit answers: one model of each, for `--json`, webhooks, the page's API and MCP.
 
-A model is a TypedDict: what is printed is the dict itself, and pydantic makes the OpenAPI document and the schemas of
-MCP from its annotations. So no row is validated: a pydantic model of each doubles the time of a line of `diff --json`.
+A model is a TypedDict: surfaces print the dict itself, and pydantic makes the OpenAPI document and the schemas of MCP
+from its annotations. So no row is validated: a pydantic model of each doubles the time of a line of `diff --json`.
 A surface adds only what surrounds answers: limits, `more`, the moment.
 
 Values are PostgreSQL's text or null, LSNs in PostgreSQL's notation, times ISO 8601 in UTC. `masked` are columns whose
@@ -36,7 +36,7 @@ from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
 SUFFIX = "Json"
-"""What a schema's name leaves out of its model's."""
+"""Suffix of a model's name, omitted in the name of its schema."""
 Fields = Mapping[str, Any]
 Texts: TypeAlias = dict[str, str | None]
 """Values by column."""
@@ -52,7 +52,7 @@ def line(fields: Fields) -> str:
     return _UNESCAPED.sub(escaped, _encode(fields))
 
 
-class CommitJson(TypedDict):
+class AttributionJson(TypedDict):
     """When, who and why: the fields that every commit has; null if not known.
 
     `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
@@ -66,7 +66,7 @@ class CommitJson(TypedDict):
     db_user: str | None
 
 
-def _commit(commit: Commit | Transaction) -> CommitJson:
+def _commit(commit: Commit | Transaction) -> AttributionJson:
     return {
         "lsn": None if commit.lsn is None else str(commit.lsn),
         "xid": commit.xid or None,
@@ -78,13 +78,13 @@ def _commit(commit: Commit | Transaction) -> CommitJson:
 
 
 class ContextJson(TypedDict):
-    """What the application recorded, and what the server observed; null if nothing."""
+    """The context that the application recorded, and that the server observed; null if there is none."""
 
     app: Any
     db: Any
 
 
-class TransactionJson(CommitJson):
+class TransactionJson(AttributionJson):
     """A transaction, and how many changes it has; null if the reader may not see all of them.
 
     `xid` is null if only the catalog showed its `schema_changes`.
@@ -177,7 +177,7 @@ def _key(names: tuple[str, ...], key: tuple[str, ...] | None) -> Texts | None:
     return None if key is None or not names else dict(zip(names, key, strict=True))
 
 
-class EventJson(CommitJson):
+class EventJson(AttributionJson):
     """One event in the life of a row, and the row after it: snapshot, insert, update, delete, truncate or resync."""
 
     op: str
@@ -215,7 +215,7 @@ def gap_json(gap: Gap) -> GapJson:
     return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
 
 
-class DeletionJson(CommitJson):
+class DeletionJson(AttributionJson):
     """The commit that deleted a row: by `op` delete or truncate."""
 
     op: str | None
@@ -225,7 +225,7 @@ def _deletion(commit: Commit, op: str | None) -> DeletionJson:
     return {**_commit(commit), "op": op}
 
 
-class BlameJson(CommitJson):
+class BlameJson(AttributionJson):
     """A column, its value, and the commit that set it; of a deleted row also the one that deleted it."""
 
     column: str

@@ -71,7 +71,7 @@ def _differences(was: Relation, now: Relation) -> Iterator[str]:
 
 
 def _in_any_source(relation: Relation) -> Relation:
-    """Return a relation without what is different in another source: numbers of columns, and OIDs of own types."""
+    """Return a relation without column numbers and OIDs of own types, which differ in another source."""
     oids = (column.type_oid if is_built_in(column.type_oid) else 0 for column in relation.columns)
     columns = (replace(column, attnum=None, type_oid=oid) for column, oid in zip(relation.columns, oids, strict=True))
     return replace(relation, columns=tuple(columns))

@@ -36,7 +36,7 @@ class FirstRow:
 
 
 AreThere: TypeAlias = Callable[[Sequence[FirstRow]], Sequence[bool]]
-"""Tells which rows are known to be in their partitions."""
+"""Returns for each row whether it is known to be in its partition."""
 
 
 @dataclass(slots=True)

@@ -228,8 +228,8 @@ class AppendLog:
     def _put(self, operation: str, plan: Plan, requires: Mapping[str, int] | None = None) -> bool:
         """Commit what `plan` yields; return False, without a commit, if that is nothing.
 
-        An erasure may have committed since, and deleted files that were read or written: then it is planned again, and
-        files that were written from what was erased are deleted.
+        An erasure may have committed since, and deleted files that were read or written: then the commit is planned
+        again, and files written from erased rows are deleted.
         """
         with self._translated_errors():
             while True:

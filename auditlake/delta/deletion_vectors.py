@@ -26,7 +26,7 @@ _TO_Z85, _TO_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 
 def read_vector(table: Place, descriptor: Descriptor) -> BitMap64:
-    """Read the positions of deleted rows; raises ValueError if the content is not what the descriptor says."""
+    """Read the positions of deleted rows; raises ValueError if the content contradicts the descriptor."""
     place, size_bytes = descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
     match descriptor["storageType"]:
         case "i":

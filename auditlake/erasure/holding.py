@@ -1,7 +1,7 @@
-"""Add and release legal holds, after checking that they mean something (`lake.holds` has what is recorded).
+"""Add and release legal holds, after checking that they match something (`lake.holds` records them).
 
-A pattern must match a table now, and a key a row that exists or existed: a hold on nothing would protect nothing, and
-nobody would notice.
+A pattern must match a table now, and a key a row that exists or existed: a hold that matches
+nothing would silently protect nothing.
 """
 
 from collections.abc import Collection

@@ -159,7 +159,7 @@ class Contexts:
             integer, real = self._number_by(int), self._number_by(float)
             content = json.loads(text, object_pairs_hook=self._members, parse_int=integer, parse_float=real)
             return json.dumps(self._of(content), ensure_ascii=False)
-        except (ValueError, RecursionError):  # no JSON, or nested as nobody reads it
+        except (ValueError, RecursionError):  # no JSON, or nested deeper than Python can parse
             return REPLACED
 
     def _members(self, pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

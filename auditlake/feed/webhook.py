@@ -273,7 +273,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def begun(state: Path) -> Iterator[None]:
-    """Say of a place in the feed that is refused how a webhook with a cursor in its state file goes on."""
+    """Add to a refused place in the feed how a webhook with a cursor in its state file goes on."""
     try:
         yield
     except (NotAnswerable, WrongSource) as exc:
@@ -288,7 +288,7 @@ def begun(state: Path) -> Iterator[None]:
 def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:
     """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received.
 
-    The place where it begins is saved first: if nothing is received, the next run begins there, not at its own now.
+    Save the start first: if nothing is received, the next run begins there, not at its own `now`.
     """
     received, received_to = 0, feed.cursor
     _save(state, received_to)

@@ -521,7 +521,7 @@ def _unexpected(table: HistoryTable, lsn: Lsn, part: CopiedRows, expected: Count
 
 
 def _without_erased(found: Iterable[Mismatch], destroyed: int) -> list[Mismatch]:
-    """Return the mismatches that are not rows of which values were erased, at most so many."""
+    """Return the mismatches without rows that have erased values, at most `destroyed` of these."""
     kept: list[Mismatch] = []
     for each in found:
         if each.kind == _ERASED and destroyed:

@@ -150,7 +150,7 @@ def _assert_answers_of_duckdb(asked: _Asked) -> None:
         sql = tpch.QUERIES[number]
         schema, found = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
         _assert_equal(list(python_rows(schema, found)), answer.values, f"{label} in Spark's dialect")
-        rows = engines.rows(state, in_postgres.prepare_statement(state, sql))
+        rows = engines.rows(state, in_postgres.prepare_query(state, sql))
         assert (rows.columns, list(rows.texts())) == answer.texts, f"{label} in PostgreSQL's dialect"
 
 

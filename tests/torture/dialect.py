@@ -38,7 +38,7 @@ from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.postgres.engine import PostgresEngines
-from auditlake.query.postgres.statement import prepare_statement
+from auditlake.query.postgres.statement import prepare_query
 from auditlake.query.statement import LakeState, read_state
 from auditlake.sql_names import standard_identifier
 from tests.capture_lake import make_lake
@@ -285,7 +285,7 @@ class Campaign:
         return "wrong", f"{found[0]} {found[1][:4]}; PostgreSQL: {expected[0]} {expected[1][:4]}"
 
     def _ask(self, state: LakeState, sql: str) -> Any:
-        query = prepare_statement(state, sql)
+        query = prepare_query(state, sql)
         timer = Timer(_LIMIT_S, lambda: self._cursor.interrupt() if self._cursor else None)
         timer.start()
         try:

@@ -194,7 +194,7 @@ def _difference(left: Cell, right: Cell) -> Cell:
 
 
 def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
-    """Translate `||` of texts, of which one may be of another type, or of arrays; raises Refused."""
+    """Translate `||` of arrays, or of texts, one of which may have another type; raises Refused."""
     if left.type.element is not None or right.type.element is not None:
         return _appended(left, right, node)
     for kind, form in ((JSONB, "pg_merged({}, {})"), (BYTEA, "cast({} || {} as blob)")):

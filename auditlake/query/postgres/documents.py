@@ -17,7 +17,7 @@ PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
 
 _Result = TypeVar("_Result")
 _KEPT, _LONGEST_KEPT = 4096, 1024
-"""Results of so many texts of so many characters: several operators read one document, for 2,048 rows at a time."""
+"""Number of texts whose results are kept, and their greatest length: several operators read one document."""
 
 
 def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:

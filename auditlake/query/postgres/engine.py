@@ -76,7 +76,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_abs": (numbers.absolute, (_TEXT,), _TEXT),
     "pg_whole": (numbers.whole_text, (_TEXT,), _TEXT),
     "pg_numeric": (numbers.numeric, (_TEXT,), _TEXT),
-    "pg_sort_key": (numbers.sort_key, (_TEXT,), _TEXT),
+    "pg_sort_key": (numbers.number_key, (_TEXT,), _TEXT),
     "pg_total": (numbers.total, (_TEXT,), _TEXT),
     "pg_variance": (numbers.variance, (_TEXT, _WHOLE), _TEXT),
     "pg_deviation": (numbers.deviation, (_TEXT, _WHOLE), _TEXT),

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import failed
-from auditlake.query.postgres.numbers import read
+from auditlake.query.postgres.numbers import read_decimal
 from auditlake.query.postgres.types import TEXT
 from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
@@ -117,7 +117,7 @@ def number_text(text: str, form: str) -> str:
     bare = form.removeprefix("FM")
     whole, _, fraction = bare.partition(".")
     with_point = "." in bare
-    value = Decimal(read(text)).quantize(Decimal(1).scaleb(-len(fraction)), ROUND_HALF_UP, _CONTEXT)
+    value = Decimal(read_decimal(text)).quantize(Decimal(1).scaleb(-len(fraction)), ROUND_HALF_UP, _CONTEXT)
     digits, _, decimals = decimal_text(value.copy_abs()).partition(".")
     places = len(whole.replace(",", ""))
     digits = "" if digits == "0" and with_point and _zeros_from(whole) is None else digits

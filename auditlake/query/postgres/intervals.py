@@ -26,7 +26,7 @@ _UNITS: dict[str, tuple[str, _Parts]] = {
     **dict.fromkeys(("decade", "decades"), ("X", (120, 0, 0))),
     **dict.fromkeys(("century", "centuries"), ("C", (1200, 0, 0))),
 }
-"""For each word its field, of which a text has one, and its size. PostgreSQL has fields of their own below a second."""
+"""Field and size of each word; a text has a field once. Below a second PostgreSQL has separate fields."""
 _OF_CLOCK = "hms"
 _OF_ISO = {"Y": "year", "M": "month", "W": "week", "D": "day", "TH": "hour", "TM": "minute", "TS": "second"}
 _NUMBER = r"(?P<n>[+-]?\d+)(?P<f>\.\d+)?"

@@ -1,4 +1,4 @@
-"""Operators of json on its text as it was written, of which what they find is a part. Pure.
+"""Operators of json: each result is a part of the text as it was written. Pure.
 
 The text is valid, because PostgreSQL has read it. Of members with one name the last one counts.
 

@@ -41,7 +41,7 @@ class NotFinite(ValueError):
     """NaN or an infinity, with which PostgreSQL computes and this module does not."""
 
 
-def read(text: str) -> Decimal:
+def read_decimal(text: str) -> Decimal:
     """Read the text of a value, as a cast of text does; raises Failed, NotFinite."""
     try:
         return read_number(text)
@@ -74,12 +74,12 @@ def scale_of(value: Decimal) -> int:
 
 def numeric(text: str) -> str:
     """Return the canonical text of a number."""
-    return decimal_text(read(text))
+    return decimal_text(read_decimal(text))
 
 
 def _exact(operation: Callable[[Context, Decimal, Decimal], Decimal]) -> Callable[[str, str], str]:
     def computed(one: str, other: str) -> str:
-        return decimal_text(operation(_EXACT, read(one), read(other)))
+        return decimal_text(operation(_EXACT, read_decimal(one), read_decimal(other)))
 
     return computed
 
@@ -89,7 +89,7 @@ add, subtract, multiply = map(_exact, (Context.add, Context.subtract, Context.mu
 
 def divide(one: str, other: str) -> str:
     """Divide, rounded to the scale that PostgreSQL chooses."""
-    left, right = read(one), read(other)
+    left, right = read_decimal(one), read_decimal(other)
     if not right:
         raise Failed("division by zero")
     with localcontext(_CONTEXT):
@@ -127,7 +127,7 @@ def _leading(value: Decimal) -> tuple[int, int]:
 
 def root(text: str) -> str:
     """Return the square root, rounded to the scale that PostgreSQL chooses."""
-    value = read(text)
+    value = read_decimal(text)
     if value < 0:
         raise Failed("cannot take square root of a negative number")
     weight, _ = _leading(value)
@@ -139,7 +139,7 @@ def root(text: str) -> str:
 
 def remainder(one: str, other: str) -> str:
     """Return the remainder, which has the sign of the first operand."""
-    left, right = read(one), read(other)
+    left, right = read_decimal(one), read_decimal(other)
     if not right:
         raise Failed("division by zero")
     scale = max(scale_of(left), scale_of(right))
@@ -149,7 +149,7 @@ def remainder(one: str, other: str) -> str:
 
 def quotient(one: str, other: str) -> str:
     """Return the whole part of a quotient."""
-    left, right = read(one), read(other)
+    left, right = read_decimal(one), read_decimal(other)
     if not right:
         raise Failed("division by zero")
     with localcontext(_CONTEXT):
@@ -164,7 +164,7 @@ def without_zeros(text: str) -> str:
 
 def bucket(text: str, low: str, high: str, count: int) -> int:
     """`width_bucket`; raises Failed."""
-    value, start, end = read(text), read(low), read(high)
+    value, start, end = read_decimal(text), read_decimal(low), read_decimal(high)
     if count <= 0 or start == end:
         raise Failed("count must be greater than zero" if count <= 0 else "lower bound cannot equal upper bound")
     sign = 1 if start < end else -1
@@ -179,22 +179,22 @@ def bucket(text: str, low: str, high: str, count: int) -> int:
 
 def compare(one: str, other: str) -> int:
     """Return -1, 0 or 1."""
-    left, right = read(one), read(other)
+    left, right = read_decimal(one), read_decimal(other)
     return (left > right) - (left < right)
 
 
 def greatest(texts: list[str | None]) -> str | None:
     """Return the first of the largest numbers; None if there is none."""
-    return max((each for each in texts if each is not None), key=read, default=None)
+    return max((each for each in texts if each is not None), key=read_decimal, default=None)
 
 
 def least(texts: list[str | None]) -> str | None:
     """Return the first of the smallest numbers; None if there is none."""
-    return min((each for each in texts if each is not None), key=read, default=None)
+    return min((each for each in texts if each is not None), key=read_decimal, default=None)
 
 
 def _quantized(text: str, scale: int, rounding: str) -> str:
-    value, scale = read(text), max(scale, -DIGITS - 1)
+    value, scale = read_decimal(text), max(scale, -DIGITS - 1)
     with localcontext(_CONTEXT):
         result = value.quantize(Decimal(1).scaleb(-scale), rounding)
         return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
@@ -222,12 +222,12 @@ def raised(text: str) -> str:
 
 def opposite(text: str) -> str:
     """Change the sign."""
-    return decimal_text(_EXACT.minus(read(text)))
+    return decimal_text(_EXACT.minus(read_decimal(text)))
 
 
 def absolute(text: str) -> str:
     """Return the value without its sign."""
-    return decimal_text(_EXACT.abs(read(text)))
+    return decimal_text(_EXACT.abs(read_decimal(text)))
 
 
 def total(texts: str) -> str:
@@ -254,7 +254,7 @@ def deviation(texts: str, is_sample: int) -> str | None:
 
 def _listed(texts: str) -> Iterator[Decimal]:
     """Read numbers one by one: a list of millions takes a hundred bytes for each."""
-    return (read(found[0]) for found in _NOT_BLANK.finditer(texts))
+    return (read_decimal(found[0]) for found in _NOT_BLANK.finditer(texts))
 
 
 def _variance(values: Iterable[Decimal], is_sample: int) -> tuple[Decimal, int] | None:
@@ -272,9 +272,9 @@ def _variance(values: Iterable[Decimal], is_sample: int) -> tuple[Decimal, int] 
         return rounded_quotient(top, bottom, scale), scale
 
 
-def sort_key(text: str) -> str:
+def number_key(text: str) -> str:
     """Return a text that sorts as the number does: sign, magnitude, digits, complemented below zero."""
-    value = read(text)
+    value = read_decimal(text)
     if not value:
         return "1"
     digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")

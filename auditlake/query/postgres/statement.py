@@ -52,11 +52,11 @@ class PostgresQuery(PreparedQuery):
 
 
 def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] = ()) -> PreparedQuery:
-    """Prepare one statement; `masks` are those of `prepare_statement`. Raises BadUsage, NotAnswerable."""
-    return prepare_described(state, sql, defined) if describes(sql) else prepare_statement(state, sql, masks)
+    """Prepare one statement; `masks` are those of `prepare_query`. Raises BadUsage, NotAnswerable."""
+    return prepare_described(state, sql, defined) if describes(sql) else prepare_query(state, sql, masks)
 
 
-def prepare_statement(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
+def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
     """Prepare one query; `masks` are patterns of columns it must not read. Raises BadUsage, NotAnswerable."""
     tree = parse(sql)
     try:

@@ -113,7 +113,7 @@ class Type:
 
     @property
     def may_have_mixed_texts(self) -> bool:
-        """Return whether values are numbers of which equal ones may have different texts (`arithmetic.mixed_texts`)."""
+        """Return whether equal values may have different texts (`arithmetic.mixed_texts`)."""
         return self == NUMERIC or self.name in {"float4", "float8"}
 
 

@@ -22,7 +22,7 @@ from auditlake.query.postgres import engine as postgres_engine
 from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines
 from auditlake.query.postgres.numbers import divide
 from auditlake.query.postgres.parser import is_complete, split
-from auditlake.query.postgres.statement import prepare_statement
+from auditlake.query.postgres.statement import prepare_query
 from auditlake.query.postgres.texts import interval_text
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
@@ -46,7 +46,7 @@ def state(lake: Path) -> LakeState:
 
 
 def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
-    _, batches = PostgresEngines().rows(state, prepare_statement(state, sql)).batches()
+    _, batches = PostgresEngines().rows(state, prepare_query(state, sql)).batches()
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -125,7 +125,7 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
     root = connect_for_statements(state.known.lake)
     for engine in (PostgresEngines(), PostgresEngines(StatementDatabase(root.cursor))):
         for n in range(1, 40):
-            rows = engine.rows(state, prepare_statement(state, f"select count(*) * 1.0 / {n} from orders"))
+            rows = engine.rows(state, prepare_query(state, f"select count(*) * 1.0 / {n} from orders"))
             assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
             gc.collect()
 
@@ -180,7 +180,7 @@ def test_an_interval_is_computed_once(state: LakeState, monkeypatch: pytest.Monk
 def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str, hint: str | None) -> None:
     """No engine has started by then."""
     with pytest.raises(BadUsage) as caught:
-        prepare_statement(state, sql)
+        prepare_query(state, sql)
     assert message in caught.value.message
     assert hint is None or caught.value.hint == hint
 
@@ -225,7 +225,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
 def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: str, what: str) -> None:
     """The exit code is 7, or 2 if it cannot be told from a mistake."""
     with pytest.raises(AuditlakeError) as caught:
-        prepare_statement(state, sql)
+        prepare_query(state, sql)
     assert caught.value.exit_code in {2, 7}
     assert what.lower() in caught.value.message.lower()
 
@@ -381,7 +381,7 @@ def test_percentiles_sort_as_postgresql(tmp_path: Path) -> None:
 def test_a_statement_that_needs_too_much_memory_is_refused_so(state: LakeState) -> None:
     """Not as one that DuckDB does not understand."""
     small = open_duckdb(32 << 20)
-    query = prepare_statement(state, "select count(distinct a) from generate_series(1, 10000000) a")
+    query = prepare_query(state, "select count(distinct a) from generate_series(1, 10000000) a")
     with pytest.raises(NotAnswerable, match="the statement needs more memory than is left"):
         PostgresEngines(StatementDatabase(small.cursor)).rows(state, query)
 
@@ -452,7 +452,7 @@ def test_a_number_of_thousands_of_digits_is_refused(state: LakeState, dialect: D
 def test_a_short_statement_with_a_long_translation_is_refused(state: LakeState, sql: str) -> None:
     """The text of an operand is several times in that of its operator: 20 of them would be 10^9 characters."""
     with pytest.raises(NotAnswerable, match="nested too deep"):
-        prepare_statement(state, sql)
+        prepare_query(state, sql)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_a_short_statement_with_a_long_translation_is_refused(state: LakeState, 
 )
 def test_a_long_operand_is_in_a_translation_once(state: LakeState, sql: str) -> None:
     """Forty operators make it forty times as long, not 10^19 times."""
-    assert len(prepare_statement(state, sql).translated.sql) < 40 * 400
+    assert len(prepare_query(state, sql).translated.sql) < 40 * 400
 
 
 def test_a_group_by_a_key_reads_no_column_that_is_not_shown(tmp_path: Path) -> None:
@@ -518,8 +518,8 @@ def test_a_number_of_many_digits_is_exact_or_refused(state: LakeState) -> None:
 def test_numbers_sort_by_their_keys() -> None:
     """Sign, magnitude and digits, whatever the scale."""
     texts = ["-1000", "-10.5", "-10.45", "-2", "-0.001", "0.00", "0.0009", "0.01", "1", "1.5", "10", "99.9", "100"]
-    assert sorted(sorted(texts), key=numbers.sort_key) == texts
-    assert numbers.sort_key("1.0") == numbers.sort_key("1.000")
+    assert sorted(sorted(texts), key=numbers.number_key) == texts
+    assert numbers.number_key("1.0") == numbers.number_key("1.000")
 
 
 @pytest.mark.parametrize(
