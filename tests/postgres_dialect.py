@@ -39,6 +39,16 @@ insert into boxes values (1, 'small'), (2, 'large'), (3, 'middle'), (4, null);
 create table spans (id int primary key, span interval, moments timestamptz[]);
 insert into spans (id, span) values (1, '1 month'), (2, '30 days'), (3, '1 year'), (4, '-1 day 2 hours'), (5, null);
 update spans set moments = array['2026-03-29 02:30:00.5+01', null]::timestamptz[] where id < 3;
+create type pair as (a int, b text);
+create collation folded from "C";
+set allow_system_table_mods = on;
+update pg_collation set collisdeterministic = false where collname = 'folded';
+create table kinds (id int primary key, pair pair, pairs pair[], stages stage[], ref oid, prices numeric(6,2)[],
+  sums numeric[], word text collate folded, words text[] collate folded, code char(4) collate folded);
+insert into kinds values
+  (1, '(1,x)', '{"(1,x)"}', '{new,sent}', 4000000000, '{1,2.5}', '{1.0,2.50}', 'a', '{a,B}', 'ab'),
+  (2, '(,)', '{}', null, 7, '{1.00,2.50}', '{}', 'A', null, 'AB'),
+  (3, null, null, '{}', null, null, null, null, '{}', null);
 create table orders (id bigint primary key, customer_id int, status text, qty smallint, price numeric(10,2),
   rate numeric(6,4), total numeric, weight float8, placed timestamptz, shipped timestamp, note text);
 insert into customers select n, (array['Anna','bob','Čeněk','O''Neil','  pad ','', 'x_y', '50%', null])[1 + n % 9],
@@ -58,7 +68,7 @@ insert into orders select n, 1 + n * 7 % 29, (array['new','paid','sent','lost', 
   (array['12','-7',' 5','x','1.5', null])[1 + n % 6]
   from generate_series(1, 60) n;
 """
-TABLES = ("customers", "orders", "parcels", "boxes", "spans")
+TABLES = ("customers", "orders", "parcels", "boxes", "spans", "kinds")
 _LSN = 0x100
 _PARENTHESES = re.compile(r"\([^()]*\)")
 

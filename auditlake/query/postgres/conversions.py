@@ -104,8 +104,11 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:  # noqa: C901 
         return Cell(f"cast(null as {to.duckdb})", to, cell.name)
     text = cell.literal or ""
     if to.element is not None:
-        texts = (cast(each, to.element, node).sql for each in elements_of(cell, node))
-        return Cell(f"cast([{', '.join(texts)}] as {to.duckdb})", to, cell.name)
+        if to.element.is_decimal and not all(_has_scale(each, to.element) for each in elements_of(cell, node)):
+            raise Refused(
+                node, f"{standard_literal(text)} beside {to.shown}", f"Write {to.element.scale} decimal places."
+            )
+        return _array_of(cell, to, node)
     if to.labels:
         if text not in to.labels:
             raise Refused(node, f"the label {standard_literal(text)} of {to.shown}", "Labels: " + ", ".join(to.labels))
@@ -118,6 +121,18 @@ def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:  # noqa: C901 
         raise Refused(node, f"{standard_literal(text)} of {to.shown}") from None
     except ValueError:
         raise _not_read(text, to, node) from None
+
+
+def _has_scale(cell: Cell, of: Type) -> bool:
+    """Return whether a literal is NULL or a number with the digits after the point that a type shows."""
+    return cell.null or literal(cell, NUMERIC, None).type.scale == of.scale
+
+
+def _array_of(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
+    """Return a literal, not NULL, as an array whose elements are cast."""
+    cells = (cast(each, to.element or to, node) for each in elements_of(cell, node))
+    texts = [in_common(each, NUMERIC, node) if to.element == NUMERIC else each.sql for each in cells]
+    return Cell(f"cast([{', '.join(texts)}] as {to.duckdb})", to, cell.name)
 
 
 def elements_of(cell: Cell, node: exp.Expr | None) -> list[Cell]:
@@ -337,7 +352,7 @@ def _with_element(cell: Cell, kind: Type, node: exp.Expr) -> Cell:
     return Cell(cell.sql if cell.type.duckdb == to.duckdb else f"cast({cell.sql} as {to.duckdb})", to)
 
 
-def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:
+def in_common(cell: Cell, kind: Type, node: exp.Expr | None) -> str:
     """Return the text of a value in the type that `common` found; raises Refused."""
     return numeric_text(cell, node) if kind == NUMERIC else coerced(cell, kind, node).sql
 
@@ -345,7 +360,7 @@ def in_common(cell: Cell, kind: Type, node: exp.Expr) -> str:
 def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
     """Cast explicitly; raises Refused."""
     if cell.is_unknown:
-        return _limited(literal(cell, to, node), to)
+        return _limited(literal(cell, to, node) if cell.null or to.element is None else _array_of(cell, to, node), to)
     if cell.type == to:
         return cell
     if cell.type.element is not None and to.element is not None:

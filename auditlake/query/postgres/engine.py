@@ -332,7 +332,7 @@ def _column(values: pa.Array, cell: Cell) -> pa.Array:
         return pa.array(shown, pa.string())
     require_years(values)
     found = values.cast(_arrow(cell))
-    if cell.type.name == "bpchar" and cell.type.length is not None:
+    if cell.type.name != "varchar" and cell.type.length is not None:
         return pc.utf8_rpad(found, cell.type.length, " ")
     return found
 

@@ -175,6 +175,8 @@ class Expressions:
         if isinstance(inner, exp.Array) and not _is_query(inner):
             elements = self._cells(inner, "expressions")
             kind = common(elements, node, "ARRAY")
+            if kind.element is not None:
+                raise Refused(node, f"{op} {construct(node)} of arrays of {kind.element.shown}")
             elements = [literal(each, kind, node) if each.is_unknown else each for each in elements]
             return any_or_all(node, [compared(op, left, each, node) for each in elements])
         array_ = self.cell(inner)
@@ -270,6 +272,8 @@ class Expressions:
         word = "is not" if node.args.get("negate") else "is"
         inner = self.cell(node.this)
         match node.expression:
+            case exp.Null() if inner.type.may_be_row:
+                raise Refused(node, f"IS NULL of {inner.type.shown}", "A row of NULLs is NULL, too.")
             case exp.Null():
                 return Cell(f"({known(inner).sql} {word} null)", BOOL)
             case exp.Boolean() as value:

@@ -15,7 +15,7 @@ from sqlglot import exp
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, padded
 from auditlake.query.postgres.growth import MOST_BYTES, held
-from auditlake.query.postgres.types import BOOL, INT4, TEXT, TEXTS, array
+from auditlake.query.postgres.types import BOOL, BYTEA, INT4, TEXT, TEXTS, array
 from auditlake.sql_names import standard_literal
 from auditlake.values.numeric_text import Failed
 
@@ -36,6 +36,8 @@ def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Ce
     """Translate LIKE and ILIKE; `word` may begin with `not`; raises Refused."""
     if word.endswith("ilike") and escape.lower() != escape.upper():  # escapes are read in the pattern in lower case
         raise Refused(node, "ILIKE with a letter as ESCAPE")
+    if left.type == BYTEA:
+        raise Refused(node, f"{word.upper()} of bytea", "Compare its encode(…, 'hex').")
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
     pattern = coerced(right, TEXT, node).sql
     if right.literal is not None and _has_few_places(right.literal):

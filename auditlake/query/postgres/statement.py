@@ -21,7 +21,7 @@ from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.parser import describes, parse, place_of
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
-from auditlake.query.postgres.types import JSONB, Type, enum_type, type_held_as, type_of_column
+from auditlake.query.postgres.types import JSONB, Type, array, enum_type, shown_type, type_held_as, type_of_column
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
 from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
@@ -29,6 +29,7 @@ from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection
 from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
+from auditlake.values.equality import differs_in, may_differ
 from auditlake.values.types import MOST_DIGITS, is_built_in, is_widened
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
@@ -122,7 +123,7 @@ def _columns(
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
     if not isinstance(selection, Log):
         columns = _widened(state, query, name, selection, columns)
-    own = any(each.column is not None and not is_built_in(each.column.type_oid) for each in columns)
+    own = any(each.column is not None and may_differ(each.column.type_oid) for each in columns)
     shape = read_shape(query.known.lake, name) if own else None
     return tuple(TypedColumn(each, _type(name, shape, each)) for each in columns)
 
@@ -151,16 +152,38 @@ def _type(table: TableName, shape: Shape | None, shown: ViewColumn) -> Type:
     if column is None:
         return type_held_as(held)
     found = type_of_column(column)
-    if not is_built_in(column.type_oid) and shape is not None:
-        recorded = shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
-        found = enum_type(recorded, shape.labels().get(column.type_oid, {})) or found
+    key = compared_key(column.attnum or 0, column.type_oid)
+    recorded = None if shape is None else shape.compared.get(key)
+    if not is_built_in(column.type_oid):
+        found = _own_type(column.type_oid, recorded, shape) or found
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
     if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):
         raise NotAnswerable(
             f"column {column.name} of {table} is held as {held} and was {found.shown}",
             IN_SPARK,
         )
-    return found
+    return _collated(found, differs_in(column.type_oid, recorded)) if is_built_in(column.type_oid) else found
+
+
+def _own_type(type_oid: int, recorded: Sequence[str] | None, shape: Shape | None) -> Type | None:
+    """Return an enum, or a type by its recorded name.
+
+    It may be a composite one, or a domain over one, if the table has such, unless it is an array or a base type.
+    """
+    if shape is None or recorded is None:
+        return None
+    is_plain = recorded[0].endswith("]") or [*recorded[1:]] == [f"type {recorded[0]}"]
+    is_row = not is_plain and any(each.startswith("composite ") for each in shape.types)
+    return enum_type(recorded, shape.labels().get(type_oid, {})) or shown_type(recorded[0], may_be_row=is_row)
+
+
+def _collated(kind: Type, collation: str | None) -> Type:
+    """Return the type of texts under a collation, None if equal values are equal texts; else they are only shown."""
+    if collation is None:
+        return kind
+    if kind.element is not None:
+        return array(_collated(kind.element, collation))
+    return shown_type(f"{kind.shown}, {collation}", length=kind.length if kind.name == "bpchar" else None)
 
 
 def _opened(view: str, name: TableName, columns: Sequence[TypedColumn]) -> Opened:

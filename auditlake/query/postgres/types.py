@@ -27,7 +27,7 @@ _ANOTHER = "another type"
 class Type:
     """A type by PostgreSQL's internal name; `digits` and `scale` of a decimal, `length` of a char(n).
 
-    `labels` are those of an enum, in its order if `is_ordered`.
+    `labels` are those of an enum, in its order if `is_ordered`. A type that is not known `may_be_row`, a composite one.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Type:
     length: int | None = None
     element: "Type | None" = None
     labels: tuple[str, ...] = field(default=(), compare=False)
+    may_be_row: bool = field(default=False, compare=False)
     is_ordered: bool = field(default=True, compare=False)
 
     @property
@@ -96,7 +97,9 @@ class Type:
 
     @property
     def is_element(self) -> bool:
-        """Return whether an expression may make an array of the type."""
+        """Return whether an expression may make an array of the type: another one may be an array itself."""
+        if self.is_opaque:
+            return self.name in _OPAQUE_ELEMENTS
         return self != NUMERIC and self.element is None and self.name not in _NO_ELEMENTS
 
     @property
@@ -120,7 +123,7 @@ class Type:
 _AS_HELD = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea")
 _KINDS = {name: column_type(BUILT_IN[name][0], -1).delta for name in _AS_HELD}
 _DUCKDB = {name: duckdb_type(kind) for name, kind in _KINDS.items()}
-_DUCKDB |= {"timestamptz": "timestamp", "interval": "interval", "map": "map(varchar, varchar)"}
+_DUCKDB |= {"oid": "bigint", "timestamptz": "timestamp", "interval": "interval", "map": "map(varchar, varchar)"}
 
 BOOL, INT2, INT4, INT8 = Type("bool"), Type("int2"), Type("int4"), Type("int8")
 FLOAT4, FLOAT8, NUMERIC = Type("float4"), Type("float8"), Type("numeric")
@@ -136,6 +139,7 @@ TIMES = ("date", "timestamp", "timestamptz")
 """In the order in which a comparison widens its operands."""
 _COMPARABLE = frozenset({*NUMBERS, *TEXTS, *TIMES, "bool", "uuid", "bytea", "interval"})
 _NO_ELEMENTS = frozenset({"interval", "timestamptz", "bpchar", "map"})
+_OPAQUE_ELEMENTS = frozenset(f"{_ANOTHER} ({name})" for name in BUILT_IN if name != "box")  # separated by semicolons
 _INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
 _KNOWN = (_COMPARABLE | {"json", "jsonb"}) - {"interval"}
 _OF_KINDS = {kind: Type(name) for name, kind in _KINDS.items()} | {"string": TEXT, RAW: Type("map"), "jsonb": JSONB}
@@ -161,6 +165,11 @@ def as_decimal(of: Type) -> Type | None:
     if of.is_decimal:
         return of
     return decimal(_INTEGER_DIGITS[of.name], 0) if of.name in _INTEGER_DIGITS else None
+
+
+def shown_type(name: str, *, length: int | None = None, may_be_row: bool = False) -> Type:
+    """Return a type whose values are shown and tested for NULL, and nothing else."""
+    return Type(f"{_ANOTHER} ({name})", length=length, may_be_row=may_be_row)
 
 
 def enum_type(recorded: Sequence[str] | None, labels: Mapping[str, str]) -> Type | None:
@@ -199,4 +208,4 @@ def _scalar(oid: int, typmod: int) -> Type:
         return Type("oid")
     if name == "bpchar":
         return Type("bpchar", length=typmod - _VARHDRSZ if typmod >= _VARHDRSZ else None)
-    return Type(name) if name in _KNOWN else Type(f"{_ANOTHER} ({name or oid})")
+    return Type(name) if name in _KNOWN else shown_type(name or str(oid))

@@ -132,3 +132,23 @@ select array(select weight from orders)
 select @ -5
 select substring('abc' similar 'a#"b#"c' escape '#')
 select make_date(-44, 3, 15)
+select id from kinds where pair is null
+select array[stages] from kinds
+select array_agg(pairs) from kinds
+select id from kinds where prices = any(array[prices])
+select id from kinds where prices = '{1.001,2.5}'
+select coalesce(prices, '{1}') from kinds
+select prices || '{1.005}' from kinds
+select id from kinds where word = 'a'
+select distinct word from kinds
+select word from kinds order by word
+select count(*) from kinds group by word
+select id from kinds where word like 'a%'
+select id from kinds where word::text = 'a'
+select lower(word) from kinds
+select max(word) from kinds
+select a.id from kinds a join kinds b using (word)
+select id from kinds where 'a' = any(words)
+select id from kinds where words = '{a}'
+select id from kinds where code = 'ab'
+select '\x61'::bytea like 'a'
