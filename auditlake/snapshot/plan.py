@@ -188,10 +188,19 @@ def claim(lake: Lake, manifest: Manifest, plan: CopyPlan) -> None:
     write_manifest(lake, manifest)
 
 
+_CHANGED_MEANWHILE = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.DuplicateObject,
+)
+
+
 def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) -> bool:
     """Create the publication, or add tables; raises SourceUnready.
 
-    False, and nothing changed, if a table or the publication was dropped since the plan, or another process was faster.
+    False, and nothing changed, if a table, its schema or the publication was dropped or renamed since the plan, or
+    another process was faster.
     """
     names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
     if not names and plan.publication is not None:
@@ -203,6 +212,6 @@ def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) 
                 create_publication(control, publication, names)
             else:
                 add_tables(control, publication, names)
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject, psycopg.errors.DuplicateObject):
+    except _CHANGED_MEANWHILE:
         return False
     return True

@@ -141,8 +141,8 @@ def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:
         return f"locked by {name_blockers(conn, [name], _CONFLICTING) or 'a session that has ended'}"
     except psycopg.errors.InsufficientPrivilege:
         return f"our role lacks the privilege TRIGGER on it: GRANT TRIGGER ON {name} TO {conn.info.user}"
-    except psycopg.errors.UndefinedTable:
-        return "it was dropped meanwhile"
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        return "it was dropped or renamed meanwhile"
     finally:
         conn.execute("set lock_timeout = 0")
     return None

@@ -35,10 +35,11 @@ from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch, fetch_one
 from auditlake.source.lock_waits import GaveWay, GivingWay, name_blockers
 
+_GONE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 _NOT_LOCKED = (
+    *_GONE,
     psycopg.errors.LockNotAvailable,
     psycopg.errors.DeadlockDetected,
-    psycopg.errors.UndefinedTable,
     psycopg.errors.InsufficientPrivilege,
 )
 
@@ -111,8 +112,8 @@ class SnapshotHolder:
             self._lock_all(tree, sql.SQL(""))
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             return self._blocked(name, tree, timeout_s)
-        except psycopg.errors.UndefinedTable:
-            return SourceUnready(f"table {name} was dropped before it could be locked", "Run it again.")
+        except _GONE:
+            return SourceUnready(f"table {name} was dropped or renamed before it could be locked", "Run it again.")
         except psycopg.errors.InsufficientPrivilege:
             return SourceUnready(f"table {name} may not be read", f"Run GRANT SELECT ON {name} TO our role.")
         return None

@@ -72,13 +72,15 @@ _CAST_IS_OUTPUT = frozenset(
     }
 )
 _INSUFFICIENT_PRIVILEGE = "42501"
+_RENAMED = "it was dropped or renamed while it was being verified"
 _REASONS = {
     _INSUFFICIENT_PRIVILEGE: (
         "the role lacks SELECT or USAGE (auditlake check --print-grants verify), or row security hides rows of it"
     ),
     "55P03": "a session holds or awaits ACCESS EXCLUSIVE on it",
     "57014": "a range took longer than the statement timeout",
-    "42P01": "it was dropped or renamed while it was being verified",
+    "42P01": _RENAMED,
+    "3F000": _RENAMED,
     "42703": "its columns changed while it was being verified",
     "22023": "the session that held the snapshot was ended",
 }

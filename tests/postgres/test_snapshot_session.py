@@ -104,8 +104,10 @@ def test_tables_that_cannot_be_locked_are_named(database: str) -> None:
         SnapshotHolder(source) as holder,
     ):
         trees = {**_public("fine", "held", "denied", "gone"), TableName("public", "part"): [*_public("part", "gone")]}
-        why = holder.lock(trees, 0.3)
-        assert sorted(name.table for name in why) == ["denied", "gone", "held", "part"]
+        of_renamed_schema = TableName("renamed", "inside")
+        why = holder.lock({**trees, of_renamed_schema: [of_renamed_schema]}, 0.3)
+        assert sorted(name.table for name in why) == ["denied", "gone", "held", "inside", "part"]
+        assert "was dropped or renamed" in why[of_renamed_schema].message
         held = why[TableName("public", "held")].message
         assert f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLUSIVE" in held
         assert "may not be read" in why[TableName("public", "denied")].message
@@ -170,6 +172,10 @@ def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkey
                 await_true(lambda: other.execute(_WAITING).fetchall())
             owner.commit()
             assert publishing.result() is False
+        execute(database, "create schema before", "create table before.v (id int primary key)")
+        plan = make_plan(control, None, "p", "s")
+        execute(database, "alter schema before rename to after")
+        assert publish(control, "p", plan) is False
         assert publish(control, "p", make_plan(control, None, "p", "s"))
 
 
