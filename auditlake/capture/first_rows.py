@@ -1,14 +1,15 @@
 """First rows: partitions that may have been truncated in the transaction that created them.
 
 Such a TRUNCATE keeps the partition's file, so the catalog has no trace of it, and under publish_via_partition_root
-neither has the stream. But the server describes a partition before its first row. While that row is there, and its key
-was inserted once, no TRUNCATE came after it. If it is gone, the rows may have been deleted, or truncated.
+neither has the stream. But the server describes a partition before its first row. While that row is there, written
+by the same transaction, which inserted its key once, no TRUNCATE came after it. Else the rows may have been truncated,
+or deleted, updated, or inserted in another subtransaction.
 
 Authority: tablecmds.c, ExecuteTruncateGuts; pgoutput.c, maybe_send_schema
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 import pyarrow as pa
@@ -23,20 +24,25 @@ _XIDS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class FirstRow:
-    """The first row of a partition in the stream: its xid, and each column of its key by place and text."""
+    """The first row of a partition in the stream: its xid, and each column of its key by place and text.
+
+    `created_by` is the xid that created the partition, 0 if it is not known.
+    """
 
     root: Relation
     partition: int
     xid: int
     key: tuple[tuple[int, str | None], ...]
+    created_by: int = 0
 
-    def may_have_created(self, created_by: int) -> bool:
-        """Return whether its transaction, or a subtransaction of it, may be the one that created the partition."""
-        return bool(created_by) and (created_by - self.xid) % _XIDS < _XIDS // 2
+    @property
+    def may_have_created(self) -> bool:
+        """Whether its transaction, or a subtransaction of it, may be the one that created the partition."""
+        return bool(self.created_by) and (self.created_by - self.xid) % _XIDS < _XIDS // 2
 
 
 AreThere: TypeAlias = Callable[[Sequence[FirstRow]], Sequence[bool]]
-"""Returns for each row whether it is known to be in its partition."""
+"""Returns for each row whether it is known to be in its partition, as its transaction wrote it."""
 
 
 @dataclass(slots=True)
@@ -65,8 +71,9 @@ class FirstRows:
         `present` are the partitions in the catalog by their root, each with the xid that created it.
         """
         created = {(root, oid): xid for root, oids in present.items() for oid, xid in oids.items()}
-        doubtful = [each for place, each in self._inserts.items() if each[0].may_have_created(created.get(place, 0))]
+        noted = [(replace(row, created_by=created.get(place, 0)), n) for place, (row, n) in self._inserts.items()]
         self._inserts.clear()
+        doubtful = [each for each in noted if each[0].may_have_created]
         there = are_there([row for row, _ in doubtful]) if doubtful else ()
         return [
             (row.root.oid, row.partition)

@@ -65,17 +65,18 @@ class RowLookup:
     silence_s: float
 
     def __call__(self, rows: Sequence[FirstRow]) -> list[bool]:
-        """Return which rows are known to be in their partitions; raises SourceUnreachable."""
+        """Return which rows are there, as their transactions wrote them; raises SourceUnreachable."""
         with closing(connect(self.conninfo)) as conn, answering_within(conn, self.silence_s):
             return [_is_there(conn, row) for row in rows]
 
 
 def _is_there(conn: psycopg.Connection[Row], row: FirstRow) -> bool:
     """Look through the root, whose partitions our role need not be able to read by their own names."""
-    rows = sql.SQL("select from {table} where tableoid = {partition} and {key} limit 1")
+    rows = sql.SQL("select from {table} where tableoid = {partition} and xmin::text in {xids} and {key} limit 1")
     names = [column.name for column in row.root.columns]
     key = sql.SQL(" and ").join(_equals(sql.Identifier(names[place]), text) for place, text in row.key)
-    return _count(conn, row.root.oid, rows, partition=sql.Literal(row.partition), key=key) > 0
+    xids = sql.SQL("({}, {})").format(sql.Literal(str(row.xid)), sql.Literal(str(row.created_by)))
+    return _count(conn, row.root.oid, rows, partition=sql.Literal(row.partition), xids=xids, key=key) > 0
 
 
 def _equals(column: sql.Identifier, text: str | None) -> sql.Composed:

@@ -162,6 +162,7 @@ EMPTIED_AT_ONCE = {
     "filled with the same key after a DELETE": (
         f"begin; {_MADE}; {_FILLED}; delete from t where id = 2; truncate t_n; insert into t values (2, 'n'); commit"
     ),
+    "filled with the same key later": f"begin; {_MADE}; {_FILLED}; truncate t_n; commit; insert into t values (2, 'n')",
     "made in a subtransaction": (
         f"begin; insert into t values (80, 'a'); savepoint s; {_MADE}; release s; {_FILLED}; truncate t_n; commit"
     ),
@@ -184,8 +185,8 @@ HARMLESS = {
     ],
     "a new partition whose rows are changed at once": [
         (
-            "begin; create table t_c partition of t for values in ('c'); savepoint s;"
-            " insert into t select n, 'c' from generate_series(1, 9) n; rollback to s;"
+            "begin; savepoint s; create table t_c partition of t for values in ('c'); release s; savepoint s;"
+            " insert into t select n, 'c' from generate_series(1, 9) n; rollback to s; release s;"
             " insert into t select n, 'c' from generate_series(1, 9) n; insert into t values (81, 'a');"
             " delete from t where k = 'c' and id > 5; commit"
         ),
