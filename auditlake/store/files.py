@@ -158,7 +158,8 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
     """Yield what a Parquet writer takes, to write a file under a new name; durable at the end, gone after an error."""
     if isinstance(place, Path):
         try:
-            yield place
+            with _named(place):
+                yield place
         except BaseException:
             place.unlink(missing_ok=True)
             raise

@@ -42,10 +42,11 @@ def test_a_write_on_a_full_disk_raises_the_error_of_the_file_system(tmp_path: Pa
     (rows,) = ROWS.to_batches()
     adds = [dict(write_file(tmp_path, rows)["add"]) for _ in range(2)]
     with file_size_limit(limit):
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match="File too large") as failed:
             write_file(tmp_path, rows)
         with pytest.raises(OSError, match="File too large"):
             joined_file(tmp_path, adds)
+    assert str(failed.value.filename).startswith(f"{tmp_path}/")
 
 
 @pytest.mark.parametrize("part", ["open", "a b/50%"])
