@@ -18,7 +18,7 @@ with `AnswerRows`. `query.postgres.statement` prepares PostgreSQL's SQL from the
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
@@ -33,7 +33,7 @@ from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.table_shape import compared_key
+from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.query.compared_columns import Columns, ComparedColumn, PartialColumn, columns_shown_of
 from auditlake.query.comparisons import Checked, check_comparisons
 from auditlake.query.dialect import QUERY_STARTS, nested, parse_query, placed, spark_tokens, split_at_semicolons
@@ -250,13 +250,13 @@ def check_names(query: PreparedQuery) -> None:
 
 def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     """Check the comparisons of a query, unless no column needs it."""
-    tables, recorded = dict(defined), _recorded(query)
+    tables, shapes = dict(defined), recorded_shapes(query)
     for view, (name, selection) in query.views.items():
         if not isinstance(selection, Log):
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
-            label, of_table = query.known.tables[name].last_name, recorded.get(name, {})
+            label, shape = query.known.tables[name].last_name, shapes.get(name)
             tables[view] = columns_shown_of(
-                ComparedColumn(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
+                ComparedColumn(label, names[c.stored], *c.type, recorded_in(shape, c), _origin(name, selection, c))
                 for c in columns
             )
     tokens = spark_tokens(query.sql)
@@ -266,12 +266,13 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     return check_comparisons(parse_query(query.sql, tokens), tables)
 
 
-def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str]]]:
-    """Read what the lake recorded of comparisons with columns of the tables that a query reads."""
-    tables = {name: query.known.tables[name] for name, chosen in query.views.values() if not isinstance(chosen, Log)}
-    names = [name for name, table in tables.items() if any(may_differ(c.type_oid) for c in table.columns)]
+def recorded_shapes(query: PreparedQuery) -> dict[TableName, Shape]:
+    """Read the last shapes of the tables that a query reads, if comparisons with a column may depend on them."""
+    read = [(name, chosen) for name, chosen in query.views.values() if not isinstance(chosen, Log)]
+    shown = ((name, query.tails.columns_shown(query.known.tables[name], chosen)[0]) for name, chosen in read)
+    names = list(dict.fromkeys(name for name, columns in shown if any(may_differ(c.type_oid) for c in columns)))
     shapes = read_each(query.known.lake.shapes, partial(read_shape, query.known.lake), names)
-    return {name: shape.compared for name, shape in zip(names, shapes, strict=True) if shape is not None}
+    return {name: shape for name, shape in zip(names, shapes, strict=True) if shape is not None}
 
 
 def _origin(table: TableName, selection: Selection, column: Column) -> PartialColumn | None:
@@ -279,8 +280,9 @@ def _origin(table: TableName, selection: Selection, column: Column) -> PartialCo
     return PartialColumn(table, selection, column.stored, kind) if kind.may_not_fit else None
 
 
-def _compared(recorded: Mapping[str, Sequence[str]], column: Column) -> tuple[str, ...] | None:
-    found = recorded.get(compared_key(column.attnum or 0, column.type_oid))
+def recorded_in(shape: Shape | None, column: Column) -> tuple[str, ...] | None:
+    """Return what a shape says of comparisons with a column; None if nothing."""
+    found = None if shape is None else shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
     return None if found is None else tuple(found)
 
 

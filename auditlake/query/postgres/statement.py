@@ -12,8 +12,7 @@ from sqlglot import exp
 from auditlake.audit.lake_reader import Reader
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import type_of
-from auditlake.lake.records import read_shape
-from auditlake.pgoutput.table_shape import Shape, compared_key
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
@@ -24,12 +23,12 @@ from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import JSONB, Type, array, enum_type, shown_type, type_held_as, type_of_column
 from auditlake.query.rewrite import is_query_of_with, period_of
 from auditlake.query.room import TooLong
-from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
+from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, recorded_in, recorded_shapes, selected
 from auditlake.query.statement import prepare_statement as prepare_described
 from auditlake.query.system_time import Reading, Selection
 from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
-from auditlake.values.equality import differs_in, may_differ
+from auditlake.values.equality import differs_in
 from auditlake.values.types import MOST_DIGITS, is_built_in, is_widened
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
@@ -80,7 +79,8 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
     tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     tails = find_reading_tails(state.known, tables)
     prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
-    columns = {label: _columns(state, prepared, *views[label], masks) for label in views}
+    shapes = recorded_shapes(prepared)
+    columns = {label: _columns(state, prepared, *views[label], masks, shapes.get(views[label][0])) for label in views}
     opened = {label: _opened(label, views[label][0], columns[label]) for label in views}
 
     def catalog(node: exp.Table) -> Opened | None:
@@ -114,8 +114,13 @@ def _reading(state: LakeState, node: exp.Table) -> Reading:
     return Reading(name, None if version is None else period_of(version, name, state.now))
 
 
-def _columns(
-    state: LakeState, query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str]
+def _columns(  # noqa: PLR0913, PLR0917 - what a view shows
+    state: LakeState,
+    query: PreparedQuery,
+    name: TableName,
+    selection: Selection | Log,
+    masks: Sequence[str],
+    shape: Shape | None,
 ) -> tuple[TypedColumn, ...]:
     try:
         columns = columns_of_view(query, name, selection, masks, JSONB.name)
@@ -123,8 +128,6 @@ def _columns(
         raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
     if not isinstance(selection, Log):
         columns = _widened(state, query, name, selection, columns)
-    own = any(each.column is not None and may_differ(each.column.type_oid) for each in columns)
-    shape = read_shape(query.known.lake, name) if own else None
     return tuple(TypedColumn(each, _type(name, shape, each)) for each in columns)
 
 
@@ -152,8 +155,7 @@ def _type(table: TableName, shape: Shape | None, shown: ViewColumn) -> Type:
     if column is None:
         return type_held_as(held)
     found = type_of_column(column)
-    key = compared_key(column.attnum or 0, column.type_oid)
-    recorded = None if shape is None else shape.compared.get(key)
+    recorded = recorded_in(shape, column)
     if not is_built_in(column.type_oid):
         found = _own_type(column.type_oid, recorded, shape) or found
     widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
