@@ -21,12 +21,8 @@ _LOCK_TIMEOUT, _SCAN_TIMEOUT = "200ms", "1s"
 _UNREADABLE = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.QueryCanceled,
-    psycopg.errors.InsufficientPrivilege,
-    psycopg.errors.InvalidSchemaName,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.UndefinedColumn,
-    psycopg.errors.UndefinedFunction,
-    psycopg.errors.WrongObjectType,
+    psycopg.ProgrammingError,  # it was renamed, the role may not read it, or a type has no operator
+    psycopg.NotSupportedError,
     psycopg.DataError,
 )
 _NAME = """

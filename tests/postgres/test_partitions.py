@@ -275,6 +275,24 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path) 
     assert {name: replace(each, until=known.parked[name].until) for name, each in again.items()} == known.parked
 
 
+def test_a_first_row_whose_values_cannot_be_compared_is_not_known_to_be_there(database: str, tmp_path: Path) -> None:
+    """Without a key its whole row is compared; json has no equality, and a composite has no constants."""
+    tables = {"with_json": "json", "with_composite": "pair", "with_text": "text"}
+    execute(
+        database,
+        "create type pair as (a int, b int)",
+        *(f"create table {name} (id int, v {kind}) partition by range (id)" for name, kind in tables.items()),
+        *(f"alter table {name} replica identity full" for name in tables),
+    )
+    lake = make_lake(database, tmp_path / "lake")
+    values = {"with_json": "{}", "with_composite": "(1,2)", "with_text": "x"}
+    for name, value in values.items():
+        made = f"create table {name}_0 partition of {name} default; alter table {name}_0 replica identity full"
+        execute(database, f"begin; {made}; insert into {name} values (1, '{value}'), (2, null); commit")
+    _capture(database, lake)
+    assert {each.table for each in read_known(lake).parked} == {"with_json", "with_composite"}
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_a_partition_that_was_truncated_by_the_transaction_that_made_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_parts: bool
