@@ -37,6 +37,8 @@ Add = Mapping[str, Any]
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_FRAMES = re.compile(r"\n\s+0: ")
+"""The first frame of deltalake's threads, which its errors have below their reason."""
 _TAIL_ENTRIES = 32
 _PAGE = 1000
 """So many names are listed by one request."""
@@ -183,7 +185,7 @@ def read_newest_state(table: Place, *, again: bool = True) -> Replay | None:
 
 def unreadable_log(table: Place, error: Exception) -> LakeUnusable:
     """Return the error for a log that cannot be read."""
-    reason = " ".join(str(error).split())
+    reason = " ".join(_FRAMES.split(str(error))[0].split())
     return LakeUnusable(f"the Delta log of {table} cannot be read: {reason}", "Restore the folder.")
 
 

@@ -226,3 +226,12 @@ def test_a_limit_of_addresses_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("auditlake.delta.table.getrlimit", lambda _: (1 << 30, 1 << 30))
     with pytest.raises(ConfigError, match=r"limited to 1,024 MiB \(ulimit -v\), need 3,072"):
         open_table(tmp_path)
+
+
+def test_a_damaged_log_is_described_without_the_threads_of_deltalake(tmp_path: Path) -> None:
+    """Its errors have a line for each frame."""
+    AppendLog(tmp_path, SCHEMA).append(rows(1), {"app": 1})
+    newest = max((tmp_path / "_delta_log").glob("*.json"))
+    newest.write_text('{"add": 1}\n')
+    with pytest.raises(LakeUnusable, match=r"cannot be read: .*expected \{ got 1$"):
+        AppendLog(tmp_path, SCHEMA)
