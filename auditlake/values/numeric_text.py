@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
 
 
 class Failed(ValueError):

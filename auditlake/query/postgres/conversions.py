@@ -38,7 +38,7 @@ from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
 _BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
-_FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_FLOAT = re.compile(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(?P<day>\d{4}-\d{1,2}-\d{1,2})"

@@ -515,6 +515,14 @@ def test_a_number_of_many_digits_is_exact_or_refused(state: LakeState) -> None:
             _rows(state, f"select {sql}")
 
 
+@pytest.mark.parametrize("cast", ["numeric", "float8", "interval", "jsonb"])
+def test_a_long_text_that_is_no_value_is_refused_at_once(state: LakeState, cast: str) -> None:
+    """A pattern that divides its digits in every way takes hours, in which no other thread of a server runs."""
+    for text in ("repeat('1', 240000) || 'x'", f"'{'1' * 240_000}x'"):
+        with pytest.raises(AuditlakeError):
+            _rows(state, f"select ({text})::{cast} as a")
+
+
 def test_numbers_sort_by_their_keys() -> None:
     """Sign, magnitude and digits, whatever the scale."""
     texts = ["-1000", "-10.5", "-10.45", "-2", "-0.001", "0.00", "0.0009", "0.01", "1", "1.5", "10", "99.9", "100"]
