@@ -238,7 +238,8 @@ class _Names:
             for row in node.expressions
             if isinstance(row, exp.Tuple)
         ]
-        if len(rows) != len(node.expressions) or len({len(row) for row in rows}) != 1:
+        queries = any(row.find(exp.Query) for row in node.expressions)  # Spark refuses them here
+        if queries or len(rows) != len(node.expressions) or len({len(row) for row in rows}) != 1:
             raise NotEmbedded("VALUES of this form")
         kinds = [common_of(column) for column in zip(*rows, strict=True)]
         selects = [_as_kinds(row, kinds) for row in rows]

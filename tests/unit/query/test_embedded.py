@@ -249,6 +249,7 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select upper(note || 'é') as n from orders", "DuckDB"),
         (f"select price{' / 2' * 40} as n from orders", "expressions nested so deep"),
         ("select null as n", "void"),
+        ("select * from (values ((select 1))) v(x)", "VALUES of this form"),
         ("select second(at) as s from orders", "SECOND"),
         ("select - id as id from orders order by id + 0", "ambiguous"),
         ("select - id as id from orders order by id", "ambiguous"),
