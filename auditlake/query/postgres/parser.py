@@ -99,6 +99,7 @@ def parse(sql: str) -> exp.Query:
     tokens = tokenize(sql)
     require_start(tokens, _STARTS, _READ_ONLY)
     _check_tokens(sql, tokens)
+    _check_pairs(sql, tokens)
     _check_constructs(sql, tokens)
     try:
         with nested():
@@ -241,7 +242,7 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
 
 
 def _check_tokens(sql: str, tokens: list[Token]) -> None:
-    """Refuse what is nested too deep, long numbers, and a comma that nothing follows, which sqlglot ignores."""
+    """Refuse what is nested too deep, and long numbers."""
     depth = 0
     for token in tokens:
         if token.token_type is TokenType.NUMBER and len(token.text) > LONGEST_NUMBER:
@@ -249,9 +250,30 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
         if depth > _DEEPEST:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
-    for before, token in pairwise(tokens):
-        if before.token_type is TokenType.COMMA and token.token_type in _ENDS:
-            raise BadUsage(f"nothing follows the comma at {place_in(sql, before.start)}", HINT)
+
+
+def _check_pairs(sql: str, tokens: list[Token]) -> None:
+    """Refuse what sqlglot ignores: a comma beside nothing, and a sign that is a part of the operator before it."""
+    for before, token in zip(tokens, [*tokens[1:], None], strict=True):
+        if before.token_type in _OPEN and (token is None or token.token_type in _ENDS):
+            raise BadUsage(f"nothing follows {before.text} at {place_in(sql, before.start)}", HINT)
+        if token is None:
+            continue
+        if token.token_type is TokenType.COMMA and before.token_type in _OPEN | _BEGINS:
+            raise BadUsage(f"nothing precedes the comma at {place_in(sql, token.start)}", HINT)
+        operator = sql[before.start : token.end + 1]
+        if token.token_type in _SIGNS and _LONG_OPERATOR.fullmatch(operator):
+            hint = "Write a blank before the sign."
+            raise BadUsage(f"the operator {operator} at {place_in(sql, before.start)} does not exist", hint)
+
+
+_OPEN = frozenset({TokenType.COMMA, TokenType.GROUP_BY, TokenType.ORDER_BY})
+_BEGINS = frozenset(
+    {TokenType.SELECT, TokenType.DISTINCT, TokenType.FROM, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.VALUES}
+)
+_SIGNS = frozenset({TokenType.DASH, TokenType.PLUS})
+_LONG_OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]*[~!@#%^&|`?][-+*/<>=~!@#%^&|`?]*[-+]")
+"""An operator that ends in a sign; without one of these characters, the sign would not be a part of it."""
 
 
 def _check_constructs(sql: str, tokens: list[Token]) -> None:

@@ -959,3 +959,22 @@ select coalesce(sums, '{1,2.5,NULL}'), coalesce(prices, '{1.00}'), prices || 3.1
 select id from kinds where prices = '{1.00,2.50}' or prices @> '{2.50}' order by id
 select '{1.005,2.5}'::numeric(6,2)[]
 select pairs is null, stages is not null, word is null, count(*) over () from kinds order by id
+select 2^-1
+select 5|-3
+select 5%-3
+select ~-5
+select 1!=-1
+select 'a'||-1
+select 1*-1, 1/-1, 1<-1, 1>=-1, 1=-1, 1<>-1, 1+-1, 1--1
+select '[1,2]'::jsonb->-1, '[1,2]'::jsonb #>>'{-1}', 5 % -3, 2 ^ -1, 5 |-3, '{"a":1}'::jsonb-'a'
+select 1,
+select ,1
+select 1,,2
+select distinct ,1
+select 1 from orders,
+select coalesce(1,)
+select array[,1]
+select x from (values (1),) v(x)
+select 1 from orders group by
+select 1 from orders group by having true
+select 1 order by
