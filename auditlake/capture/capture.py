@@ -50,7 +50,7 @@ import pyarrow.compute as pc
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.capture.ddl_recorder import DdlProof, DdlRecorder
 from auditlake.capture.masking import read_masks
-from auditlake.capture.partition_rows import RowLookup
+from auditlake.capture.partition_rows import WriterLookup
 from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch
 from auditlake.capture.preconditions import CaptureSource, Claim, check_slot
 from auditlake.capture.shape_watch import ShapeWatch
@@ -175,7 +175,7 @@ class _Writer:
         self._show_lag(commit)
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
         changes = self._missing(decoded.changes)
-        self._recorder.park_lost_partitions(present)
+        self._recorder.park_lost_partitions(decoded.changes, present)
         self._log.append(changes, decoded.transactions, end, self._messages(decoded))
         count(Counter.CAPTURED_TRANSACTIONS, by=decoded.transactions.num_rows)
         count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
@@ -417,7 +417,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
                 AttributeNumbers(source.conninfo, lake, silence_s),
                 read_masks(lake, source.masking),
             )
-            recorder = DdlRecorder(lake, log, are_there=RowLookup(source.conninfo, silence_s))
+            recorder = DdlRecorder(lake, log, find_writers=WriterLookup(source.conninfo, silence_s))
             shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)
             partitions = PartitionWatch(lake, report, lambda: shapes.trigger_reports)
             _check_again(claim, source.manifest.slot, lake, log, report)

@@ -30,9 +30,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.first_rows import AreThere, FirstRows
+from auditlake.capture.first_rows import FindWriters, FirstRows
 from auditlake.capture.partition_watch import find_lacking_key, key_columns
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -125,7 +126,7 @@ class DdlRecorder:
     tables: Mapping[int, TableName] = field(default_factory=dict)
     shapes: dict[int, Shape] = field(default_factory=dict)
     entries: Entries = field(default_factory=Entries)
-    are_there: AreThere = lambda rows: [False] * len(rows)
+    find_writers: FindWriters = lambda rows: [()] * len(rows)
     _reported: dict[int, Shape] = field(default_factory=dict)
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
@@ -228,13 +229,13 @@ class DdlRecorder:
         if (problem := find_lacking_key(key, partition.relation)) is not None:
             self._park(_Commit(partition.lsn, partition.time_us), name, problem, RENEWED_BY_FOLLOW)
 
-    def park_lost_partitions(self, present: Mapping[int, Mapping[int, int]]) -> None:
+    def park_lost_partitions(self, changes: pa.RecordBatch, present: Mapping[int, Mapping[int, int]]) -> None:
         """Park the tables with rows in a partition that the catalog does not show any more, or may show empty.
 
-        `present` are the partitions by their root as the catalog has them after the last transaction that was noted,
-        each with the xid that created it.
+        `changes` are those of the last buffer that was noted, `present` the partitions by their root as the catalog
+        has them after it, each with the xid that created it.
         """
-        truncated = set(self._first_rows.take(present, self.are_there))
+        truncated = set(self._first_rows.take(changes, present, self.find_writers))
         for (root, oid), (name, commit) in self._seen.items():
             if oid not in present.get(root, {oid}):
                 reason = "a partition that was created or attached since was dropped or detached, perhaps with rows"

@@ -49,30 +49,38 @@ def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
 
 def count_rows(conn: psycopg.Connection[Row], root: int, partition: int) -> int:
     """Count the published rows of a partition, up to a limit; 0 if they may not all be, or cannot be counted soon."""
-    rows = sql.SQL("select from only {table} limit {limit}")
-    return 0 if fetch(conn, _FILTERED, root) else _count(conn, partition, rows, limit=sql.Literal(_COUNTED))
+    query = sql.SQL("select pg_catalog.count(*) from (select from only {table} limit {limit}) r")
+    rows = () if _is_filtered(conn, root) else _select(conn, partition, query, limit=sql.Literal(_COUNTED))
+    return sum(cast("int", count) for (count,) in rows)
 
 
 @dataclass(frozen=True, slots=True)
-class RowLookup:
+class WriterLookup:
     """Looks for rows in the source, over a connection of its own; `silence_s` as in `answering_within`."""
 
     conninfo: str
     silence_s: float
 
-    def __call__(self, rows: Sequence[FirstRow]) -> list[bool]:
-        """Return which rows are there, as their transactions wrote them; raises SourceUnreachable."""
+    def __call__(self, rows: Sequence[FirstRow]) -> list[set[int]]:
+        """Return which transaction wrote each row, as `FindWriters`; raises SourceUnreachable."""
         with closing(connect(self.conninfo)) as conn, answering_within(conn, self.silence_s):
-            return [_is_there(conn, row) for row in rows]
+            return [_writers(conn, row) for row in rows]
 
 
-def _is_there(conn: psycopg.Connection[Row], row: FirstRow) -> bool:
+def _writers(conn: psycopg.Connection[Row], row: FirstRow) -> set[int]:
     """Look through the root, whose partitions our role need not be able to read by their own names."""
-    rows = sql.SQL("select from {table} where tableoid = {partition} and xmin::text in {xids} and {key} limit 1")
+    if _is_filtered(conn, row.root.oid):
+        return set()
+    query = sql.SQL("select xmin::text from {table} where tableoid = {partition} and {key} limit 2")
     names = [column.name for column in row.root.columns]
     key = sql.SQL(" and ").join(_equals(sql.Identifier(names[place]), text) for place, text in row.key)
-    xids = sql.SQL("({}, {})").format(sql.Literal(str(row.xid)), sql.Literal(str(row.created_by)))
-    return _count(conn, row.root.oid, rows, partition=sql.Literal(row.partition), xids=xids, key=key) > 0
+    found = _select(conn, row.root.oid, query, partition=sql.Literal(row.partition), key=key)
+    return {int(str(xid)) for (xid,) in found}
+
+
+def _is_filtered(conn: psycopg.Connection[Row], root: int) -> bool:
+    """Whether rows of a table may be missing in the stream."""
+    return bool(fetch(conn, _FILTERED, root))
 
 
 def _equals(column: sql.Identifier, text: str | None) -> sql.Composed:
@@ -81,19 +89,17 @@ def _equals(column: sql.Identifier, text: str | None) -> sql.Composed:
     return sql.SQL("{} operator(pg_catalog.=) {}").format(column, sql.Literal(text))
 
 
-def _count(conn: psycopg.Connection[Row], oid: int, rows: sql.SQL, **parts: sql.Composable) -> int:
-    """Count the rows of a query of one table; 0 if they cannot be read soon."""
+def _select(conn: psycopg.Connection[Row], oid: int, query: sql.SQL, **parts: sql.Composable) -> list[Row]:
+    """Return the rows of a query of one table; none if they cannot be read soon."""
     try:
         with conn.transaction():
             conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
             if not (names := fetch(conn, _NAME, oid)):
-                return 0
+                return []
             table = sql.Identifier(*map(str, names[0]))
             conn.execute(sql.SQL("lock table only {} in access share mode").format(table))
             if fetch(conn, _NAME, oid) != names:
-                return 0
-            query = sql.SQL("select pg_catalog.count(*) from ({}) r").format(rows.format(table=table, **parts))
-            ((count,),) = conn.execute(query).fetchall()
-            return cast("int", count)
+                return []
+            return conn.execute(query.format(table=table, **parts)).fetchall()
     except _UNREADABLE:
-        return 0
+        return []

@@ -163,6 +163,10 @@ EMPTIED_AT_ONCE = {
         f"begin; {_MADE}; {_FILLED}; delete from t where id = 2; truncate t_n; insert into t values (2, 'n'); commit"
     ),
     "filled with the same key later": f"begin; {_MADE}; {_FILLED}; truncate t_n; commit; insert into t values (2, 'n')",
+    "filled with the same key by a transaction that writes it again": (
+        f"begin; {_MADE}; {_FILLED}; truncate t_n; commit;"
+        " begin; insert into t values (2, 'n'); update t set id = 2 where id = 2; commit"
+    ),
     "made in a subtransaction": (
         f"begin; insert into t values (80, 'a'); savepoint s; {_MADE}; release s; {_FILLED}; truncate t_n; commit"
     ),
@@ -191,6 +195,8 @@ HARMLESS = {
             " delete from t where k = 'c' and id > 5; commit"
         ),
         "update t set id = id + 10 where k = 'c' and id > 1",
+        "alter table t add v int; update t set v = 1",
+        "delete from t where k = 'c' and id > 1",
     ],
     "a new partition, and the whole table truncated": [
         "create table t_c partition of t for values in ('c')",

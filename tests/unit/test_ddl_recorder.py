@@ -66,7 +66,7 @@ def test_a_partition_of_a_table_that_was_made_anew_since_parks_it(recorder: DdlR
     transactions = pa.RecordBatch.from_pylist([], TRANSACTIONS_SCHEMA)
     recorder.note_partitions(Decoded(changes, [described], transactions, None))
     recorder.tables = {9: _NAME}
-    recorder.park_lost_partitions({_OID: {}})
+    recorder.park_lost_partitions(changes, {_OID: {}})
     parked = find_parked(recorder.lake, _NAME, Cause.DDL)
     assert parked is not None
     assert parked.lsn == 109
