@@ -136,7 +136,7 @@ class ContentJson(TypedDict):
 
     kind: Literal["change", "message"]
     ordinal: int
-    op: NotRequired[str]
+    op: NotRequired[Literal["insert", "update", "delete", "truncate"]]
     table: NotRequired[str]
     key_before: NotRequired[Texts | None]
     key: NotRequired[Texts | None]
@@ -158,7 +158,7 @@ def content_json(each: ShownChange | Message) -> ContentJson:
     found: ContentJson = {
         "kind": "change",
         "ordinal": step.change.ordinal,
-        "op": step.change.op,
+        "op": step.change.op,  # type: ignore[typeddict-item] # one of the row operations
         "table": str(each.table),
     }
     if step.change.op == "truncate":
@@ -268,7 +268,7 @@ DifferenceJson = TypedDict(
     "DifferenceJson",
     {
         "table": str,
-        "diff": str,
+        "diff": Literal["removed", "modified", "added"],
         "key": Texts,
         "from": Texts | None,
         "to": Texts | None,
@@ -281,7 +281,7 @@ def difference_json(each: RowDifference, masked: Masked = None) -> DifferenceJso
     """Return the JSON of a row that differs."""
     return {
         "table": each.table,
-        "diff": each.kind,
+        "diff": each.kind,  # type: ignore[typeddict-item] # one of the three
         "key": row_json(each.key_texts, masked),
         "from": _row_or_null(each.changed_before, masked),
         "to": _row_or_null(each.changed_after, masked),
