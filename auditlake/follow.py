@@ -29,7 +29,7 @@ from auditlake.lake.maintenance import Upkeep
 from auditlake.lake.parking import Parked, SegmentState, check_reached, read_saved
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_last_batch
-from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lake.stage_lock import Stage, hold, holder_lives
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.relation import TableName
@@ -230,6 +230,7 @@ def run_apply(applier: Applier, stop: threading.Event, *, once: bool) -> None:
 def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None:
     applier.apply(stop)
     if once:
+        _await_decisions(applier, stop)
         positions = read_positions(applier.lake)
         if positions is not None:
             applier.require_reached(Lsn(positions.watermark + 1))
@@ -238,6 +239,15 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
         applier.maintain()
         applier.spark.rest()
         if stop.wait(applier.interval_s):
+            return
+        applier.apply(stop)
+
+
+def _await_decisions(applier: Applier, stop: threading.Event) -> None:
+    """Apply again, for a minute at most, while a capture beside this process has yet to decide what changed a table."""
+    until_s = time.monotonic() + _LONG_S
+    while any(each.state is SegmentState.WAITING for each in applier.parked.values()):
+        if not holder_lives(applier.lake, Stage.CAPTURE) or time.monotonic() > until_s or stop.wait(_POLL_S):
             return
         applier.apply(stop)
 
