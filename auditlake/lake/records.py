@@ -178,9 +178,28 @@ def read_numbered(folder: Place, read: Callable[[Any], _Content], remedy: str) -
 
 
 def numbered_records(folder: Place) -> list[Place]:
-    """List the files of a folder that `write_numbered` wrote, in their order."""
+    """List the files of a folder that `write_numbered` wrote, in their order; raises LakeUnusable if one is missing."""
+    places = _list_numbered(folder)
+    if _lacking(places) is not None:  # a listing may lack a file that was written meanwhile, and have the next one
+        places = _list_numbered(folder)
+    if (name := _lacking(places)) is not None:
+        raise LakeUnusable(f"{folder / name} is missing, and later records are there", "Restore it from a backup.")
+    return places
+
+
+def _list_numbered(folder: Place) -> list[Place]:
     places: list[Place] = [place for place in folder.glob("*.json") if _NUMBERED.fullmatch(place.name)]
     return sorted(places, key=lambda place: place.name)
+
+
+def _lacking(places: Sequence[Place]) -> str | None:
+    """Return the first name that is not among the files."""
+    names = [place.name for place in places]
+    return next((name for number, found in enumerate(names) if (name := _numbered(number)) != found), None)
+
+
+def _numbered(number: int) -> str:
+    return f"{number:0{_DIGITS}}.json"
 
 
 def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
@@ -191,7 +210,7 @@ def write_numbered(folder: Place, content: Callable[[int], object]) -> None:
             number = max((int(place.name[:_DIGITS]) for place in numbered_records(folder)), default=-1) + 1
             text = json.dumps(content(number), indent=2, ensure_ascii=False)
             with suppress(FileExistsError):
-                files.put_if_absent(folder / f"{number:0{_DIGITS}}.json", text.encode())
+                files.put_if_absent(folder / _numbered(number), text.encode())
                 return
 
 

@@ -16,6 +16,7 @@ from auditlake.lake.expiries import ExpiredTable, ExpiryRun
 from auditlake.lake.holds import HoldEvent, read_events
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
 from auditlake.lake.records import BROKEN, read_capture_state, typed, unreadable, write_numbered, write_state
+from auditlake.store.files import remove_files
 from tests.s3_server import chosen_lake, on_disk, overwrite
 
 
@@ -168,3 +169,15 @@ def test_an_event_of_a_hold_is_an_addition_or_a_release(tmp_path: Path) -> None:
     write_numbered(lake.holds, lambda _: {**_EVENT, "event": "aded", "time_us": 1})
     with pytest.raises(LakeUnusable, match=r"000000\.json cannot be read: ValueError"):
         read_events(lake)
+
+
+def test_a_record_that_is_lost_is_missed(tmp_path: Path) -> None:
+    """Its hold would not be in force any more. Nor does another record get its number."""
+    lake = chosen_lake(tmp_path)
+    for _ in range(3):
+        write_numbered(lake.holds, lambda _: {**_EVENT, "time_us": 1})
+    remove_files([lake.holds / "000001.json"])
+    with pytest.raises(LakeUnusable, match=r"000001\.json is missing, and later records are there"):
+        read_events(lake)
+    with pytest.raises(LakeUnusable, match=r"000001\.json is missing"):
+        write_numbered(lake.holds, lambda _: _EVENT)
