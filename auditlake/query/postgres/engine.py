@@ -38,8 +38,9 @@ from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
 from auditlake.query.postgres.growth import LONGEST
+from auditlake.query.postgres.scopes import Query
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
-from auditlake.query.postgres.types import JSONB, TEXT, Type
+from auditlake.query.postgres.types import INTERVAL, JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
 from auditlake.query.years import NO_YEAR, no_year, require_years
 from auditlake.relation import TableName
@@ -213,7 +214,7 @@ class PostgresEngines:
         try:
             with _reported():
                 _create_views(connection, state, query)
-                batches = connection.execute(query.translated.sql).to_arrow_reader(_BATCH_ROWS)
+                batches = connection.execute(_with_texts(query.translated)).to_arrow_reader(_BATCH_ROWS)
                 first = list(islice(batches, 1))
         except BaseException:
             connection.close()
@@ -298,6 +299,14 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
         create_view(connection, view, cells, rows.sql)
 
 
+def _with_texts(query: Query) -> str:
+    """Return a query with the texts of its intervals: those of Arrow count nanoseconds, and long ones overflow."""
+    if all(cell.type != INTERVAL for cell in query.columns):
+        return query.sql
+    shown = (f"{_INTERVAL_TEXT}(o{n}) as o{n}" if c.type == INTERVAL else f"o{n}" for n, c in enumerate(query.columns))
+    return f"select {', '.join(shown)} from ({query.sql})"
+
+
 def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName | None) -> str:
     """Return a column of a view; without a `table` none has a value that only `_raw` has; reading it is an error."""
     shown, value = typed.shown, cell_of(typed.shown, columns)
@@ -326,10 +335,6 @@ def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> p
 
 
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
-    if pa.types.is_interval(values.type):
-        given = values.to_pylist()
-        shown = [None if v is None else texts.interval_text(v.months, v.days, v.nanoseconds // 1000) for v in given]
-        return pa.array(shown, pa.string())
     require_years(values)
     found = values.cast(_arrow(cell))
     if cell.type.name != "varchar" and cell.type.length is not None:

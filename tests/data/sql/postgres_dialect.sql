@@ -978,3 +978,5 @@ select x from (values (1),) v(x)
 select 1 from orders group by
 select 1 from orders group by having true
 select 1 order by
+select interval '9223372036854775807 microseconds', interval '3000000 hours', interval '1 hour' * -3000000
+select x, id from (values (interval '3000000 hours', 1), (null, 2), (interval '1 mon -1 day', 3)) v(x, id) order by id desc
