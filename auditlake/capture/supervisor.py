@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import psycopg
@@ -34,7 +34,7 @@ from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.settings.mask_rules import Masking
-from auditlake.settings.streaming_mode import Streaming
+from auditlake.settings.streaming_mode import MessagesInDoubt, Streaming
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_slot
@@ -118,11 +118,11 @@ def _capture_alone(task: Task, stop: threading.Event, report: Say, tried: thread
 
 
 def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attempts", tried: threading.Event) -> None:
-    reader = None
+    reader, source = None, task.source
     while not stop.is_set():
         beat(Beat.CAPTURE)
         try:
-            capture = open_capture(task.source, task.lake, stop, report, reader)
+            capture = open_capture(source, task.lake, stop, report, reader)
             if task.until is None and task.reports_start and not attempts.ever:
                 manifest = task.source.manifest
                 started = f"slot {manifest.slot} of database {manifest.database}, from {capture.done_lsn} on"
@@ -132,6 +132,9 @@ def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attem
             attempts.succeeded()
             begin(Beat.CAPTURE)
             capture.run(task.until, task.awaited, task.lagging)
+        except MessagesInDoubt as exc:
+            report(f"{exc.message}: capture goes on without streaming until its next start")
+            source = replace(source, streaming=replace(source.streaming, mode="off"))
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
             count(Counter.RETRIES, "source")

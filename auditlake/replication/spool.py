@@ -9,6 +9,10 @@ sent it without streaming: Begin, its messages without their xids, Commit.
 2. Memory is bounded: beyond `memory_bytes` the transaction that uses most memory is moved to a file.
 3. Rolling back a subtransaction truncates the transaction at that subtransaction's first change. Subtransactions nest,
    so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
+   But the server sends every logical message with the top transaction's xid (reorderbuffer.c,
+   ReorderBufferApplyMessage). So one directly before that first change, or after the last change of all, may belong to
+   the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt`, unless the rollback of
+   a subtransaction around it follows at once.
 4. Relation messages are private to the streamed transaction until it commits, and are not repeated after that unless
    something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the one in force after the commit is the one
    that arrived last, from this transaction or from one that committed before it. If it is another transaction's, it is
@@ -55,6 +59,7 @@ from auditlake.pgoutput.decoder import (
     decode,
     decode_streamed,
 )
+from auditlake.settings.streaming_mode import MessagesInDoubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class _Relations:
 
 _XID_BYTES = 4
 _XIDS = 2**32
-_ORIGIN, _RELATION = ord("O"), ord("R")
+_ORIGIN, _RELATION, _MESSAGE = ord("O"), ord("R"), ord("M")
 _ALLOWED: Bools = np.isin(np.arange(256), list(IN_BLOCKS.encode()))
 
 
@@ -116,6 +121,13 @@ class PayloadSegment:
         """Return the first `count` payloads."""
         end = int(self.ends[count - 1]) if count else 0
         return PayloadSegment(self.data[:end], self.starts[:count], self.ends[:count], self.subs[:count])
+
+    @property
+    def ends_with_message(self) -> bool | None:
+        """Whether the last payload is a logical message; None if there are only Origins, which begin a block."""
+        tags = np.frombuffer(self.data, np.uint8)[self.starts]
+        others = np.flatnonzero(tags != _ORIGIN)
+        return bool(tags[others[-1]] == _MESSAGE) if others.size else None
 
     def relations(self) -> list[tuple[int, bytes]]:
         """Return every Relation message: its number in this segment, and its payload."""
@@ -201,12 +213,13 @@ _KEY_BYTES, _COUNTER_BYTES = 32, 16
 class _Piece:
     """Messages from `first` on, in the file at `offset` if `segment` is None; `newest` is the highest sub so far.
 
-    `counter` is the first block's counter of its encryption.
+    `is_message` is whether the last one is a logical message. `counter` is the first block's counter of its encryption.
     """
 
     first: int
     count: int
     newest: int
+    is_message: bool
     segment: PayloadSegment | None
     offset: int = 0
     data_bytes: int = 0
@@ -226,6 +239,7 @@ class SpooledTransaction:
         self.xid = xid
         self.memory_bytes = 0
         self.relations = _Relations()
+        self.in_doubt = False
         self._folder = folder
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._pieces: list[_Piece] = []
@@ -245,15 +259,23 @@ class SpooledTransaction:
         """Append messages."""
         if not segment.count:
             return
-        newest = int(segment.subs.max())
+        newest, is_message = int(segment.subs.max()), segment.ends_with_message
         if self._pieces:
             newest = max(newest, self._pieces[-1].newest)
-        piece = _Piece(self.count, segment.count, newest, segment)
+        is_message = self._ends_with_message if is_message is None else is_message
+        piece = _Piece(self.count, segment.count, newest, is_message, segment)
         self.memory_bytes += piece.memory_bytes
         self._pieces.append(piece)
 
+    @property
+    def _ends_with_message(self) -> bool:
+        return bool(self._pieces) and self._pieces[-1].is_message
+
     def cut(self, sub: int) -> None:
-        """Remove all messages from the first one of the subtransaction `sub` on."""
+        """Remove all messages from the first one of the subtransaction `sub` on.
+
+        What is left is `in_doubt` if its last one is a logical message, which may be of `sub`, too.
+        """
         cut_at: tuple[int, int] | None = None
         for place in reversed(range(len(self._pieces))):
             if self._pieces[place].newest < sub:
@@ -263,6 +285,7 @@ class SpooledTransaction:
                 cut_at = place, int(hits[0])
         if cut_at is not None:
             self._cut_at(*cut_at)
+        self.in_doubt = self._ends_with_message
 
     def _cut_at(self, place: int, keep: int) -> None:
         dropped = self._pieces[place:]
@@ -302,7 +325,8 @@ class SpooledTransaction:
                 _write_all(self._file, part)
         except OSError as exc:
             raise _not_writable(self._folder, exc) from exc
-        return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data), counter)
+        first, newest, is_message = group[0].first, group[-1].newest, group[-1].is_message
+        return _Piece(first, segment.count, newest, is_message, None, offset, len(segment.data), counter)
 
     def _read(self, piece: _Piece) -> PayloadSegment:
         if piece.segment is not None:
@@ -429,7 +453,10 @@ class Spool:
         return self._epoch
 
     def handle_boundary(self, payload: bytes) -> None:
-        """Handle the start or end of a block or a transaction; raises DecodeError, WrongSource for two-phase commit."""
+        """Handle the start or end of a block or a transaction.
+
+        Raises DecodeError, MessagesInDoubt, WrongSource for two-phase commit.
+        """
         message = decode(payload)
         if self.in_block and not isinstance(message, StreamStop):
             raise _misplaced(payload, f"in a block of transaction {self._block and self._block.xid}")
@@ -470,6 +497,10 @@ class Spool:
     def _require_open(self, payload: bytes, xid: int) -> SpooledTransaction:
         if (transaction := self._open.get(xid)) is None:
             raise _misplaced(payload, f"transaction {xid}, which has no block")
+        if transaction.in_doubt:
+            raise MessagesInDoubt(
+                f"transaction {xid} has rolled back a savepoint, and perhaps messages that it had sent before"
+            )
         return transaction
 
     def _remove(self, xid: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from auditlake.errors import ConfigError
+from auditlake.errors import ConfigError, SourceAway
 
 if TYPE_CHECKING:  # the settings import this module, and most commands never connect
     from psycopg import sql
@@ -25,6 +25,10 @@ _VERSION = 10_000
 _NEWEST_PROTOCOL = 4
 _PROTOCOL_OF = {13: 1, 14: 2, 15: 3}
 _PARALLEL_SINCE = 16
+
+
+class MessagesInDoubt(SourceAway):
+    """Messages of a streamed transaction may have been rolled back; without streaming the server sends no such one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import pytest
 import auditlake.apply.errors
 import auditlake.query.lexical
 import auditlake.serve.resources
-import auditlake.source.lock_waits  # noqa: F401  # defines a class of errors, as the three above
+import auditlake.settings.streaming_mode
+import auditlake.source.lock_waits  # noqa: F401  # defines a class of errors, as the four above
 from auditlake.errors import AuditlakeError
 from auditlake.lake.gaps import UNKNOWN_SHAPE
 from auditlake.lake.parking import Cause

@@ -16,6 +16,7 @@ from auditlake.pgoutput.decoder import (
     Begin,
     Commit,
     Insert,
+    LogicalMessage,
     Message,
     StreamAbort,
     StreamCommit,
@@ -25,6 +26,7 @@ from auditlake.pgoutput.decoder import (
 )
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.replication.spool import Spool
+from auditlake.settings.streaming_mode import MessagesInDoubt
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, Versions
@@ -97,6 +99,7 @@ RELATION = Relation(OID, TableName("public", "t"), ReplicaIdentity.DEFAULT, (Col
 RENAMED = Relation(OID, TableName("public", "renamed"), ReplicaIdentity.DEFAULT, RELATION.columns)
 START, AGAIN, STOP = StreamStart(7, first=True), StreamStart(7, first=False), StreamStop()
 COMMIT = StreamCommit(7, Lsn(100), Lsn(150), TIME)
+MESSAGE = LogicalMessage(transactional=True, lsn=Lsn(1), prefix="auditlake", content=b"{}")
 OTHER = StreamCommit(8, Lsn(200), Lsn(250), TIME)
 
 
@@ -135,6 +138,24 @@ def test_rolling_back_a_savepoint_removes_only_its_rows() -> None:
     sent = [*block(RELATION, insert(1)), *block(insert(2), sub=9, first=False), encode(StreamAbort(7, 9))]
     sent += [encode(StreamAbort(7, 10)), *block(RELATION, insert(3), first=False), encode(COMMIT)]
     assert [RELATION, insert(1), RELATION, insert(3)] == plain(sent)[1:-1]
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
+def test_a_message_that_may_have_been_rolled_back_is_in_doubt(memory: int) -> None:
+    """The server sends every one with the top transaction's xid: no change of that comes after it."""
+    before = block(RELATION, insert(1), MESSAGE)
+    for inside in ([], block(insert(2), sub=9, first=False)):
+        with contextlib.closing(Spool(memory_bytes=memory)) as spool, pytest.raises(MessagesInDoubt):
+            list(through_spool(spool, [*before, *inside, encode(StreamAbort(7, 9)), encode(COMMIT)]))
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
+def test_messages_between_changes_are_of_their_transaction(memory: int) -> None:
+    """One before a change of the top transaction stays, one after a change of the savepoint is rolled back with it."""
+    sent = [*block(RELATION, MESSAGE, insert(1)), *block(insert(2), sub=9, first=False), *block(MESSAGE, first=False)]
+    sent += [*block(insert(3), sub=10, first=False), encode(StreamAbort(7, 10)), encode(StreamAbort(7, 9))]
+    replayed = through_spool(Spool(memory_bytes=memory), [*sent, encode(COMMIT)])
+    assert [RELATION, MESSAGE, insert(1)] == [decode(payload) for payload in replayed][1:-1]
 
 
 def test_the_last_relation_message_to_arrive_is_in_force() -> None:
