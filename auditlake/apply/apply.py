@@ -340,8 +340,13 @@ def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
     return min(followed or (table.position for table in tables), default=None)
 
 
-def fold_held(
-    start_spark: StartSpark, lake: Lake, name: TableName, upto: Lsn, engine: Engine = Engine.AUTO
+def fold_held(  # noqa: PLR0913, PLR0917 - how and how far to fold
+    start_spark: StartSpark,
+    lake: Lake,
+    name: TableName,
+    upto: Lsn,
+    engine: Engine = Engine.AUTO,
+    stop: threading.Event | None = None,
 ) -> Parked | None:
     """Fold one table up to `upto`, at most as far as the lake knows, even past the LSN at which it is parked.
 
@@ -352,12 +357,13 @@ def fold_held(
     Returns the record with which this stage parks it, if it cannot be folded that far.
 
     Raises Unsupported if only Spark can fold it, and the engine is DuckDB: a gap in its place would be for ever.
+    Raises Cancelled if `stop` is set while Spark folds.
     """
     table, log = open_history(lake, name), open_log(lake)
     if table is None or log is None or table.position >= upto:
         return None
     tails = find_tails(lake, log, {table: table.position}, min(upto, log.known_lsn))
-    stopped = _merge_some(start_spark, lake, tails, engine).stopped.get(name)
+    stopped = _merge_some(start_spark, lake, tails, engine, stop).stopped.get(name)
     if stopped and stopped.needs_spark:
         raise Unsupported(str(stopped), "Run auditlake resync with --engine auto.")
     return stopped

@@ -10,6 +10,7 @@
 
 from __future__ import annotations  # Spark and resync, which most runs do not need, are imported for mypy only
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,7 +54,7 @@ class AutomaticResync:
         self._workers: Workers | None = None
         self._turns: dict[TableName, _Turn] = {}
         self._failures = FailureReports(report)
-        self._is_closed = False
+        self._closed = threading.Event()
 
     def tend(
         self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
@@ -84,8 +85,8 @@ class AutomaticResync:
         capture.await_passed(Lsn(max(each.lsn for each in done) + 1))
 
     def close(self) -> None:
-        """End a running copy; its tables stay held, and the next run continues with them."""
-        self._is_closed = True
+        """End a running copy, or a fold in Spark; its tables stay held, and the next run continues with them."""
+        self._closed.set()
         if self._workers is not None:
             self._workers.close()
         self._pool.shutdown(cancel_futures=True)
@@ -102,7 +103,7 @@ class AutomaticResync:
         try:
             self._resync(names, start_spark, capture)
         except Exception as exc:  # noqa: BLE001 - whatever one table causes, capture and all other tables go on
-            if not self._is_closed:  # the copy was ended
+            if not self._closed.is_set():  # the copy was ended
                 self._failures.report(f"no new snapshot of {', '.join(map(str, names))}, trying again later", exc)
         else:
             self._failures.forget()
@@ -117,11 +118,11 @@ class AutomaticResync:
         taking = f"{', '.join(map(str, names))}: taking a new snapshot beside the stream"
         self._report(Notice(Event.SNAPSHOT_STARTED, taking))
         target = replace(self._target(), capture=capture)
-        return resync(target, names, Starters(start_spark, self._workers_of_run), self._report)
+        return resync(target, names, Starters(start_spark, self._workers_of_run, self._closed), self._report)
 
     def _workers_of_run(self) -> Workers:
         self._workers = self._start_workers()
-        if self._is_closed:  # while they started
+        if self._closed.is_set():  # while they started
             self._workers.close()
         return self._workers
 

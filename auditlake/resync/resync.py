@@ -23,6 +23,7 @@ folded: the snapshot has their result, and what the table was between two of the
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from auditlake.cancellation import Cancelled
 from auditlake.capture.masking import bind_copies, prepare_masks
 from auditlake.capture.partition_watch import find_unlogged, read_parts, record_partitions
 from auditlake.capture.preconditions import (
@@ -116,10 +118,14 @@ class ResyncTarget:
 
 @dataclass(frozen=True, slots=True)
 class Starters:
-    """Functions that start Spark, to fold changes that are not applied yet, and the workers, to copy."""
+    """Functions that start Spark, to fold changes that are not applied yet, and the workers, to copy.
+
+    `stop` ends what Spark folds.
+    """
 
     spark: Callable[[], SparkSession]
     workers: Callable[[], Workers]
+    stop: threading.Event | None = None
 
 
 def resync(
@@ -434,7 +440,10 @@ class _Resync:
     def _superseded(self, hold: Hold, copied: Copied) -> Resynced | None:
         try:
             is_asked = self.target.capture is None
-            done = supersede(self.start.spark, self._lake, hold, copied, self.target.engine, is_asked=is_asked)
+            engine, stop = self.target.engine, self.start.stop
+            done = supersede(self.start.spark, self._lake, hold, copied, engine, is_asked=is_asked, stop=stop)
+        except Cancelled:
+            raise
         except AuditlakeError as exc:
             self.progress.fail(copied.name, exc)
             return None

@@ -20,6 +20,7 @@ snapshot. Their closed versions cannot be restored, so the gap begins before the
 """
 
 import shlex
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -105,6 +106,7 @@ def supersede(  # noqa: PLR0913 - what a new snapshot needs
     engine: Engine = Engine.AUTO,
     *,
     is_asked: bool = True,
+    stop: threading.Event | None = None,
 ) -> Resynced:
     """Bring a table's history to the state of a new snapshot; damaged files leave it if a person has asked for that.
 
@@ -112,13 +114,14 @@ def supersede(  # noqa: PLR0913 - what a new snapshot needs
         LakeUnusable: if files are damaged, and nobody has asked.
         Unsupported: if the history has foreign table features.
         LakeConflict: if other processes commit again and again, or one has brought the history further.
+        Cancelled: if `stop` is set while Spark folds.
     """
     with writing(f"the history of {copied.name}"):
         hint = "Stop the other writer (auditlake maintain, for example), then run auditlake resync again."
         for _ in attempts(_ATTEMPTS, f"the history of {copied.name}", hint, pause_s=_PAUSE_S):
             doubt = hold.first_doubt(lake, copied.mark.lsn)
             upto = copied.mark.lsn if doubt is None else doubt.lsn
-            doubt = fold_held(start_spark, lake, hold.table, upto, engine) or doubt
+            doubt = fold_held(start_spark, lake, hold.table, upto, engine, stop) or doubt
             with suppress(FileExistsError):
                 return _supersede(lake, doubt, _files(lake, copied.name), copied, is_asked=is_asked)
     raise AssertionError  # `attempts` ends with an error

@@ -23,6 +23,7 @@ from auditlake.lake.parking import Cause, Parked
 from auditlake.ledger.beside import Sealing
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
+from auditlake.messages import Say
 from auditlake.relation import TableName
 from auditlake.replication.stream import ReplicationStream
 from auditlake.resync import automatic, resync
@@ -101,19 +102,24 @@ def test_a_resync_that_fails_before_a_target_ends_the_run(
 
 
 def test_workers_that_start_while_a_resync_is_closed_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the end of `follow` would wait for the whole copy."""
-    lake, workers = Lake(tmp_path), mock.Mock()
+    """Otherwise the end of `follow` would wait for the whole copy, or for what Spark folds."""
+    lake, workers, ended = Lake(tmp_path), mock.Mock(), list[bool]()
 
     def start() -> mock.Mock:
         with mock.patch.object(ThreadPoolExecutor, "shutdown"):  # this is the pool's thread
             again.close()
         return workers
 
-    monkeypatch.setattr(resync, "resync", lambda _target, _names, starters, _report: starters.workers())
+    def run(_target: ResyncTarget, _names: list[TableName], starters: resync.Starters, _report: Say) -> None:
+        starters.workers()
+        ended.append(starters.stop is not None and starters.stop.is_set())
+
+    monkeypatch.setattr(resync, "resync", run)
     again = AutomaticResync(lambda: ResyncTarget("", lake), start, lambda _: None)
     again.tend(_PARKED, lambda: pytest.fail("no JVM is needed"), Capturing(lake, None))
     await_true(lambda: not again.is_running)
     workers.close.assert_called_once()
+    assert ended == [True]
     again.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import auditlake.apply.apply as applying
-from auditlake.apply.apply import apply_pending
+from auditlake.apply.apply import apply_pending, fold_held
 from auditlake.apply.fold import Folded
 from auditlake.apply.merge import Plan
 from auditlake.apply.tail_fold import fold_tail
@@ -16,9 +16,10 @@ from auditlake.apply.tails import Tail
 from auditlake.cancellation import Cancelled
 from auditlake.engine import Engine
 from auditlake.lake.histories import folded_to
+from auditlake.lsn import Lsn
 from auditlake.temporal.moments import read_known
 from tests.running import await_true
-from tests.small_lake import write_small_lake
+from tests.small_lake import ORDERS, write_small_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -48,5 +49,7 @@ def test_a_fold_is_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     ending.join()
     assert (read_known(lake).parked, folded_to(lake)) == ({}, before)
     monkeypatch.undo()
+    with pytest.raises(Cancelled):
+        fold_held(lambda: spark, lake, ORDERS, Lsn(0x300), Engine.SPARK, stop)
     apply_pending(lambda: spark, lake, engine=Engine.SPARK)
     assert folded_to(lake) > before
