@@ -201,12 +201,13 @@ class RowsOfView(NamedTuple):
     has_texts: bool
 
 
-def rows_of_view(
+def rows_of_view(  # noqa: PLR0913, PLR0917 - the parts of a statement
     connection: "DuckDBPyConnection",
     state: LakeState,
     query: PreparedQuery,
     read: tuple[TableName, Selection | Log],
     documents: str | None,
+    columns: Sequence[Column] | None = None,
 ) -> RowsOfView:
     """Return the rows of a view: of a log, in its columns `c0` …, else as `rows_of_selection`."""
     name, selection = read
@@ -214,7 +215,7 @@ def rows_of_view(
         return RowsOfView(_log_table(state.known, name, selection.lsn, documents).sql(connection), has_texts=False)
     table = state.known.tables[name]
     has_texts = _check_files(table, selection) or query.tails.of(table, selection) is not None
-    return RowsOfView(rows_of_selection(connection, state, query, name, selection), has_texts)
+    return RowsOfView(rows_of_selection(connection, state, query, name, selection, columns), has_texts)
 
 
 def cell_of(shown: ViewColumn, columns: Sequence[ViewColumn]) -> str:
@@ -231,12 +232,20 @@ def create_view(connection: "DuckDBPyConnection", view: str, cells: Iterable[str
     connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
 
 
-def rows_of_selection(
-    connection: "DuckDBPyConnection", state: LakeState, query: PreparedQuery, name: TableName, selection: Selection
+def rows_of_selection(  # noqa: PLR0913, PLR0917 - the parts of a statement
+    connection: "DuckDBPyConnection",
+    state: LakeState,
+    query: PreparedQuery,
+    name: TableName,
+    selection: Selection,
+    columns: Sequence[Column] | None = None,
 ) -> str:
-    """Return a query of the rows of a selection, under their stored names, with `_raw`."""
+    """Return a query of the rows of a selection, under their stored names, with `_raw`.
+
+    `columns` are the selection's, with types that may be wider than those of the history.
+    """
     table = query.known.tables[name]
-    columns = tuple(column for column, _ in selected_columns(query, table, selection))
+    columns = tuple(columns or (column for column, _ in selected_columns(query, table, selection)))
     reader = Reader(query.known.lake, state.now, query.known)
     last = query.tails.upto(table, selection)
     if isinstance(selection, State):  # without a tail at its position, so that no changes are sought

@@ -49,3 +49,6 @@ def test_statements_compute_with_the_type_of_their_moment(database: str, tmp_pat
         assert _asked(lake, versions) == _at_source(database, _STATEMENTS[0])
         assert [_asked(lake, _STATEMENTS[0], "--as-of", before)] == narrow
         assert command.run_here(["apply", "--until-current", "--lake", lake]).code == 0
+    execute(database, "update t set n = 5000000000, a = 'longer', d = '{1234567.5}'")
+    assert command.run_here(["capture", "--until-current", *settings]).code == 0
+    assert _asked(lake, "select n, a, d[1] from t") == _at_source(database, "select n, a, d[1] from t")

@@ -287,9 +287,10 @@ def _require_short(given: Iterable[Any], longest: int) -> None:
 
 def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: PostgresQuery) -> None:
     for view, read in query.views.items():
-        rows = rows_of_view(connection, state, query, read, JSONB.name)
         columns, is_log = query.columns[view], isinstance(read[1], Log)
         every = [each.shown for each in columns]
+        own = [each.column for each in every if each.column is not None]
+        rows = rows_of_view(connection, state, query, read, JSONB.name, own)
         values = [
             _logged(f"c{n}", each) if is_log else _value(each, every, read[0] if rows.has_texts else None)
             for n, each in enumerate(columns)
