@@ -161,6 +161,10 @@ class _Walk:
         whole = all_marks([*left, *right])
         if not isinstance(node, exp.Union) or node.args.get("distinct"):
             self.check(whole, type(node).__name__.upper())
+            for columns, other in ((left, node.expression.unnest()), (right, node.this.unnest())):
+                texts = other.expressions if isinstance(other, exp.Select) else []
+                for column, text in zip(columns, texts, strict=False):
+                    check_texts(column.marks, [text.unalias()])
         paired = len(left) == len(right) and not node.args.get("by_name")
         columns = (
             [Shown(one.name, one.marks | other.marks) for one, other in zip(left, right, strict=True)]

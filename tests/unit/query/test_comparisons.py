@@ -127,6 +127,8 @@ def test_a_comparison_of_texts_is_refused(sql: str, what: str) -> None:
         ("select id from t where ip = '10.0.0.1/32'", "Write '10.0.0.1'."),
         ("select id from t where b = '\\\\x00'", "Write X'0a'"),
         ("select id from t where 'x' = u", "Write a UUID"),
+        ("select id, ip from t union (select 1 as id, '10.0.0.1/32' as a)", "Write '10.0.0.1'."),
+        ("select '9:30' except select at from t", "Write '09:30:00'."),
     ],
 )
 def test_a_text_in_another_form_than_printed_is_refused(sql: str, remedy: str) -> None:
