@@ -8,7 +8,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -237,8 +237,10 @@ def check_overtaken(site: Site, first: Writer, second: list[str], code: int) -> 
 
 
 def _suspended_pid(pid: int) -> int | None:
-    children = (file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children"))
-    for each in (pid, *(int(child) for found in children for child in found)):
-        if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            return each
+    """Return which process is suspended, if any; None also if a thread or a child ended while they were read."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+        for each in (pid, *(int(child) for found in children for child in found)):
+            if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                return each
     return None
