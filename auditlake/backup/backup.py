@@ -21,14 +21,14 @@ from auditlake.backup.stored import Backup, Folder, StoredTable
 from auditlake.delta.checkpoints import is_readable
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import checkpoint_file
-from auditlake.errors import BadUsage, LakeConflict, LakeUnusable
+from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
-from auditlake.store.files import copy_file, existing_files, full_name, make_folder, put_if_absent, remove_folder
+from auditlake.store.files import copy_file, existing_files, make_folder, put_if_absent, remove_folder
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5
@@ -41,7 +41,7 @@ class _Gone(Exception):
 def back_up(lake: Lake, folder: Folder, report: Say) -> Backup:
     """Take the next backup of a lake into a folder; raises LakeUnusable, LakeConflict, BadUsage if they overlap."""
     require_manifest(lake)
-    _require_apart(lake.root, folder.root)
+    folder.require_apart(lake.root)
     folder.numbers()  # refuses a folder of something else before anything is written there
     with hold(Lake(folder.root), "backup", Stage.BACKUP):  # type: ignore[arg-type] # as `Lake` has it
         for _ in range(_ATTEMPTS):
@@ -53,12 +53,6 @@ def back_up(lake: Lake, folder: Folder, report: Say) -> Backup:
         f"files of {lake.root} were deleted before they could be copied, {_ATTEMPTS} times",
         "Run this again: it goes on with what is copied already. A faster disk, or a longer retention, helps.",
     )
-
-
-def _require_apart(lake: Place, folder: Place) -> None:
-    one, other = (f"{full_name(place)}/" for place in (lake, folder))
-    if one.startswith(other) or other.startswith(one):
-        raise BadUsage(f"{folder} and {lake} are in each other", "Give a folder outside the lake.")
 
 
 def _attempt(lake: Lake, folder: Folder, report: Say) -> Backup:

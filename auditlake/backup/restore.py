@@ -14,12 +14,13 @@ and stops (`capture.preconditions`); `resync --all` records it as a gap.
 
 import json
 
-from auditlake.backup.pinned import MANIFEST
+from auditlake.backup.pinned import MANIFEST, manifest_id
 from auditlake.backup.stored import Backup, Folder
 from auditlake.erasure.retention import mark_restored
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import require_record, writing_files
 from auditlake.lake.stage_lock import FOLDER, Stage, hold
 from auditlake.messages import Say
 from auditlake.store.files import (
@@ -34,17 +35,22 @@ from auditlake.store.files import (
 from auditlake.store.place import Place
 
 _MARK = "restore.json"
+_ANOTHER = "Restore it, or restore an earlier backup."
 
 
 def restore(folder: Folder, lake: Lake, number: int | None, report: Say) -> Backup:
     """Restore a complete backup, without a number the last one, into a folder that is new, or left by a killed run.
 
-    Raises BadUsage if there is no such backup, LakeUnusable if it cannot be read, or the folder has anything else.
+    Raises BadUsage if there is no such backup, or the folder is among the backups; LakeUnusable if it cannot be read,
+    or the folder has anything else.
     """
+    folder.require_apart(lake.root)
     backup = folder.read(_chosen(folder, number))
+    _require_manifest(folder, backup)
     mark = json.dumps({"lake": backup.lake, "number": backup.number, "taken": backup.taken}).encode()
     _require_ours(lake, mark)
-    ensure_folder(lake.root)
+    with writing_files(lake.root):
+        ensure_folder(lake.root)
     with hold(lake, "restore", Stage.BOOTSTRAP):
         _require_ours(lake, mark)
         if not lake.manifest.exists():
@@ -65,6 +71,14 @@ def _chosen(folder: Folder, number: int | None) -> int:
     if number is not None and number not in complete:
         raise BadUsage(f"there is no backup {number} in {folder.root}, from {complete[0]} to {complete[-1]}", "")
     return complete[-1] if number is None else number
+
+
+def _require_manifest(folder: Folder, backup: Backup) -> None:
+    """Require the manifest of the backup's lake, which is copied last: without it there would be none."""
+    place = folder.own(folder.record(backup.number, MANIFEST))
+    found = require_record(place, lambda _: manifest_id({MANIFEST: place.read_bytes()}), _ANOTHER)
+    if found != backup.lake:
+        raise LakeUnusable(f"{place} is of the lake {found}, need {backup.lake}", _ANOTHER)
 
 
 def _require_ours(lake: Lake, mark: bytes) -> None:
@@ -91,9 +105,7 @@ def _restore_table(folder: Folder, backup: Backup, table: str, root: Place) -> N
         make_folder((target / name).parent)
         copied = _copied(folder.own(files / name), target / name, present, name)
         if stated is not None and copied != stated:
-            raise LakeUnusable(
-                f"{files / name} has {copied:,} bytes, need {stated:,}", "Restore it, or restore an earlier backup."
-            )
+            raise LakeUnusable(f"{files / name} has {copied:,} bytes, need {stated:,}", _ANOTHER)
         reach(After.FILE_RESTORED)
     log = folder.logs(backup.tables[table].log).root / table / "_delta_log"
     make_folder(target / "_delta_log")
@@ -108,7 +120,7 @@ def _copied(source: Place, target: Place, present: set[str], name: str) -> int:
     try:
         return copy_file(source, target)
     except FileNotFoundError as exc:
-        raise LakeUnusable(f"{source} is missing", "Restore it, or restore an earlier backup.") from exc
+        raise LakeUnusable(f"{source} is missing", _ANOTHER) from exc
 
 
 def _restore_records(folder: Folder, backup: Backup, lake: Lake) -> None:

@@ -19,12 +19,12 @@ from typing import Any
 from auditlake.backup.pinned import MANIFEST
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_reader import Add, live_files
-from auditlake.errors import LakeUnusable
+from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import require_record
 from auditlake.lake.stage_lock import FOLDER
 from auditlake.lsn import Lsn
-from auditlake.store.files import leads_out
+from auditlake.store.files import full_name, leads_out
 from auditlake.store.place import Place
 
 FORMAT_VERSION = 1
@@ -120,6 +120,12 @@ class Folder:
         _require_sound(place, number, backup)
         _require_inside(place, (*backup.tables, *backup.records))
         return backup
+
+    def require_apart(self, lake: Place) -> None:
+        """Require that neither of the folders of a lake and of its backups is in the other; raises BadUsage."""
+        one, other = (f"{full_name(place)}/" for place in (lake, self.root))
+        if one.startswith(other) or other.startswith(one):
+            raise BadUsage(f"{self.root} and {lake} are in each other", "Give a folder outside the lake.")
 
     def own(self, file: Place) -> Place:
         """Return a file of a backup, which may be missing; raises LakeUnusable if a link leads out of the folder."""

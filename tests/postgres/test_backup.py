@@ -299,6 +299,11 @@ def test_a_folder_of_backups_is_of_one_lake_and_of_nothing_else(lake: Lake, tmp_
         back_up(lake, Folder(Path(lake.root) / ".." / "others"), _say)
     with pytest.raises(BadUsage, match="in each other"):
         back_up(lake, Folder(Path(lake.root) / "backups"), _say)
+    with pytest.raises(BadUsage, match="in each other"):  # it would be no folder of backups any more
+        restore(folder, Lake(tmp_path / "backups" / "restored"), None, _say)
+    (tmp_path / "leading_nowhere").symlink_to(tmp_path / "nothing")
+    with pytest.raises(LakeUnusable, match="leading_nowhere cannot be written: File exists"):
+        restore(folder, Lake(tmp_path / "leading_nowhere"), None, _say)
     with pytest.raises(BadUsage, match="no complete backup"):
         restore(Folder(tmp_path / "none"), Lake(tmp_path / "restored"), None, _say)
 
@@ -382,3 +387,11 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(lake: Lake, tmp_pat
     file.unlink()
     with pytest.raises(LakeUnusable, match=f"{file.name} is missing"):
         restore(folder, Lake(tmp_path / "missing"), None, _say)
+    file.write_bytes(content)
+    manifest = Path(str(folder.record(1, "lake.json")))
+    whole = manifest.read_text()
+    for damaged in ("", "{}", "[]", whole.replace('"created": "', '"created": "x'), None):
+        manifest.write_text(damaged) if damaged is not None else manifest.unlink()
+        with pytest.raises(LakeUnusable, match=r"records/lake\.json"):
+            restore(folder, Lake(tmp_path / "no_manifest"), None, _say)
+    assert not (tmp_path / "no_manifest").exists()
