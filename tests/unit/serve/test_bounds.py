@@ -109,13 +109,13 @@ def test_a_row_that_is_too_long_is_not_converted(page: Page, monkeypatch: pytest
         return convert(schema, batches)
 
     monkeypatch.setattr(formats, "python_rows", recorded)
-    long = "select array_agg(g) as a from generate_series(1, 10000000) g"
+    long = "select array_agg(repeat('x', 40)) as a from generate_series(1, 1000000)"
     refused = page.ask("POST", "/api/v1/sql", json={"sql": long})
     assert (refused.status_code, converted) == (422, [])
     assert refused.json()["error"] == "the first row has more than 8,388,608 characters"
-    second = f"select array[1] as a union all select * from ({long}) q"
+    second = f"select array['1'] as a union all select * from ({long}) q"
     answer = page.ask("POST", "/api/v1/sql", json={"sql": second}).json()
-    assert (answer["rows"], answer["more"]) == ([["[1]"]], True)
+    assert (answer["rows"], answer["more"]) == ([['["1"]']], True)
 
 
 def test_a_page_cuts_values_and_says_how_to_read_them_whole(page: Page) -> None:
