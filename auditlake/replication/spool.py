@@ -10,9 +10,9 @@ sent it without streaming: Begin, its messages without their xids, Commit.
 3. Rolling back a subtransaction truncates the transaction at that subtransaction's first change. Subtransactions nest,
    so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
    But the server sends every logical message with the top transaction's xid (reorderbuffer.c,
-   ReorderBufferApplyMessage). So one directly before that first change, or after the last change of all, may belong to
-   the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt`, unless the rollback of
-   a subtransaction around it follows at once.
+   ReorderBufferApplyMessage). So one directly before or after that first change, or after the last change of all, may
+   belong to the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt`, unless the
+   rollback of a subtransaction around it follows at once.
 4. Relation messages are private to the streamed transaction until it commits, and are not repeated after that unless
    something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the one in force after the commit is the one
    that arrived last, from this transaction or from one that committed before it. If it is another transaction's, it is
@@ -100,6 +100,7 @@ class _Relations:
 _XID_BYTES = 4
 _XIDS = 2**32
 _ORIGIN, _RELATION, _MESSAGE = ord("O"), ord("R"), ord("M")
+_NO_CHANGE = b"ORY"
 _ALLOWED: Bools = np.isin(np.arange(256), list(IN_BLOCKS.encode()))
 
 
@@ -274,7 +275,8 @@ class SpooledTransaction:
     def cut(self, sub: int) -> None:
         """Remove all messages from the first one of the subtransaction `sub` on.
 
-        What is left is `in_doubt` if its last one is a logical message, which may be of `sub`, too.
+        What is left is `in_doubt` if its last one is a logical message, which may be of `sub`, too, or if one comes
+        directly after the first change of `sub`.
         """
         cut_at: tuple[int, int] | None = None
         for place in reversed(range(len(self._pieces))):
@@ -284,8 +286,26 @@ class SpooledTransaction:
             if hits.size:
                 cut_at = place, int(hits[0])
         if cut_at is not None:
+            self.in_doubt = self._has_message_next(*cut_at)
             self._cut_at(*cut_at)
-        self.in_doubt = self._ends_with_message
+        self.in_doubt = self.in_doubt or self._ends_with_message
+
+    def _has_message_next(self, place: int, first: int) -> bool:
+        """Return whether a logical message comes directly after the change at `first`, before which it may have been.
+
+        The server sorts by LSN, and that of a message is the end of its record: where the next change begins.
+        """
+        changes = 0
+        for piece in self._pieces[place:]:
+            segment = self._read(piece)
+            for start in segment.starts[first:].tolist():
+                if segment.data[start] in _NO_CHANGE:
+                    continue
+                if changes:
+                    return bool(segment.data[start] == _MESSAGE)
+                changes += 1
+            first = 0
+        return False
 
     def _cut_at(self, place: int, keep: int) -> None:
         dropped = self._pieces[place:]

@@ -142,18 +142,21 @@ def test_rolling_back_a_savepoint_removes_only_its_rows() -> None:
 
 @pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
 def test_a_message_that_may_have_been_rolled_back_is_in_doubt(memory: int) -> None:
-    """The server sends every one with the top transaction's xid: no change of that comes after it."""
+    """The server sends every one with the top transaction's xid, and one before a change perhaps after it."""
     before = block(RELATION, insert(1), MESSAGE)
-    for inside in ([], block(insert(2), sub=9, first=False)):
+    after_change = [*block(RELATION, insert(2), sub=9, first=False), *block(MESSAGE, first=False)]
+    cases = [before, [*before, *block(insert(2), sub=9, first=False)], [*block(RELATION, insert(1)), *after_change]]
+    for sent in cases:
         with contextlib.closing(Spool(memory_bytes=memory)) as spool, pytest.raises(MessagesInDoubt):
-            list(through_spool(spool, [*before, *inside, encode(StreamAbort(7, 9)), encode(COMMIT)]))
+            list(through_spool(spool, [*sent, encode(StreamAbort(7, 9)), encode(COMMIT)]))
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
 def test_messages_between_changes_are_of_their_transaction(memory: int) -> None:
-    """One before a change of the top transaction stays, one after a change of the savepoint is rolled back with it."""
-    sent = [*block(RELATION, MESSAGE, insert(1)), *block(insert(2), sub=9, first=False), *block(MESSAGE, first=False)]
-    sent += [*block(insert(3), sub=10, first=False), encode(StreamAbort(7, 10)), encode(StreamAbort(7, 9))]
+    """One before a change of the top transaction stays, one after two of the savepoint is rolled back with it."""
+    rolled_back = [*block(insert(2), insert(3), sub=9, first=False), *block(MESSAGE, first=False)]
+    sent = [*block(RELATION, MESSAGE, insert(1)), *rolled_back]
+    sent += [*block(insert(4), sub=10, first=False), encode(StreamAbort(7, 10)), encode(StreamAbort(7, 9))]
     replayed = through_spool(Spool(memory_bytes=memory), [*sent, encode(COMMIT)])
     assert [RELATION, MESSAGE, insert(1)] == [decode(payload) for payload in replayed][1:-1]
 
