@@ -26,7 +26,7 @@ TIMELINE_HISTORY
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psycopg
 
@@ -35,7 +35,7 @@ from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, Source
 from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
-from auditlake.lake.positions import read_positions
+from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import Say
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
@@ -162,7 +162,7 @@ def find_fork(history: str, recorded: int) -> Lsn | None:
 
 def check_main_slot(control: psycopg.Connection[Row], lake: Lake, name: str) -> Lsn | None:
     """Check that the slot can serve this lake; return its flush LSN, None if it is to be made. Raises WrongSource."""
-    slot, positions = read_slot(control, name), read_positions(lake)
+    slot, positions = _read_both(control, lake, name)
     if positions is not None:
         check_slot(name, slot, positions.acknowledged)
     if slot is None:
@@ -177,8 +177,16 @@ def check_main_slot(control: psycopg.Connection[Row], lake: Lake, name: str) -> 
     return slot.confirmed_flush_lsn
 
 
+def _read_both(control: psycopg.Connection[Row], lake: Lake, name: str) -> tuple[SlotState | None, Positions | None]:
+    """Read the slot, then the lake's positions, then the end of the log: another capture may move each."""
+    slot, positions, later = read_slot(control, name), read_positions(lake), read_slot(control, name)
+    return replace(slot, wal_end=later.wal_end) if slot and later else None, positions
+
+
 def check_slot(name: str, slot: SlotState | None, acknowledged: Lsn) -> None:
-    """Check that a slot can continue at `acknowledged`; beside a running capture read that position after the slot.
+    """Check that a slot can continue at `acknowledged`.
+
+    Beside a running capture read the slot before that position, and the slot's `wal_end` after it.
 
     Raises WrongSource, with the range of LSNs that is missing.
     """
@@ -308,7 +316,7 @@ class Claimer:
 
     def _check_start(self, control: psycopg.Connection[Row], fork: Fork | None) -> Lsn:
         """Return the lake's position after checking that the slot can continue there."""
-        slot, positions = read_slot(control, self._slot), read_positions(self.lake)
+        slot, positions = _read_both(control, self.lake, self._slot)
         if positions is None:
             raise LakeUnusable(f"the bootstrap of {self.lake.root} ended before it created the log", "Run it again.")
         start = positions.acknowledged

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from auditlake.capture import capture as capturing
+from auditlake.capture import preconditions
 from auditlake.lake.layout import Lake
-from auditlake.lake.positions import read_positions
+from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.source import slot as slots
 from auditlake.source.connection import Row
@@ -166,6 +167,25 @@ def test_a_capture_that_was_overtaken_before_its_check_is_a_conflict(
     done = site.capture()
     assert (done.code, "another process" in done.stderr) == (CONFLICT, True), done.stderr
     assert site.capture().code == 0
+    assert inserted(site.lake) == [1, 2]
+
+
+def test_a_capture_that_was_overtaken_in_its_check_finds_no_earlier_state(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended after it read the slot, it finds the lake beyond the end that the source's log had then."""
+    waiting = [True]
+
+    def read_late(lake: Lake) -> Positions | None:
+        if waiting:
+            waiting.pop()
+            site.execute("insert into t values (2)")
+            capture(site.dsn, site.lake)
+        return read_positions(lake)
+
+    monkeypatch.setattr(preconditions, "read_positions", read_late)
+    done = site.capture()
+    assert done.code == 0, done.stderr
     assert inserted(site.lake) == [1, 2]
 
 
