@@ -167,6 +167,14 @@ EMPTIED_AT_ONCE = {
         f"begin; {_MADE}; {_FILLED}; truncate t_n; commit;"
         " begin; insert into t values (2, 'n'); update t set id = 2 where id = 2; commit"
     ),
+    "filled with the same key by an UPDATE": (
+        f"begin; {_MADE}; {_FILLED}; truncate t_n; insert into t values (4, 'n');"
+        " update t set id = 2 where id = 4 and k = 'n'; commit"
+    ),
+    "filled with the same key by a later UPDATE": (
+        f"begin; {_MADE}; {_FILLED}; truncate t_n; insert into t values (4, 'n'); commit;"
+        " update t set id = 2 where id = 4 and k = 'n'"
+    ),
     "made in a subtransaction": (
         f"begin; insert into t values (80, 'a'); savepoint s; {_MADE}; release s; {_FILLED}; truncate t_n; commit"
     ),
