@@ -20,6 +20,7 @@ _COUNTED = 100_000
 _LOCK_TIMEOUT, _SCAN_TIMEOUT = "200ms", "1s"
 _UNREADABLE = (
     psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
     psycopg.errors.QueryCanceled,
     psycopg.ProgrammingError,  # it was renamed, the role may not read it, or a type has no operator
     psycopg.NotSupportedError,
@@ -72,9 +73,9 @@ def _writers(conn: psycopg.Connection[Row], row: FirstRow) -> set[int]:
     if _is_filtered(conn, row.root.oid):
         return set()
     query = sql.SQL("select xmin::text from {table} where tableoid = {partition} and {key} limit 2")
-    names = [column.name for column in row.root.columns]
-    key = sql.SQL(" and ").join(_equals(sql.Identifier(names[place]), text) for place, text in row.key)
-    found = _select(conn, row.root.oid, query, partition=sql.Literal(row.partition), key=key)
+    texts: list[str] = []
+    key = sql.SQL(" and ").join(_is_shown_as(row.root.columns[place].name, text, texts) for place, text in row.key)
+    found = _select(conn, row.root.oid, query, texts, partition=sql.Literal(row.partition), key=key)
     return {int(str(xid)) for (xid,) in found}
 
 
@@ -83,14 +84,25 @@ def _is_filtered(conn: psycopg.Connection[Row], root: int) -> bool:
     return bool(fetch(conn, _FILTERED, root))
 
 
-def _equals(column: sql.Identifier, text: str | None) -> sql.Composed:
+def _is_shown_as(name: str, text: str | None, texts: list[str]) -> sql.Composed:
+    """Return the condition that a column has this text, and append its parameters: values may be equal (1.0, 1.00)."""
+    column = sql.Identifier(name)
     if text is None:
         return sql.SQL("{} is null").format(column)
-    return sql.SQL("{} operator(pg_catalog.=) {}").format(column, sql.Literal(text))
+    texts += [text, text]  # the first one is of the column's type
+    equal = sql.SQL("{column} operator(pg_catalog.=) {value} and {shown} = {text}")
+    shown = sql.SQL("pg_catalog.format('%s', {column}) collate \"C\"").format(column=column)
+    value, printed = (sql.SQL(f"${number}") for number in (len(texts) - 1, len(texts)))
+    return equal.format(column=column, value=value, shown=shown, text=printed)
 
 
-def _select(conn: psycopg.Connection[Row], oid: int, query: sql.SQL, **parts: sql.Composable) -> list[Row]:
-    """Return the rows of a query of one table; none if they cannot be read soon."""
+def _select(
+    conn: psycopg.Connection[Row], oid: int, query: sql.SQL, values: Sequence[str] = (), **parts: sql.Composable
+) -> list[Row]:
+    """Return the rows of a query of one table; none if they cannot be read soon.
+
+    Values are parameters: the server logs a statement that fails.
+    """
     try:
         with conn.transaction():
             conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
@@ -100,6 +112,6 @@ def _select(conn: psycopg.Connection[Row], oid: int, query: sql.SQL, **parts: sq
             conn.execute(sql.SQL("lock table only {} in access share mode").format(table))
             if fetch(conn, _NAME, oid) != names:
                 return []
-            return conn.execute(query.format(table=table, **parts)).fetchall()
+            return psycopg.RawCursor(conn).execute(query.format(table=table, **parts), values).fetchall()
     except _UNREADABLE:
         return []

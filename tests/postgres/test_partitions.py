@@ -307,6 +307,18 @@ def test_a_first_row_whose_values_cannot_be_compared_is_not_known_to_be_there(da
     assert {each.table for each in read_known(lake).parked} == {"with_json", "with_composite"}
 
 
+def test_a_first_row_is_not_known_to_be_there_if_an_equal_one_is(database: str, tmp_path: Path) -> None:
+    """1.0 and 1.00 are one key with two texts."""
+    tables = {"emptied": "truncate emptied_0; insert into emptied values (1.00)", "kept": "select"}
+    execute(database, *(f"create table {name} (n numeric primary key) partition by range (n)" for name in tables))
+    lake = make_lake(database, tmp_path / "lake")
+    for name, then in tables.items():
+        made = f"create table {name}_0 partition of {name} default; insert into {name} values (1.0), (2)"
+        execute(database, f"begin; {made}; {then}; commit")
+    _capture(database, lake)
+    assert {each.table for each in read_known(lake).parked} == {"emptied"}
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_a_partition_that_was_truncated_by_the_transaction_that_made_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_parts: bool
