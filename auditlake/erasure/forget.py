@@ -48,12 +48,15 @@ from auditlake.ledger.canonical import Kind
 from auditlake.ledger.copies import text_column
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, with_us
 from auditlake.ledger.seal import Sealer
+from auditlake.messages import as_known
 from auditlake.relation import TableName
+from auditlake.store.failures import AGAIN
 from auditlake.store.files import remove_folder
 from auditlake.store.object_versions import Noncurrent, delete_noncurrent, keeps_versions, list_noncurrent
 from auditlake.store.place import Place
 
 _OF_ROW = ["lsn", "ordinal", "relation", "old", "new", "unchanged"]
+_RESUME = "run auditlake forget --resume"
 _STAGES = (Stage.ERASE, Stage.MAINTAIN, Stage.RESYNC, Stage.SEAL)
 
 
@@ -82,9 +85,10 @@ def forget(
 
 
 def _finish(lake: Lake, erasure: Erasure) -> None:
-    _Run.of(lake, erasure).erase()
-    _delete_older(lake, erasure.name)
-    record_end(lake, erasure)
+    with _resumable():
+        _Run.of(lake, erasure).erase()
+        _delete_older(lake, erasure.name)
+        record_end(lake, erasure)
     reach(After.ERASURE_ENDED)
     if has_ledger(lake):
         Sealer(lake).seal("forget")
@@ -105,8 +109,20 @@ def require_finished(lake: Lake) -> None:
     if found := unfinished(lake):
         raise ConfigError(
             f"an erasure is unfinished: {found[0].what}, begun by {found[0].by}: {found[0].reason}",
-            "Run auditlake forget --resume.",
+            f"{_RESUME.capitalize()}.",
         )
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Let the hint of a failure name the command that continues: the one that failed would be refused."""
+    try:
+        yield
+    except Exception as exc:
+        if (known := as_known(exc)) is None or known.hint is None:
+            raise
+        known.hint = known.hint.replace(AGAIN, _RESUME)
+        raise known from exc
 
 
 @contextmanager

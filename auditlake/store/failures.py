@@ -33,7 +33,9 @@ _OF_DISK = frozenset({EACCES, EDQUOT, EFBIG, EIO, ELOOP, EMFILE, ENAMETOOLONG, E
 _FULL = frozenset({EDQUOT, ENOSPC})
 _FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded")
 """In the errors of deltalake, which have no number."""
-_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
+AGAIN = "run this again"
+"""The remedy in these hints: the command that failed."""
+_HINT = f"Nothing was lost. Check credentials, rights and the store, then {AGAIN}: it continues from there."
 
 
 def code_or_kind(exc: BaseException) -> str:
@@ -52,7 +54,7 @@ def as_disk_error(exc: BaseException) -> LakeUnusable | None:
 
 def remedy_of(exc: BaseException) -> str:
     """Return what to do about a read or write that failed; of a full disk, to free space."""
-    return f"{'Free space there' if is_full(exc) else 'Correct that'}, then run this again: it continues from there."
+    return f"{'Free space there' if is_full(exc) else 'Correct that'}, then {AGAIN}: it continues from there."
 
 
 def is_full(exc: BaseException) -> bool:

@@ -1,12 +1,15 @@
 """Erasure on a disk: no byte of the values stays, other answers are the same, kills are finished."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import auditlake
+from auditlake.erasure import forget as erasing
 from auditlake.erasure.matching import Contexts
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
@@ -245,6 +248,22 @@ def test_erasures_are_shown_as_json(lake: Lake) -> None:
 def test_a_killed_erasure_is_reported_and_finished(lake: Lake, step: str) -> None:
     """After these steps; tests/release has every step."""
     kill_and_finish(lake, step)
+
+
+def test_an_erasure_that_a_full_disk_ended_names_the_command_that_continues(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command is refused as long as it is unfinished."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "part.parquet")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasing, "erase", full)
+        done = _forget(lake, *OF_TWO)
+    assert (done.code, "hint: Free space there, then run auditlake forget --resume: it" in done.stderr) == (6, True)
+    assert _forget(lake, *OF_TWO).code == 3
+    assert _forget(lake, "--resume").code == 0
 
 
 @pytest.mark.parametrize(
