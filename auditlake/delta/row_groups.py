@@ -71,8 +71,10 @@ def row_groups(path: Place) -> tuple[RowGroup, ...]:
 
 def _read_groups(path: Place) -> tuple[RowGroup, ...]:
     footer = pq.read_metadata(parquet(path))
-    leaves = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    maps = {leaf.removesuffix(_KEYS): place for leaf, place in leaves.items() if leaf.endswith(_KEYS)}
+    leaves = {place: footer.schema.column(place) for place in range(footer.num_columns)}
+    # The name of a column of the source may be such a path; only a leaf in a map or a list is repeated.
+    keys = {place: leaf for place, leaf in leaves.items() if leaf.max_repetition_level and leaf.path.endswith(_KEYS)}
+    maps = {leaf.path.removesuffix(_KEYS): place for place, leaf in keys.items()}
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     return tuple(
         RowGroup(group.num_rows, group.total_byte_size, frozenset(n for n, at in maps.items() if _is_empty(group, at)))

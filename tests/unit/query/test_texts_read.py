@@ -81,3 +81,10 @@ def test_only_statistics_show_that_a_map_has_no_entry(tmp_path: Path) -> None:
         path = tmp_path / f"{len(rows)} {with_statistics} {len(empty)}.parquet"
         pq.write_table(pa.table({"texts": pa.array(rows, kind)}), path, write_statistics=with_statistics)
         assert [group.empty_maps for group in row_groups.row_groups(path)] == [empty]
+
+
+def test_a_column_is_not_taken_for_the_keys_of_a_map(tmp_path: Path) -> None:
+    """Its name may be their path in the file: it has no value, and the map has one."""
+    texts, other = pa.array([[("a", None)]], pa.map_(pa.string(), pa.string())), pa.array([None], pa.string())
+    pq.write_table(pa.table({"texts": texts, "texts.key_value.key": other}), tmp_path / "file.parquet")
+    assert [group.empty_maps for group in row_groups.row_groups(tmp_path / "file.parquet")] == [set()]
