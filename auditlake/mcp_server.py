@@ -2,9 +2,9 @@
 
 Every tool is a question of `api.lake.Lake`, answered with the models of `audit.json_output`. An answer has at most
 `rows` entries, and not more than `characters` in them (`audit.bounds`); `more` is true if there are others. One entry
-that is longer is refused. Values of masked columns (`audit.masked_columns`) are replaced
-wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
-because its answer would reveal it. Actor and reason are shown as the application wrote them.
+that is longer is refused. Values of masked columns (`audit.masked_columns`) are replaced wherever they would appear,
+NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its answer would
+reveal it. Actor and reason are shown as the application wrote them.
 
 `sql` answers in DuckDB (`query.in_duckdb`), without a JVM: in PostgreSQL's dialect, or what means in DuckDB the same as
 in Spark. It refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column
@@ -68,6 +68,7 @@ from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import DEFAULT, Dialect
 from auditlake.query.statement import read_state
+from auditlake.relation import TableName
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
 from auditlake.values.strict_json import decode_json
@@ -119,17 +120,28 @@ class ToolAnswer(TypedDict):
 
 
 class Bounded(ToolAnswer, Generic[Entry]):
-    """The first entries, and whether there are more.
-
-    Of a row also the `gaps` in which its changes are unknown, of a statement its columns, LSN and dialect.
-    """
+    """The first entries, and whether there are more."""
 
     found: list[Entry]
     more: bool
-    gaps: NotRequired[list[objects.GapJson]]
-    columns: NotRequired[list[str]]
-    lsn: NotRequired[str]
-    dialect: NotRequired[str]
+
+
+class RowAnswer(ToolAnswer):
+    """The first events of a row, whether there are more, and the `gaps` in which its changes are unknown."""
+
+    found: list[objects.EventJson]
+    more: bool
+    gaps: list[objects.GapJson]
+
+
+class SqlAnswer(ToolAnswer):
+    """The first rows of a statement, whether there are more, the LSN of its moment, and whose SQL was read."""
+
+    found: list[list[str | None]]
+    more: bool
+    columns: list[str]
+    lsn: str
+    dialect: Dialect
 
 
 class TableJson(TypedDict):
@@ -209,9 +221,7 @@ class Tools:
         found, _ = self._asked(table, asked, question)
         return self._limits.cut(map(objects.transaction_json, found))
 
-    def row(
-        self, table: str, key: Key, since: str | None = None, until: str | None = None
-    ) -> Bounded[objects.EventJson]:
+    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> RowAnswer:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
         key = self._key(table, key)
         found, masked = self._asked(
@@ -239,7 +249,7 @@ class Tools:
         """Compare two moments, net: columns that differ, rows removed, modified and added, and their values."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
         compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
-        differing = (objects.differences_json(table, self._masked(str(table.name))) for table in compared)
+        differing = (objects.differences_json(table, self._masked_in(reader, table.name)) for table in compared)
         return self._limits.cut(chain.from_iterable(differing))
 
     def rows(  # noqa: PLR0913, PLR0917 - the arguments of a tool
@@ -271,9 +281,7 @@ class Tools:
         found, masked = self._asked(table, asked, question)
         return self._limits.cut(objects.row_json(each, masked) for each in found.texts())
 
-    def sql(
-        self, statement: str, as_of: str | None = None, dialect: Dialect | None = None
-    ) -> Bounded[list[str | None]]:
+    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> SqlAnswer:
         """Answer one SELECT, all tables as of a moment, now by default.
 
         `dialect` is postgres, for PostgreSQL's SQL, or spark; the answer names the one that was read.
@@ -331,7 +339,10 @@ class Tools:
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
-        return masked_columns(reader, reader.known.had(reader.named(table)), self._limits.masked)
+        return self._masked_in(reader, reader.named(table))
+
+    def _masked_in(self, reader: Reader, table: TableName) -> MaskedColumns:
+        return masked_columns(reader, reader.known.had(table), self._limits.masked)
 
     def _asked(self, table: str, columns: Iterable[str], question: Callable[[], T]) -> tuple[T, MaskedColumns]:
         """Ask a question that depends on some columns of a table; return its answer with the masked columns.

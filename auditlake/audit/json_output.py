@@ -28,7 +28,7 @@ from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
 SUFFIX = "Json"
-"""Suffix of a model's name, omitted in the name of its schema."""
+"""Suffix of a model's name, which the page's OpenAPI document omits."""
 Fields = Mapping[str, Any]
 Texts: TypeAlias = dict[str, str | None]
 """Values by column."""

@@ -21,6 +21,7 @@ from auditlake import mcp_server
 from auditlake.api.lake import Lake as LakeApi
 from auditlake.audit.bounds import characters
 from auditlake.audit.json_output import MASKED, Fields
+from auditlake.audit.lake_reader import Reader
 from auditlake.cancellation import Cancelled
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, ConfigError, NotAnswerable
@@ -135,8 +136,24 @@ def test_answers_have_the_schema_of_their_tool(lake: Lake) -> None:
             assert {"lsn", "db_user"} <= set(schemas[tool]["$defs"][model]["required"])
             assert schemas[tool]["properties"]["found"]["items"] == {"$ref": f"#/$defs/{model}"}
         assert all({"found", "more"} <= set(schemas[tool]["required"]) for tool in schemas if tool != "status")
+        members = {tool: set(schemas[tool]["properties"]) - {"notes", "found", "more"} for tool in ("log", "row", "sql")}
+        assert members == {"log": set(), "row": {"gaps"}, "sql": {"columns", "lsn", "dialect"}}
 
     _session(lake, script)
+
+
+def test_the_lake_is_read_once_to_compare_tables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for the masks of each table: a lake may have thousands."""
+    read: list[None] = []
+
+    def counted(*given: Any) -> Reader:
+        read.append(None)
+        return Reader(*given)
+
+    monkeypatch.setattr(mcp_server, "Reader", counted)
+    answer = Tools(LakeApi(lake.root), AnswerLimits(50, ("public.orders.note",))).diff("0/180")
+    assert {each["table"] for each in answer["found"]} == {"public.orders", "public.customers"}
+    assert len(read) == 1
 
 
 def test_an_answer_is_cut_at_a_number_of_characters(lake: Lake) -> None:
