@@ -45,6 +45,12 @@ generate_series greatest grouping lag last_value lead least max min now nth_valu
 percentile_cont percentile_disc rank row_number stddev stddev_pop stddev_samp sum unnest var_pop var_samp variance
 """
 _OWN_SYNTAX = frozenset({"CAST", "EXTRACT", "OVERLAY", "POSITION", "STRING_AGG", "SUBSTRING", "TRIM"})
+_AFTER_AS = """
+array char character create day except fetch filter for from grant group having hour intersect into isnull limit minute
+month notnull offset on order over overlaps precision returning second to union varying where window with within without
+year
+"""
+"""Words that name a column only after AS: AS_LABEL in PostgreSQL's src/include/parser/kwlist.h."""
 
 
 class _Parser(Periods, PostgresParser):
@@ -60,6 +66,13 @@ class _Parser(Periods, PostgresParser):
     FUNCTION_PARSERS: ClassVar = {
         name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
     }
+
+    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:  # noqa: FBT001, FBT002
+        word = self._curr
+        found = super()._parse_alias(this, explicit)
+        if found is not this and word.token_type is not TokenType.IDENTIFIER and word.text.lower() in _AFTER_AS.split():
+            self.raise_error(f"write AS before {word.text}, or quote it", word)
+        return found
 
 
 def tokenize(sql: str) -> list[Token]:

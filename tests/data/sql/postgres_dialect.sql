@@ -980,3 +980,9 @@ select 1 from orders group by having true
 select 1 order by
 select interval '9223372036854775807 microseconds', interval '3000000 hours', interval '1 hour' * -3000000
 select x, id from (values (interval '3000000 hours', 1), (null, 2), (interval '1 mon -1 day', 3)) v(x, id) order by id desc
+select 1 hour
+select id Year from orders
+select 1 as hour, 2 as year, 3 "day", 4 AS Month, extract(year from date '2026-01-02') y, interval '1' day d
+select year.id from orders year order by year.id limit 1
+select cast('a' as char) c, 'ab'::character varying v, 1::double precision p, timestamp without time zone '2026-01-02' t
+select percentile_disc(0.5) within group (order by id) w, count(*) filter (where id > 1) f, count(*) over () from orders limit 1
