@@ -19,6 +19,7 @@ from auditlake.query.postgres.conversions import (
     known,
     literal,
     numeric_text,
+    parts_of,
     with_common_element,
 )
 from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined, repeatable
@@ -252,7 +253,12 @@ def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
 
 def _length(interval: str) -> str:
     """Return an interval's length in us, with months of 30 days; to DuckDB, '1 mon -1 days' is longer than 29 days."""
-    return f"epoch_us({interval})"
+
+    def length(once: str) -> str:
+        months, days, micros = parts_of(once)
+        return f"(cast({months} * 30 + {days} as hugeint) * 86400000000 + {micros})"
+
+    return repeatable((interval,), length)
 
 
 _COMPARED_BY: Mapping[Type, Callable[[str], str]] = {FLOAT4: unpushed, FLOAT8: unpushed, INTERVAL: _length}

@@ -986,3 +986,6 @@ select 1 as hour, 2 as year, 3 "day", 4 AS Month, extract(year from date '2026-0
 select year.id from orders year order by year.id limit 1
 select cast('a' as char) c, 'ab'::character varying v, 1::double precision p, timestamp without time zone '2026-01-02' t
 select percentile_disc(0.5) within group (order by id) w, count(*) filter (where id > 1) f, count(*) over () from orders limit 1
+select interval '300000 years' > interval '299999 years 11 mons', interval '178000000 years' = interval '2136000000 mons'
+select x from (values (interval '400000 years'), (interval '-300000 years'), (interval '1 day'), (interval '24:00')) v(x) order by x desc, x::text
+select max(x), min(x) from (values (interval '400000 years'), (interval '-300000 years'), (null)) v(x)
