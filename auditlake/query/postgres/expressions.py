@@ -273,7 +273,8 @@ class Expressions:
         inner = self.cell(node.this)
         match node.expression:
             case exp.Null() if inner.type.may_be_row:
-                raise Refused(node, f"IS NULL of {inner.type.shown}", "A row of NULLs is NULL, too.")
+                hint = "PostgreSQL says so of a composite value of NULLs, too; the dialect spark tests its text."
+                raise Refused(node, f"IS NULL of {inner.type.shown}", hint)
             case exp.Null():
                 return Cell(f"({known(inner).sql} {word} null)", BOOL)
             case exp.Boolean() as value:

@@ -170,7 +170,7 @@ def _type(table: TableName, shape: Shape | None, shown: ViewColumn) -> Type:
 def _own_type(type_oid: int, recorded: Sequence[str] | None, shape: Shape | None) -> Type | None:
     """Return an enum, or a type by its recorded name.
 
-    It may be a composite one, or a domain over one, if the table has such, unless it is an array or a base type.
+    If the table has a composite type, this may be it, or a domain over it, unless it is an array or a base type.
     """
     if shape is None or recorded is None:
         return None

@@ -27,7 +27,8 @@ _ANOTHER = "another type"
 class Type:
     """A type by PostgreSQL's internal name; `digits` and `scale` of a decimal, `length` of a char(n).
 
-    `labels` are those of an enum, in its order if `is_ordered`. A type that is not known `may_be_row`, a composite one.
+    `labels` are those of an enum, in its order if `is_ordered`. `may_be_row`: a type that is not known here may be
+    composite.
     """
 
     name: str
@@ -97,7 +98,7 @@ class Type:
 
     @property
     def is_element(self) -> bool:
-        """Return whether an expression may make an array of the type: another one may be an array itself."""
+        """Return whether an expression may make an array of the type; not of an own type, which may be an array."""
         if self.is_opaque:
             return self.name in _OPAQUE_ELEMENTS
         return self != NUMERIC and self.element is None and self.name not in _NO_ELEMENTS
