@@ -28,7 +28,7 @@ class TableName(NamedTuple):
 class Former:
     """Name and key flag that a history's column had before the commit at `until`.
 
-    Its type, too, if it got another one there by a new snapshot; None: that of the next, or of the column.
+    `type` is the one that it had, if a new snapshot gave it another one then; None: that of the next, or of the column.
     """
 
     until: Lsn

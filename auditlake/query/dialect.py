@@ -86,7 +86,7 @@ def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
 
 @contextmanager
 def nested() -> Iterator[None]:
-    """Read a statement in the block; raises BadUsage if it is nested deeper than Python calls functions."""
+    """Read a statement in the block or the function; raises BadUsage if it is nested deeper than Python calls."""
     try:
         yield
     except RecursionError:

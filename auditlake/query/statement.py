@@ -163,10 +163,10 @@ class PreparedQuery:
         return {} if self.defines is None else {self.defines.casefold(): self.shown}
 
 
+@nested()
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
     """Prepare a statement without Spark; raises BadUsage, NotAnswerable."""
-    with nested():
-        return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
+    return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +203,9 @@ def read_state(  # noqa: PLR0913 - each by its name
     return LakeState(known, now, when, resolve(known, when))
 
 
+@nested()
 def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
     """Prepare one statement of a script; `defined` are views of earlier ones. Raises as `prepare_sql`."""
-    with nested():
-        return _prepare_statement(state, sql, defined)
-
-
-def _prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
     definition = definition_in(sql, defined)
     if definition is None:
         return _prepare(state, sql, defined)

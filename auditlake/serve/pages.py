@@ -328,14 +328,13 @@ class Pages:
         return page | {"asked": asked, "answer": (answer := find_rows(self._resources, asked)), "table": answer.table}
 
     def _sql(self, request: Request) -> Context:
-        tables = list_tables(
-            self._resources, validated(Listed, {"at": request.query_params.get("at") or None, "limit": 1})
-        )
-        schema, begin, more = self._schema(request.query_params.get("at") or None)
+        asked = request.query_params
+        at = asked.get("at") or None
+        tables = list_tables(self._resources, validated(Listed, {"at": at, "limit": 1}))
+        schema, begin, more = self._schema(at)
         questions = list(examples.statements(schema, begin, with_logs=self._resources.grant.is_whole))
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
         page["examples"] = questions
-        asked = request.query_params
         dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._resources.dialect}
         return page | dialect | {"more_tables": more, "sql": asked.get("sql", "")}
 

@@ -28,7 +28,7 @@ _PARALLEL_SINCE = 16
 
 
 class MessagesInDoubt(SourceAway):
-    """Messages of a streamed transaction may have been rolled back; without streaming the server sends no such one."""
+    """Messages of a streamed transaction may have been rolled back; without streaming, the server omits these."""
 
 
 @dataclass(frozen=True, slots=True)

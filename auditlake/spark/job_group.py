@@ -22,4 +22,4 @@ class JobGroup:
         self._context.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        """Do nothing: what has no job needs no end (`cancellation.Interruptible`)."""
+        """Do nothing: a group without jobs holds no resources (`cancellation.Interruptible`)."""

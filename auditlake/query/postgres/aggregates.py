@@ -57,9 +57,9 @@ _NAMED_ALIKE: tuple[type[exp.Func], ...] = (
 )
 AGGREGATES: dict[type[exp.Expr] | str, str] = {each: each.sql_name().lower() for each in _NAMED_ALIKE}
 AGGREGATES |= {exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or", "every": "bool_and"}
-AGGREGATES |= {"jsonb_object_agg": "jsonb_object_agg", "json_object_agg": "json_object_agg"}
-AGGREGATES |= {"jsonb_object_agg": "jsonb_object_agg", "json_object_agg": "json_object_agg"}
-AGGREGATES |= {"jsonb_agg": "jsonb_agg", "json_agg": "json_agg", "bit_and": "bit_and", "bit_or": "bit_or"}
+AGGREGATES |= {
+    name: name for name in ("jsonb_agg", "json_agg", "jsonb_object_agg", "json_object_agg", "bit_and", "bit_or")
+}
 AGGREGATES |= {exp.Variance: "var_samp", exp.VariancePop: "var_pop", exp.Stddev: "stddev_samp"}
 _DEVIATIONS = {
     "var_samp": ("pg_variance", 1),
@@ -240,7 +240,7 @@ def _collected(name: str, call: _Call) -> Cell:
 
 
 def _members(name: str, call: _Call, cell: Translate) -> Cell:
-    """Translate jsonb_object_agg and json_object_agg, which writes blanks around."""
+    """Translate jsonb_object_agg and json_object_agg, whose text has blanks around colons and inside the braces."""
     kind = _OF_MEMBERS[name]
     if call.distinct or call.frame is not None or (kind == JSON and call.value.type == JSON):
         raise Refused(call.node, f"{name} of {call.value.type.shown}, or with DISTINCT or OVER")

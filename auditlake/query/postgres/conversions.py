@@ -496,7 +496,7 @@ def with_year(time: str) -> str:
 
 
 def with_zeros(texts: str, kind: Type) -> str:
-    """Return an array of a type whose elements were given as texts to keep -0 (`Type.loses_zeros`), any other as is."""
+    """Return `texts` as a value of a type: of one that `loses_zeros`, they are texts of its elements, which keep -0."""
     return f"cast({texts} as {kind.duckdb})" if kind.loses_zeros else texts
 
 

@@ -31,11 +31,7 @@ OF_TEXTS = frozenset({"#>", "#>>", "?|", "?&", "#-"})
 _STEPS = {"->": "", "->>": "_text", "#>": "", "#>>": "_text"}
 """Operators that find a part of a document; the ends of their functions' names."""
 _NO_NAME = failed("null value not allowed for object key")
-_FUNCTIONS = {
-    "?|": "pg_has_any",
-    "?&": "pg_has_all",
-    "#-": "pg_without_path",
-}
+_FUNCTIONS = {"?|": "pg_has_any", "?&": "pg_has_all", "#-": "pg_without_path"}
 
 
 def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
@@ -49,11 +45,7 @@ def operate_on_json(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     if op in _STEPS and left.type in {JSON, JSONB}:
         return _step(op, left, right, node)
     if left.type != JSONB or op == "&&" or (op in {"@>", "<@"} and right.type != JSONB):
-        raise Refused(
-            node,
-            f"{left.type.shown} {op} {right.type.shown}",
-            "It is translated for jsonb: cast to it.",
-        )
+        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}", "It is translated for jsonb: cast to it.")
     match op:
         case "@>" | "<@":
             return Cell(f"pg_contains({left.sql}, {right.sql})", BOOL)

@@ -45,7 +45,7 @@ def place_in_result(node: exp.Expr, columns: Sequence[Cell]) -> int | None:
 
 
 def sorted_rows(listed: str, rows: str, keys: Sequence[str], node: exp.Expr) -> str:
-    """Return the query of some columns of rows, a FROM clause, by ORDER BY, and by LIMIT and OFFSET of a query."""
+    """Return a query of columns from a FROM clause, by the keys of ORDER BY, with LIMIT and OFFSET of `node`."""
     sorted_, limit = f" order by {', '.join(keys)}" if keys else "", node.args.get("limit")
     if not isinstance(limit, exp.Fetch) or not _has_ties(limit):
         return f"select {listed} from {rows}{sorted_}{limit_text(node)}"
