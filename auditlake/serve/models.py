@@ -5,13 +5,11 @@ PostgreSQL's own text, or null. LSNs are in PostgreSQL's notation, times ISO 860
 have the names of the classes without `Json`.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from auditlake.audit import json_output as objects
-
-LsnText = Annotated[str, BeforeValidator(str)]
 
 
 def schema_name(model: type) -> str:
@@ -22,7 +20,7 @@ def schema_name(model: type) -> str:
 class Model(BaseModel):
     """Base of all models."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, model_title_generator=schema_name)
+    model_config = ConfigDict(extra="forbid", frozen=True, model_title_generator=schema_name)
 
 
 class ProblemJson(Model):
@@ -49,7 +47,7 @@ class BarJson(Model):
     from_us: int
     to_us: int
     commits: int
-    lsn: LsnText | None
+    lsn: str | None
 
 
 class StretchJson(Model):
