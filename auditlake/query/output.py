@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from decimal import Decimal
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EFBIG
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
@@ -32,6 +32,7 @@ from auditlake.errors import BadUsage
 from auditlake.messages import require_printable
 from auditlake.query.formats import csv_lines, json_lines, need_distinct, pieces, plain_text, python_rows
 from auditlake.query.statement import AnswerRows
+from auditlake.store.failures import is_full
 from auditlake.terminal import console_for, show
 from auditlake.values.escapes import visible
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 
 TEXT_FORMATS = ("table", "csv", "json")
 _DEVICES = Path("/dev")
-_FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 _TABLE_ROWS = 10_000
 
 
@@ -285,7 +285,7 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
         if not is_device:
             unfinished.replace(path)
     except OSError as exc:
-        if exc.errno in _FULL and exc.filename is None:  # of a write; a file of the lake would be named
+        if exc.filename is None and (is_full(exc) or exc.errno == EFBIG):  # of a write; a file of the lake is named
             raise _not_written(path, exc) from exc
         raise
     finally:
