@@ -14,7 +14,7 @@ from typing import Any
 from auditlake.query.postgres.documents import PLACE
 from auditlake.values.numeric_text import Failed
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"(?:[^"\\]++|\\.)*+"'  # possessive: to go back would take 130 bytes for each character
 _TOKEN = re.compile(rf"{_STRING}|[{{}}\[\],]")
 _NAMED = re.compile(rf"({_STRING})\s*:\s*")
 _BLANKS = " \t\n\r"

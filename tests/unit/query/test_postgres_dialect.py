@@ -17,7 +17,7 @@ from auditlake.query import duckdb_views
 from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import POSTGRES, SPARK, Dialect
-from auditlake.query.postgres import documents, numbers
+from auditlake.query.postgres import documents, json_texts, numbers
 from auditlake.query.postgres import engine as postgres_engine
 from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines
 from auditlake.query.postgres.numbers import divide
@@ -366,6 +366,20 @@ def test_numbers_of_a_group_are_read_one_by_one() -> None:
         tracemalloc.stop()
     assert found == ("700000.0", "0.56250140625351563379", "0.75000000000000000000")
     assert peak < len(texts)
+
+
+@pytest.mark.parametrize("sign", ["x", "\\\\"])
+def test_a_long_string_of_a_document_is_not_read_sign_by_sign(sign: str) -> None:
+    """A pattern that may go back to each of them remembers it: 130 bytes for a character."""
+    text = '{"a": 1, "b": "' + sign * 500_000 + '"}'
+    tracemalloc.start()
+    try:
+        found = json_texts.member(text, "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == "1"
+    assert peak < 4 * len(text)
 
 
 def test_percentiles_sort_as_postgresql(tmp_path: Path) -> None:
