@@ -168,14 +168,15 @@ select t.root::bigint,
 
 # The entry of a system column is written only when the table is created; ATTACH also updates the first column's. A
 # command that was rolled back leaves its own number as `cmin`, DROP the same in both. Its xid stays in `xmax`: VACUUM
-# removes none from a catalog that is newer than the position of our slot.
+# removes none from a catalog that is newer than the position of our slot. An xid of more than 2^31 ago looks like a
+# later one, and has a negative age.
 _PARTS = f"""{_TREE}
 select t.relid::bigint, c.relname::text,
        c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8,
        coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin and s.xmax = 0 and a.xmax = 0, false),
        c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
-       s.xmin::text::bigint,
+       case when pg_catalog.age(s.xmin) > 0 then s.xmin::text::bigint else 0 end,
        case when c.relkind = 'f' then 'foreign' when c.relkind = 'r' and c.relpersistence <> 'p' then 'unlogged' end
   from tree t
   join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p', 'f')

@@ -1,6 +1,7 @@
 """Changes of partitions that the stream does not show: the table is parked, unless no rows changed."""
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 import auditlake
 from auditlake.capture import capture as stage
 from auditlake.capture import partition_rows, partition_watch
-from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch, Since, read_since, record_partitions
+from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch, Since, read_parts, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
@@ -28,7 +29,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true
-from tests.server import execute, install_trigger, wal_end
+from tests.server import Server, chosen_version, execute, install_trigger, installation_of, oid_of, wal_end
 
 pytestmark = pytest.mark.pg
 
@@ -317,6 +318,27 @@ def test_a_first_row_is_not_known_to_be_there_if_an_equal_one_is(database: str, 
         execute(database, f"begin; {made}; {then}; commit")
     _capture(database, lake)
     assert {each.table for each in read_known(lake).parked} == {"emptied"}
+
+
+def test_an_xid_of_long_ago_is_not_taken_for_a_later_one() -> None:
+    """More than 2^31 transactions ago."""
+    version, next_xid = chosen_version(), 2050 << 20
+    with Server(version, installation=installation_of(version)) as server:
+        dsn = server.dsn(server.create_database())
+        execute(dsn, *_SCHEMA[:2])
+        with connect(dsn) as conn:
+            root = oid_of(conn, "t")
+            assert [each.created_by > 0 for each in read_parts(conn, root).values()] == [True]
+        for each in (dsn, server.dsn("template1"), server.dsn("postgres")):
+            execute(each, "vacuum freeze")
+        server.stop()
+        segment = server.data / "pg_xact" / f"{next_xid >> 20:04X}"
+        segment.write_bytes(bytes(1 << 18))
+        os.chown(segment, server.data.stat().st_uid, server.data.stat().st_gid)
+        server._run("pg_resetwal", "-x", str(next_xid), server.data)  # noqa: SLF001 - as the user of the server
+        server.start()
+        with connect(dsn) as conn:
+            assert [each.created_by for each in read_parts(conn, root).values()] == [0]
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
