@@ -122,6 +122,8 @@ def _resumable() -> Iterator[None]:
         if (known := as_known(exc)) is None or known.hint is None:
             raise
         known.hint = known.hint.replace(AGAIN, _RESUME)
+        if known is exc:
+            raise
         raise known from exc
 
 
