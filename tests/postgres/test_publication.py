@@ -171,6 +171,14 @@ def restore(dsn: str, lake: Lake) -> None:
     recorded_or_new(lake, found)
 
 
+_MADE_A_PARTITION = (
+    "create table root (id int primary key, v text) partition by range (id)",
+    "alter publication auditlake add table root",
+    "alter table root attach partition t for values from (0) to (9)",
+    "insert into t values (1, 'not in the stream of t')",
+)
+
+
 @pytest.mark.parametrize("later", ["insert into t values (2)", "alter table t alter v set not null"])
 @pytest.mark.parametrize("with_trigger", [False, True])
 def test_a_table_that_was_a_partition_for_some_time_is_parked(
@@ -181,10 +189,7 @@ def test_a_table_that_was_a_partition_for_some_time_is_parked(
         install_trigger(database)
     execute(
         database,
-        "create table root (id int primary key, v text) partition by range (id)",
-        "alter publication auditlake add table root",
-        "alter table root attach partition t for values from (0) to (9)",
-        "insert into t values (1, 'not in the stream of t')",
+        *_MADE_A_PARTITION,
         "alter table root detach partition t",
         "drop table root",
         later,
@@ -197,13 +202,7 @@ def test_a_table_that_was_a_partition_for_some_time_is_parked(
 
 def test_a_table_that_becomes_a_partition_ends(database: str, lake: Lake) -> None:
     """It is said once, and holds up no target; as a table of its own again, it gets a new snapshot."""
-    execute(
-        database,
-        "create table root (id int primary key, v text) partition by range (id)",
-        "alter publication auditlake add table root",
-        "alter table root attach partition t for values from (0) to (9)",
-        "insert into t values (1, 'not in the stream of t')",
-    )
+    execute(database, *_MADE_A_PARTITION)
     reason = "table public.t is a partition of public.root now, whose history has its rows"
     said = [command.capture_here(database, lake).stderr for _ in range(3)]
     assert [reason in each for each in said] == [True, False, False]
