@@ -111,7 +111,7 @@ def supersede(  # noqa: PLR0913 - what a new snapshot needs
     """Bring a table's history to the state of a new snapshot; damaged files leave it if a person has asked for that.
 
     Raises:
-        LakeUnusable: if files are damaged, and nobody has asked.
+        LakeUnusable: if files are damaged and `is_asked` is false.
         Unsupported: if the history has foreign table features.
         LakeConflict: if other processes commit again and again, or one has brought the history further.
         Cancelled: if `stop` is set while Spark folds.
