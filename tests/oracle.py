@@ -93,7 +93,7 @@ def assert_histories_at(lake: Lake, moments: Sequence[Moment]) -> list[int]:
         tables = _known(histories, moment)
         for table in tables:
             lsn = moment.lsn
-            rows = history_rows(lake, table, f"_from_lsn <= {lsn:d} and (_to_lsn is null or _to_lsn > {lsn:d})")
+            rows = history_rows(lake, table, f"_from_lsn <= {lsn:d} and (_to_lsn is null or _to_lsn > {lsn:d})", lsn)
             assert moment.states[table.name.table] == Counter(rows), f"{table.name} as of {lsn}"
         known.append(len(tables))
     return known

@@ -13,6 +13,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import history_texts, value_column
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 Row = tuple[str | None, ...]
@@ -24,7 +25,8 @@ class Rows:
 
     def __init__(self, table: HistoryTable, rows: Iterable[Row]) -> None:
         self._name = table.name
-        self._key = [number for number, column in enumerate(table.columns) if column.key]
+        columns = table.columns_at(table.first_snapshot_lsn)
+        self._key = [number for number, column in enumerate(columns) if column.key]
         self._rows: dict[Row, Row] = {}
         self._copies: State = Counter()
         for row in rows:
@@ -73,20 +75,23 @@ def _filled(before: Row, change: Mapping[str, Any]) -> Row:
     return tuple(before[place] if place in unchanged else value for place, value in enumerate(change["new"]))
 
 
-def history_rows(lake: Lake, table: HistoryTable, condition: str) -> list[Row]:
-    """Return the rows of a history that match `condition`, as PostgreSQL's texts of the source's columns."""
+def history_rows(lake: Lake, table: HistoryTable, condition: str, lsn: Lsn) -> list[Row]:
+    """Return the rows of a history that match `condition`, as PostgreSQL's texts of the columns that exist at `lsn`."""
     texts = history_texts(Reader(lake, datetime.now(UTC)), table, condition)
-    columns = [texts[value_column(column.name)].to_pylist() for column in table.columns]
+    columns = [texts[value_column(column.name)].to_pylist() for column in table.columns_at(lsn)]
     return list(zip(*columns, strict=True))
 
 
+def _first_snapshot(lake: Lake, table: HistoryTable) -> list[Row]:
+    copied = table.first_snapshot_lsn
+    return history_rows(lake, table, f"_op = 'snapshot' and _from_lsn = {copied:d}", copied)
+
+
 class Replay:
-    """The tables of a lake, starting with their snapshots; `to` moves forward only."""
+    """The tables of a lake, starting with their first snapshots; `to` moves forward only."""
 
     def __init__(self, lake: Lake, tables: Iterable[HistoryTable], changes: Iterable[Mapping[str, Any]]) -> None:
-        self._tables = {
-            table.name: (table.horizon, Rows(table, history_rows(lake, table, "_op = 'snapshot'"))) for table in tables
-        }
+        self._tables = {table.name: (table.horizon, Rows(table, _first_snapshot(lake, table))) for table in tables}
         self._changes = iter(changes)
         self._next = next(self._changes, None)
 

@@ -1,8 +1,8 @@
 """Checks of a lake after a run, selected by name. No JVM.
 
-A parked table is compared at moments up to the LSN at which it is parked, one that got a new snapshot up to its gap:
-its versions then no longer follow from the ledger. Any other gap only hides the moments inside. Tables of random schema
-changes are compared by `tests.shape_oracle`.
+A parked table is compared at moments up to the LSN at which it is parked. A gap hides the moments inside; the states of
+a table that got a new snapshot are compared after its gap, too, but no longer follow from the changes. Tables of random
+schema changes are compared by `tests.shape_oracle`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from auditlake.lake.gaps import read_gaps
+from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
@@ -46,22 +46,34 @@ class Evidence:
         return oracle.transactions(self.lake) if self.archive is None else self.archive.transactions()
 
     @property
-    def comparable(self) -> list[oracle.Moment]:
+    def known(self) -> list[oracle.Moment]:
         """Return the moments without the states of tables that are not known then, or were parked before."""
         histories = oracle.fixed_histories(self.lake)
         ends = {name.table: each.lsn for name, each in read_parked(self.lake, histories).items()}
-        gaps = [(gap.table.table, gap) for gap in read_gaps(self.lake) if gap.table is not None]
-        resynced = {table.name.table for table in histories if table.resynced}
-        ends |= {name: gap.lsn_from for name, gap in reversed(gaps) if name in resynced}
+        gaps = self._gaps()
 
         def is_known(name: str, lsn: Lsn) -> bool:
             inside = (gap for of, gap in gaps if of == name and gap.lsn_from < lsn < gap.lsn_to)
             return lsn <= ends.get(name, lsn) and not any(inside)
 
-        return [
-            oracle.Moment(each.lsn, {name: rows for name, rows in each.states.items() if is_known(name, each.lsn)})
-            for each in self.moments
-        ]
+        return _restricted(self.moments, is_known)
+
+    @property
+    def replayable(self) -> list[oracle.Moment]:
+        """Return the known moments whose states follow from the first snapshots and the changes."""
+        resynced = {table.name.table for table in oracle.fixed_histories(self.lake) if table.resynced}
+        ends = {name: gap.lsn_from for name, gap in reversed(self._gaps()) if name in resynced}
+        return _restricted(self.known, lambda name, lsn: lsn <= ends.get(name, lsn))
+
+    def _gaps(self) -> list[tuple[str, Gap]]:
+        return [(gap.table.table, gap) for gap in read_gaps(self.lake) if gap.table is not None]
+
+
+def _restricted(moments: Sequence[oracle.Moment], is_known: Callable[[str, Lsn], bool]) -> list[oracle.Moment]:
+    return [
+        oracle.Moment(each.lsn, {name: rows for name, rows in each.states.items() if is_known(name, each.lsn)})
+        for each in moments
+    ]
 
 
 def acknowledged(evidence: Evidence) -> int:
@@ -86,7 +98,7 @@ def ordinals(evidence: Evidence) -> int:
 
 def log(evidence: Evidence) -> int:
     """Check that snapshots and `changes`, replayed, equal the state that PostgreSQL reported at each moment."""
-    return sum(oracle.assert_log(evidence.lake, evidence.comparable, evidence.changes()))
+    return sum(oracle.assert_log(evidence.lake, evidence.replayable, evidence.changes()))
 
 
 def transactions(evidence: Evidence) -> int:
@@ -124,7 +136,7 @@ def states(evidence: Evidence) -> int:
     """Check that the histories, all applied, equal the state that PostgreSQL reported at each moment."""
     applied = {table.name.table for table in oracle.fixed_histories(evidence.lake)}
     assert applied == set(evidence.tables)
-    return sum(oracle.assert_histories_at(evidence.lake, evidence.comparable))
+    return sum(oracle.assert_histories_at(evidence.lake, evidence.known))
 
 
 def periods(evidence: Evidence) -> int:

@@ -307,7 +307,7 @@ def run_bootstrap(dsn: str, root: Path) -> None:
         bootstrap(Target(dsn, lake, "auditlake", "auditlake", None), lambda: _LosesSession(dsn, lake), lambda _: None)
     for name in ("a", "b"):
         table = open_history(lake, TableName("public", name))
-        rows = None if table is None else len(list(history_rows(lake, table, "true")))
+        rows = None if table is None else len(list(history_rows(lake, table, "true", table.position)))
         assert rows in {None, _COPIED_ROWS}, f"{name} was committed with {rows} rows of {_COPIED_ROWS}"
         assert name == "a" or rows is None, "the snapshot session was not lost in time"
 
