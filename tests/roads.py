@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 
 from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
+from auditlake.errors import AuditlakeError
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.relation import Relation
 from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
-from auditlake.source.connection import connect, pinned_conninfo
+from auditlake.source.connection import Row, connect, pinned_conninfo
 from auditlake.source.server import wal_end
 from auditlake.values.exact_text import exact_texts
 from tests import oracle
@@ -37,19 +39,27 @@ def both_roads(dsn: str, folder: Path, *statements: str) -> tuple[Texts, Texts]:
     return _copied(dsn, folder / "copy"), streamed
 
 
-def _copied(dsn: str, folder: Path) -> Texts:
+def attempt_copy(dsn: str, folder: Path) -> CopiedFile | AuditlakeError:
+    """Copy the table `t` as one range; return the file or the failure."""
     with connect(dsn) as conn, conn.transaction():
         conn.execute("set transaction isolation level repeatable read")
         (snapshot_id,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
-        (table,) = [table for table in read_tables(conn) if table.name.table == "t"]
-        columns = table.relation.columns
-        pages = PageRange(0, None)
-        task = CopyTask(
-            pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(Lsn(1), 0)
-        )
+        table, pages, mark = _relation(conn), PageRange(0, None), SnapshotMark(Lsn(1), 0)
+        task = CopyTask(pinned_conninfo(dsn), str(snapshot_id), table.name, table.columns, pages, folder, mark)
         (copied,) = copy_bundle([task])
-        assert isinstance(copied, CopiedFile)
-        file = pq.read_table(folder / copied.path, partitioning=None)
+    return copied
+
+
+def _relation(conn: psycopg.Connection[Row]) -> Relation:
+    return next(table.relation for table in read_tables(conn) if table.name.table == "t")
+
+
+def _copied(dsn: str, folder: Path) -> Texts:
+    copied = attempt_copy(dsn, folder)
+    assert isinstance(copied, CopiedFile)
+    file = pq.read_table(folder / copied.path, partitioning=None)
+    with connect(dsn) as conn:
+        columns = _relation(conn).columns
     raws = [dict(raw or ()) for raw in file["_raw"].to_pylist()]
     printed = []
     for column in columns:

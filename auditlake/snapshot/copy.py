@@ -53,6 +53,7 @@ from auditlake.store.place import Place
 _BATCH_BYTES = 8 << 20
 _LOCK_NOT_AVAILABLE, _INSUFFICIENT_PRIVILEGE = "55P03", "42501"
 _CONNECTION_EXCEPTION = "08000"
+_UNTRANSLATABLE = ("22021", "22P05")
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _LOST = ("08", "57P")
 _AGAIN = "Run this again: it continues from here."
@@ -129,6 +130,11 @@ def _refused(task: CopyTask, failed: "ReadFailed") -> AuditlakeError:
         return SourceUnready(
             f"{problem}: its rows may not be read, or row security hides some",
             f"Run auditlake check: it names what the role lacks. {_AGAIN}",
+        )
+    if failed.sqlstate in _UNTRANSLATABLE:
+        return SourceUnready(
+            f"{problem}: a row has bytes that the database's encoding does not assign (SQLSTATE {failed.sqlstate})",
+            f"Replace them at the source, or leave the table out with the setting tables. {_AGAIN}",
         )
     return SourceUnready(
         f"{problem}: SQLSTATE {failed.sqlstate}",

@@ -22,6 +22,7 @@ from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
     Obstacle,
+    advise_on_encoding,
     advise_on_publication,
     check_access,
     check_creation,
@@ -115,9 +116,10 @@ def survey(
     unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
     remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in WAL" for name in left_out]
     remarks += [remark for table in chosen for remark in remarks_on(table)]
-    slot, advice = read_slot(conn, slot_name), []
+    slot = read_slot(conn, slot_name)
+    advice = advise_on_encoding(conn.info.parameter_status("server_encoding") or "", conn.info.dbname)
     if source.publication is not None and slot is None:
-        advice = advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
+        advice += advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
     return CopyPlan(publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice))
 
 

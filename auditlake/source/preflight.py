@@ -59,6 +59,11 @@ select t.schemaname::text, t.tablename::text, min(t.pubname)::text
                       and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
  group by 1, 2 order by 1, 2
 """
+_COMPLETE = (
+    *("UTF8", "LATIN1", "LATIN2", "LATIN4", "LATIN5", "LATIN6", "LATIN7", "LATIN8", "LATIN9", "LATIN10"),
+    *("ISO_8859_5", "KOI8R", "KOI8U", "WIN866", "WIN1256"),
+)
+"""Encodings in which each text that the server accepts has an equivalent in UTF-8."""
 _RESTART = "-- then restart PostgreSQL"
 _LEAVE_OUT = "leave it out with the setting tables"
 _STORED_GENERATED_SINCE = STORED_GENERATED_SINCE // 10000
@@ -136,6 +141,15 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Obstacle]:
         fix = "Raise max_wal_senders and restart PostgreSQL, or stop a standby or subscription that is not needed."
         found.append(Obstacle("max_wal_senders", f"is {facts.wal_senders}, {facts.busy_wal_senders} in use", fix))
     return found
+
+
+def advise_on_encoding(encoding: str, database: str) -> list[Obstacle]:
+    """Return a warning if a client can store bytes that the server cannot send in UTF-8."""
+    if encoding in (*_COMPLETE, "SQL_ASCII"):  # `check_server` refuses the latter
+        return []
+    problem = f"encoding {encoding} lets a client store bytes that it does not assign; a row with them ends capture"
+    fix = "Let only clients write that convert from UTF-8, or dump and restore it into a database in UTF8."
+    return [Obstacle(f"database {database}", problem, fix)]
 
 
 def check_replication(conninfo: str) -> list[Obstacle]:

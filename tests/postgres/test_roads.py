@@ -4,6 +4,7 @@ For cases that are slow in Spark: other encodings, every character, very wide ta
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready, WrongSource
 from auditlake.schema.missing_values import read_added
-from auditlake.snapshot.plan import make_plan
+from auditlake.snapshot.plan import make_plan, survey
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger
+from auditlake.source.preflight import advise_on_encoding
 from auditlake.values.escapes import decode_bytes, visible
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
-from tests.roads import both_roads
+from tests.roads import attempt_copy, both_roads
 from tests.server import Server
 
 pytestmark = pytest.mark.pg
@@ -100,6 +102,41 @@ def test_a_value_without_an_equivalent_in_utf8_ends_the_stream(server: Server, t
             assert "pg_drop_replication_slot" in (refused.value.hint or "")
     finally:
         server.drop_database(name)
+
+
+def test_an_untranslatable_row_is_named_by_its_table_in_the_copy(server: Server, tmp_path: Path) -> None:
+    """The plan has a warning for such a database before anything is copied."""
+    name = _database(server, "WIN1252")
+    try:
+        with psycopg.connect(server.dsn(name), client_encoding="WIN1252") as conn:
+            conn.execute(b"create table t as select 1 as id, E'\\x81' as v")
+        with connect(server.dsn(name)) as conn:
+            plan = survey(conn, None, "auditlake", "auditlake")
+        assert [advice.object for advice in plan.advice] == [f"database {name}"]
+        refused = attempt_copy(server.dsn(name), tmp_path)
+        assert isinstance(refused, SourceUnready)
+        assert "table public.t could not be copied: a row has bytes" in refused.message
+        assert "leave the table out" in (refused.hint or "")
+    finally:
+        server.drop_database(name)
+
+
+def test_the_server_alone_decides_which_encodings_are_complete(database: str) -> None:
+    """Encodings of one byte without a warning are those in which the server converts each byte to UTF-8."""
+    encodings = "select pg_encoding_to_char(n) from generate_series(1, 34) n"
+    with psycopg.connect(database, autocommit=True) as conn:
+        single = [name for (name,) in conn.execute(encodings) if re.match("LATIN|ISO|KOI|WIN", name)]
+        complete = {name for name in single if all(_is_converted(conn, byte, name) for byte in range(1, 256))}
+    assert {name for name in single if not advise_on_encoding(name, "d")} == complete
+    assert {"LATIN1", "KOI8R"} < complete < set(single)
+
+
+def _is_converted(conn: psycopg.Connection[Any], byte: int, encoding: str) -> bool:
+    try:
+        conn.execute("select convert(%s, %s, 'UTF8')", (bytes([byte]), encoding))
+    except psycopg.errors.UntranslatableCharacter:
+        return False
+    return True
 
 
 def test_a_database_without_an_encoding_is_refused(server: Server) -> None:

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
-from auditlake.source.preflight import ServerFacts, check_access, check_server, check_table, fixing_sql
+from auditlake.source.preflight import (
+    ServerFacts,
+    advise_on_encoding,
+    check_access,
+    check_server,
+    check_table,
+    fixing_sql,
+)
 
 READY = ServerFacts(
     major=18,
@@ -24,6 +31,13 @@ READY = ServerFacts(
 def test_a_server_with_a_free_wal_sender_is_ready() -> None:
     """One is enough: a running capture has its own."""
     assert check_server(READY, slot_exists=False) == []
+
+
+def test_an_encoding_with_unassigned_bytes_is_a_warning() -> None:
+    """It can be followed until a row with such bytes is written."""
+    (warning,) = advise_on_encoding("WIN1252", "shop")
+    assert "database shop: encoding WIN1252" in str(warning)
+    assert advise_on_encoding("UTF8", "shop") == []
 
 
 def test_exhausted_wal_senders_are_reported_with_both_numbers() -> None:
