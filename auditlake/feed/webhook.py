@@ -3,7 +3,8 @@
 Order of effects, for each request:
 
 1. POST whole transactions, or a part of a large one; try again until the receiver answers with 2xx.
-2. Write the cursor of the last whole transaction to the state file, durably.
+2. Write the cursor of the last whole transaction to the state file, durably, with the receiver: no other one goes on
+   from there.
 
 After a crash between the two, the transactions are sent again. Their `lsn`, with `part`, is the idempotency key:
 transactions are cut into parts by their content alone, so a part is the same whenever it is sent, while the number of
@@ -65,6 +66,13 @@ class Receiver:
 
     address: Address
     key: bytes
+
+    @property
+    def name(self) -> str:
+        """Name the receiver by its host and a digest of the whole address, whose path may hold a secret."""
+        host, port, path = self.address.host, self.address.port, self.address.path
+        digest = hashlib.sha256(f"{self.address.tls} {host}:{port}{path}".encode()).hexdigest()[:8]
+        return f"{host}:{port} ({digest})"
 
     @classmethod
     def parse(cls, url: str, secret: str | None) -> "Receiver":
@@ -242,18 +250,47 @@ def _retry_after_s(value: str | None) -> float | None:
     return min(max(float(value), _FIRST_DELAY_S), _LONGEST_DELAY_S)
 
 
-def read_cursor(path: Path) -> str | None:
-    """Read the cursor of a state file; None if there is none yet. Raises ConfigError if it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """State file: the cursor of what a receiver has received, and the receiver."""
 
-    def unreadable(why: object) -> ConfigError:
-        return ConfigError(f"{path} is not the state of a webhook: {why}", "Name another file with --state.")
+    path: Path
+    receiver: str
 
-    if not path.exists():
-        return None
-    try:
-        return str(json.loads(read_given_text(path, unreadable))["cursor"])
-    except (ValueError, KeyError, TypeError, RecursionError) as exc:
-        raise unreadable(exc) from exc
+    def cursor(self) -> str | None:
+        """Read the cursor; None if there is none yet. Raises ConfigError, also if it is another receiver's."""
+        stored = self._stored()
+        if stored is None:
+            return None
+        if (receiver := stored.get("receiver", self.receiver)) != self.receiver:
+            raise ConfigError(
+                f"{self.path} has the cursor of {receiver}, this webhook sends to {self.receiver}",
+                'Name another file with --state. If that receiver has a new URL, remove "receiver" from the file.',
+            )
+        return stored["cursor"]
+
+    def save(self, cursor: str) -> None:
+        """Write the cursor, unless the file has it; raises ConfigError."""
+        record = {"cursor": cursor, "receiver": self.receiver}
+        if self._stored() == record:
+            return
+        try:
+            replace_json(self.path, record, durable=True)
+        except OSError as exc:
+            unwritten = f"{self.path} cannot be written: {exc.strerror}"
+            raise ConfigError(unwritten, "Name another file with --state.") from exc
+
+    def _stored(self) -> dict[str, str] | None:
+        if not self.path.exists():
+            return None
+        try:
+            stored = json.loads(read_given_text(self.path, self._unreadable))
+            return {**stored, "cursor": str(stored["cursor"])}
+        except (ValueError, KeyError, TypeError, RecursionError) as exc:
+            raise self._unreadable(exc) from exc
+
+    def _unreadable(self, why: object) -> ConfigError:
+        return ConfigError(f"{self.path} is not the state of a webhook: {why}", "Name another file with --state.")
 
 
 @contextmanager
@@ -272,26 +309,25 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def begun(state: Path) -> Iterator[None]:
+def begun(state: State) -> Iterator[None]:
     """Add to a refused place in the feed how a webhook with a cursor in its state file goes on."""
     try:
         yield
     except (NotAnswerable, WrongSource) as exc:
-        if read_cursor(state) is None:
+        if state.cursor() is None:
             raise
-        again = (
-            f"{state} has this cursor: to begin elsewhere, name another file with --state, and a place with --since."
-        )
+        elsewhere = "to begin elsewhere, name another file with --state, and a place with --since."
+        again = f"{state.path} has this cursor: {elsewhere}"
         raise type(exc)(exc.message, f"{exc.hint} {again}") from exc
 
 
-def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:
+def run(feed: Feed, sender: Sender, state: State, stop: threading.Event, *, follow: bool) -> int:
     """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received.
 
     Save the start first: if nothing is received, the next run begins there, not at its own `now`.
     """
     received, received_to = 0, feed.cursor
-    _save(state, received_to)
+    state.save(received_to)
     while not stop.is_set():
         beat(Beat.WEBHOOK)
         asked_at = time.time()
@@ -301,23 +337,13 @@ def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follo
                 feed.go_back(received_to)
                 break
             if message.cursor is not None:
-                _save(state, received_to := message.cursor)
+                state.save(received_to := message.cursor)
             received += message.ended
             count(Counter.DELIVERED_TRANSACTIONS, by=message.ended)
         else:
             advance(Mark.DELIVERED_TIME, taken[-1].time_us / 1_000_000 if taken else asked_at)
         if not taken:
-            _save(state, received_to := feed.cursor)
+            state.save(received_to := feed.cursor)
             if not follow:
                 return received
     return received
-
-
-def _save(state: Path, cursor: str) -> None:
-    """Write the cursor, unless the file has it; raises ConfigError."""
-    if read_cursor(state) == cursor:
-        return
-    try:
-        replace_json(state, {"cursor": cursor}, durable=True)
-    except OSError as exc:
-        raise ConfigError(f"{state} cannot be written: {exc.strerror}", "Name another file with --state.") from exc

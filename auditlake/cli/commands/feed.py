@@ -151,19 +151,20 @@ def webhook(  # noqa: PLR0913 - the options of a command
       auditlake webhook https://example.com/hooks/lake --table orders
     """
     from auditlake.feed.request import FeedRequest
-    from auditlake.feed.webhook import SECRET, Receiver, Sender, begun, exclusive, read_cursor, run
+    from auditlake.feed.webhook import SECRET, Receiver, Sender, State, begun, exclusive, run
 
     target = Receiver.parse(url, os.environ.get(SECRET))
+    stored = State(state, target.name)
     with exclusive(state), stopped_by_signals() as stop, exported_metrics(settings, Beat.WEBHOOK):
-        cursor = read_cursor(state)
+        cursor = stored.cursor()
         if cursor is not None and since is not None:  # a service is started again with the same options
             say(f"{state} has a cursor, so --since, which is for the first run, does not apply")
             since = None
         asked = FeedRequest(since, cursor, names, (), ops, None, not until_current, allow_gaps)
-        with begun(state), closing(Sender(target, stop)) as sender:
+        with begun(stored), closing(Sender(target, stop)) as sender:
             feed = asked.open(lake_of(settings), datetime.now(settings.zone), stop)
-            count = run(feed, sender, state, stop, follow=not until_current)
-    say(f"{target.address.host} has received {count:,} transactions; the next run continues after {read_cursor(state)}")
+            count = run(feed, sender, stored, stop, follow=not until_current)
+    say(f"{target.address.host} has received {count:,} transactions; the next run continues after {stored.cursor()}")
 
 
 COMMANDS = (webhook,)

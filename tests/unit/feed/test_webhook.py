@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a_request_is_repeated_until_it_is_received(lake: Lake) -> None:
         Path("state.json").write_text(json.dumps({"cursor": "1:0/200"}))
         done = _send(lake, gone.url)
     assert (done.code, "410 Gone" in done.stderr) == (3, True)
-    assert json.loads(Path("state.json").read_text()) == {"cursor": "1:0/200"}
+    assert json.loads(Path("state.json").read_text())["cursor"] == "1:0/200"
 
 
 def test_a_service_is_started_again_with_the_same_options(lake: Lake) -> None:
@@ -128,6 +129,23 @@ def test_a_service_is_started_again_with_the_same_options(lake: Lake) -> None:
         again = _send(lake, receiver.url, "--since", "beginning")
         assert len(receiver.got) == 1
     assert (again.code, "--since, which is for the first run, does not apply" in again.stderr) == (0, True)
+
+
+def test_a_second_receiver_needs_a_state_of_its_own(lake: Lake) -> None:
+    """It would go on behind what the first one received. A file that names no receiver is for the next one."""
+    with _receiving() as first, _receiving() as second:
+        assert _send(lake, first.url, "--since", "beginning").code == 0
+        before = Path("state.json").read_bytes()
+        refused = _send(lake, second.url, "--since", "beginning")
+        sibling = _send(lake, f"{first.url}2", "--since", "beginning")
+        assert [refused.code, sibling.code, Path("state.json").read_bytes()] == [3, 3, before]
+        for url in (first.url, second.url):
+            assert f"127.0.0.1:{urlsplit(url).port} (" in refused.stderr
+        assert "hidden" not in refused.stderr + sibling.stderr
+        assert not second.got
+        Path("state.json").write_text(json.dumps({"cursor": json.loads(before)["cursor"]}))
+        assert _send(lake, second.url).code == 0
+        assert _send(lake, first.url).code == 3
 
 
 def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +243,7 @@ def test_a_receiver_that_drips_its_answer_is_given_up(lake: Lake, monkeypatch: p
     with _answering(_dripping(b"HTTP/1.1 200 OK\r\nX: "), iter([_OK])) as (url, _):
         done = _send(lake, url, "--since", "0/300")
     assert (done.code, "127.0.0.1 did not answer within" in done.stderr) == (0, True), done.stderr
-    assert json.loads(Path("state.json").read_text()) == {"cursor": "1:0/300"}
+    assert json.loads(Path("state.json").read_text())["cursor"] == "1:0/300"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +272,7 @@ def test_a_signal_ends_the_command_during_a_request(lake: Lake) -> None:
             process.terminate()
             _, stderr = process.communicate(timeout=60)
     assert (process.returncode, "the command was stopped" in stderr) == (0, True), stderr
-    assert json.loads(state.read_text()) == {"cursor": "1:0/200"}
+    assert json.loads(state.read_text())["cursor"] == "1:0/200"
 
 
 @pytest.mark.parametrize(("since", "missed"), [("beginning", 4), (None, 0), ("0/200", 3)])
@@ -265,10 +283,10 @@ def test_a_run_that_delivers_nothing_leaves_the_place_where_it_began(
     state, stop = Path.cwd() / "state.json", threading.Event()
     stop.set()
     feed = FeedRequest(since, None, ()).open(lake, datetime.now(UTC), stop)
-    target = webhook.Receiver.parse("http://127.0.0.1:1/", _SECRET)
-    with closing(webhook.Sender(target, stop)) as sender:
-        assert webhook.run(feed, sender, state, stop, follow=True) == 0
     with _receiving() as receiver:
+        target = webhook.Receiver.parse(receiver.url, _SECRET)
+        with closing(webhook.Sender(target, stop)) as sender:
+            assert webhook.run(feed, sender, webhook.State(state, target.name), stop, follow=True) == 0
         done = _send(lake, receiver.url)
         assert f"has received {missed} transactions; the next run continues after 1:0/300" in done.stderr
         assert len(receiver.transactions()) == missed
@@ -384,4 +402,4 @@ def test_a_file_of_something_else_is_no_state(tmp_path: Path, content: str) -> N
     """Nothing is sent from a place that is not known."""
     (tmp_path / "state").write_text(content)
     with pytest.raises(ConfigError, match="is not the state of a webhook"):
-        webhook.read_cursor(tmp_path / "state")
+        webhook.State(tmp_path / "state", "host").cursor()
