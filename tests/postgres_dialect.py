@@ -37,7 +37,9 @@ insert into parcels select n, (array['new', 'paid', 'sent', 'back', null])[1 + n
   from generate_series(1, 30) n;
 insert into boxes values (1, 'small'), (2, 'large'), (3, 'middle'), (4, null);
 create table spans (id int primary key, span interval, moments timestamptz[]);
-insert into spans (id, span) values (1, '1 month'), (2, '30 days'), (3, '1 year'), (4, '-1 day 2 hours'), (5, null);
+insert into spans (id, span) values (1, '1 month'), (2, '30 days'), (3, '1 year'), (4, '-1 day 2 hours'), (5, null),
+  (6, '-1 years -2 mons +3 days -04:05:06.789'), (7, '1 mon -30 days'), (8, '-00:00:00.000001'),
+  (9, '1780 years 100:00');
 update spans set moments = array['2026-03-29 02:30:00.5+01', null]::timestamptz[] where id < 3;
 create type pair as (a int, b text);
 create collation folded from "C";

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from tests.postgres_dialect import SCHEMA, Both, copied_lake, create_database
@@ -50,3 +51,26 @@ def test_random_statements_have_the_answers_of_postgresql(both: Both) -> None:
     draw, lenient = Draw(random.Random(0)), replace(both, lenient=True)  # noqa: S311 - no secret
     different = [found for sql in (draw.statement() for _ in range(50)) if (found := lenient.difference(sql))]
     assert not different, "\n".join(different)
+
+
+def test_every_keyword_is_quoted_as_in_postgresql(both: Both) -> None:
+    """Those that PostgreSQL reads as a name without quotes have none."""
+    words = [word for (word,) in both.conn.execute("select word from pg_get_keywords() order by word")]
+    calls = [f"quote_ident('{word}'), format('%I', '{word}')" for word in words]
+    found = [both.difference(f"select {', '.join(calls[n : n + 100])}") for n in range(0, len(calls), 100)]
+    assert not any(found)
+    assert len(words) > 400
+
+
+def test_a_statement_that_reads_an_infinite_interval_is_refused(both: Both, tmp_path: Path) -> None:
+    """The error names the column; a statement that leaves the row out has PostgreSQL's answer."""
+    both.conn.execute(b"create table endless (id int primary key, span interval)")
+    both.conn.execute(b"insert into endless values (1, '1 day'), (2, '-infinity'), (3, 'infinity'), (4, null)")
+    lake = Lake(tmp_path / "lake")
+    write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
+    other = Both(both.conn, copied_lake(both.conn, lake, ("endless",)))
+    with pytest.raises(NotAnswerable, match=r"public.endless.span has a value here that only its text holds"):
+        other.of_lake("select id from endless where span > '1 hour'")
+    assert other.difference("select * from endless where id in (1, 4) order by id") is None
+    assert other.difference("select id from endless order by id") is None
+    assert not other.refused

@@ -33,7 +33,17 @@ from auditlake.query.duckdb_views import (
 )
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded
-from auditlake.query.postgres import arrays, documents, floats, formats, json_texts, numbers, patterns, texts
+from auditlake.query.postgres import (
+    arrays,
+    documents,
+    floats,
+    formats,
+    identifiers,
+    json_texts,
+    numbers,
+    patterns,
+    texts,
+)
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
@@ -105,6 +115,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_json_equal": (documents.equal, (_TEXT, _TEXT), _TRUTH),
     "pg_initcap": (texts.initcap, (_TEXT,), _TEXT),
     "pg_quoted": (texts.literal_text, (_TEXT,), _TEXT),
+    "pg_quoted_name": (identifiers.quoted_name, (_TEXT,), _TEXT),
     "pg_format": (texts.format_text, (_TEXT, _TEXTS), _TEXT),
     "pg_times": (texts.times, (_PARTS, _DOUBLE), _PARTS),
     "pg_over": (texts.over, (_PARTS, _DOUBLE), _PARTS),
@@ -292,7 +303,7 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
         own = [each.column for each in every if each.column is not None]
         rows = rows_of_view(connection, state, query, read, JSONB.name, own)
         values = [
-            _logged(f"c{n}", each) if is_log else _value(each, every, read[0] if rows.has_texts else None)
+            _logged(f"c{n}", each) if is_log else _value(each, every, read[0], has_texts=rows.has_texts)
             for n, each in enumerate(columns)
         ]
         pairs = enumerate(zip(values, columns, strict=True))
@@ -308,15 +319,16 @@ def _with_texts(query: Query) -> str:
     return f"select {', '.join(shown)} from ({query.sql})"
 
 
-def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName | None) -> str:
-    """Return a column of a view; without a `table` none has a value that only `_raw` has; reading it is an error."""
+def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName, *, has_texts: bool) -> str:
+    """Return a column of a view; reading a value that only its text holds is an error, with `has_texts` in `_raw`."""
     shown, value = typed.shown, cell_of(typed.shown, columns)
-    kind = typed.type.element or typed.type
+    kind, failure = typed.type.element or typed.type, f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
     if kind.is_decimal or kind.is_integer:  # a history's column may have fewer digits than the source's has since
         value = f"cast({value} as {typed.type.duckdb})"
-    if table is None or shown.column is None or not type_of(shown.column).may_not_fit:
+    if kind == INTERVAL:
+        return f"case when ends_with({value}, 'infinity') then {failure} else pg_of_parts(pg_interval({value})) end"
+    if not has_texts or shown.column is None or not type_of(shown.column).may_not_fit:
         return value
-    failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
     return f"case when {raw_entry(shown.column)} is not null then {failure} else {value} end"
 
 

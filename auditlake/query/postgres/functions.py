@@ -164,6 +164,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "ascii": (Form((TEXT,), INT4, "cast(case when {0} = '' then 0 else unicode({0}) end as integer)"),),
     "initcap": (Form((TEXT,), TEXT, "pg_initcap({0})"),),
     "quote_literal": (Form((TEXT,), TEXT, "pg_quoted({0})"),),
+    "quote_ident": (Form((TEXT,), TEXT, "pg_quoted_name({0})"),),
     "quote_nullable": (Form((TEXT,), TEXT, "coalesce(pg_quoted({0}), 'NULL')"),),
     "chr": (Form((INT4,), TEXT, "pg_character({0})"),),
     "translate": (Form((TEXT, TEXT, TEXT), TEXT, "pg_translate({0}, {1}, {2})"),),
@@ -344,7 +345,7 @@ def formatted(cells: Sequence[Cell], node: exp.Expr) -> Cell:
     if None in texts:
         raise Refused(node, "format of such values", "Write casts to text.")
     if form is None or "%" in FORMAT.sub("", form):
-        raise Refused(node, "format of this form", "Its format is a literal with %s, %L and %%.")
+        raise Refused(node, "format of this form", "Its format is a literal with %s, %I, %L and %%.")
     listed = ", ".join(f"cast({text} as varchar)" for text in texts)
     return Cell(f"pg_format({standard_literal(form)}, [{listed}])", TEXT)
 

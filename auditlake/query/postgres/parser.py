@@ -291,7 +291,7 @@ _LONG_OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]*[~!@#%^&|`?][-+*/<>=~!@#%^&|`?
 
 def _check_constructs(sql: str, tokens: list[Token]) -> None:
     """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH, `@ -5`."""
-    words = [token.text.upper() for token in tokens]
+    words = ["" if token.token_type in _STRINGS else token.text.upper() for token in tokens]
     for n, (word, following) in enumerate(pairwise(words)):
         what = _UNPARSED.get((word, following)) if _goes_on(following, words[n + 2 :]) else None
         if word == "USING" and following == "(" and ")" in words[n:]:

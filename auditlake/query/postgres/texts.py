@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
+from auditlake.query.postgres.identifiers import quoted_name
 from auditlake.query.postgres.intervals import read_interval, scaled
 from auditlake.query.postgres.numbers import NotFinite
 from auditlake.query.years import NO_YEAR
@@ -28,7 +29,7 @@ _BASE64_LINE, _MOST_INT4 = 57, (1 << 31) - 1
 _MOST_PARTS = _MOST_INT4, _MOST_INT4, (1 << 63) - 1
 _NO_FORM = "the form of encode or decode is not hex, base64 or escape"
 _BACKSLASH, _MOST_ASCII = 92, 127
-FORMAT = re.compile(r"%%|%((?P<place>\d+)\$)?(?P<left>-)?(?P<width>\d+)?(?P<kind>[sL])", re.ASCII)
+FORMAT = re.compile(r"%%|%((?P<place>\d+)\$)?(?P<left>-)?(?P<width>\d+)?(?P<kind>[sIL])", re.ASCII)
 TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US|yyyy|mm|dd|hh24|mi|ss|ms|us")
 """Fields of a format in upper or lower case: Mm is two letters."""
 _FIELD_DIGITS = {"YYYY": 4, "MS": 3, "US": 6}
@@ -198,7 +199,7 @@ def literal_text(text: str) -> str:
 
 
 def format_text(form: str, values: Sequence[str | None]) -> str:
-    """`format` with %s and %L; raises Failed."""
+    """`format` with %s, %I and %L; raises Failed."""
     longest = max(len(each or "") for each in (form, *values))
     last, found, start = 0, [], 0
     for each in FORMAT.finditer(form):
@@ -211,13 +212,23 @@ def format_text(form: str, values: Sequence[str | None]) -> str:
         if not 1 <= last <= len(values):
             raise Failed("too few arguments for format()")
         value = values[last - 1]
-        shown = (value or "") if each["kind"] == "s" else "NULL" if value is None else literal_text(value)
+        shown = _formatted(value, each["kind"])
         width = min(int(each["width"] or 0), MOST_BYTES + 1)
         found.append(shown.ljust(width) if each["left"] else shown.rjust(width))
         longest -= len(found[-1])
         if longest < -MOST_BYTES:
             raise Failed(TOO_LONG_TEXT)
     return "".join([*found, form[start:]])
+
+
+def _formatted(value: str | None, kind: str) -> str:
+    if kind == "s":
+        return value or ""
+    if kind == "L":
+        return "NULL" if value is None else literal_text(value)
+    if value is None:
+        raise Failed("null values cannot be formatted as an SQL identifier")
+    return quoted_name(value)
 
 
 def split_text(text: str, separator: str, null: str) -> list[str | None]:

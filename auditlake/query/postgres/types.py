@@ -6,7 +6,7 @@ timestamptz       TIMESTAMP in UTC, which is the time zone of the session
 char(n)           the text without trailing blanks
 json, jsonb, uuid the text
 enums             the text, with the labels that the lake recorded
-interval          INTERVAL; a column of the type is text, as of the others
+interval          INTERVAL, which the view of a column makes of its text
 others            the text, which is shown and tested for NULL, and nothing else
 """
 
@@ -195,6 +195,8 @@ def type_of_column(column: Column) -> Type:
     element = element_of(column.type_oid)
     if element is not None and held.element is not None:
         return array(_scalar(element, column.typmod))
+    if BUILT_IN_NAMES.get(column.type_oid) == INTERVAL.name:
+        return INTERVAL
     return _scalar(column.type_oid, column.typmod)
 
 

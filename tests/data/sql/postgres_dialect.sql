@@ -989,3 +989,18 @@ select percentile_disc(0.5) within group (order by id) w, count(*) filter (where
 select interval '300000 years' > interval '299999 years 11 mons', interval '178000000 years' = interval '2136000000 mons'
 select x from (values (interval '400000 years'), (interval '-300000 years'), (interval '1 day'), (interval '24:00')) v(x) order by x desc, x::text
 select max(x), min(x) from (values (interval '400000 years'), (interval '-300000 years'), (null)) v(x)
+select id, span, span < '31 days', span = '1 month', span + '1 day', span * 2, -span, extract(epoch from span), span::text, pg_typeof(span), timestamp '2024-01-31' + span from spans order by id
+select id from spans where span > interval '1 day' and span in ('1 mon', '365 days', interval '30 days', interval '360 days') order by id
+select id, rank() over (order by span), lag(span) over (order by id), count(*) over (partition by span) from spans order by span desc, id
+select sum(span), avg(span), count(span), max(span), min(span), string_agg(span::text, ',' order by span, id) from spans
+select a.id, b.id, a.span < b.span, a.span = b.span from spans a, spans b where a.span <= b.span order by 1, 2
+select id, coalesce(span, '0'), nullif(span, '30 days'), case when span > '1 day' then span end, concat(span, 'x'), format('%s', span), span is distinct from '1 mon' from spans order by id
+select * from spans union all select * from spans order by 1
+with s as (select * from spans) select s.id, s.span + s.span, (select max(i.span) from spans i where i.id between 3 and s.id) from s order by 1
+select c.id from customers c join spans s on c.id = s.id where age(timestamp '2024-01-01', c.born::timestamp) > s.span order by 1
+select id, span / 2, span / 0.3, span - span, isfinite(span), date_trunc('day', timestamp '2024-02-29 10:00' - span), date_part('month', span) from spans order by id
+select format('%I', 'a'), format('%I', 'A'), format('%I', 'a b'), format('%I.%I = %L', 'select', 'a"b', 'x'), format('%I', ''), format('%I', '1a'), format('%I', 'é'), format('%I', '_a1'), format('%I', 'a$'), format('%10I|%-10I|', 'a', 'B'), format('%2$I %1$s', 'a', 'Between')
+select format('%I', null)
+select format('%I', name) from customers
+select quote_ident(name), quote_ident(email), quote_ident(code), quote_ident('name'), quote_ident(null) from customers order by id
+select 'substring', upper('similar')

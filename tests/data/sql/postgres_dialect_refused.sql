@@ -29,10 +29,7 @@ select status, price from orders group by status
 select code from customers union select name from customers
 select coalesce(code, name) from customers
 select case when vip then name else code end from customers
-select id from spans order by span
-select a.id from spans a join spans b on a.span = b.span
 select id, span in (select span from spans where id = 2) from spans
-select id, rank() over (order by span) from spans
 select settings in (select settings from customers) from customers
 select var_pop(weight) from orders
 select (select count(*) from orders o where sum(c.id) > o.id) from customers c
@@ -113,7 +110,6 @@ select nullif('ab ', code) from customers
 select max(id) over (order by (select count(*) from orders i where i.id < 2) range between 1 preceding and 2 following) from customers
 select sum(distinct shipped - placed::timestamp) from orders
 select format('%x', 'a')
-select format('%I', 'a')
 select 'ab' similar to name from customers
 select 'x' similar to '[a-z]'
 select ('x' || id)::interval from orders
@@ -123,10 +119,11 @@ select settings < '{}' from customers
 select jsonb_agg(distinct id) from customers
 select jsonb_agg(tags) from customers
 select ('{a,b}'::text[] || null::text) || (' a ' collate "C")
-select pg_typeof(span) from spans
 select settings && settings from customers
 select to_date('2024-02', 'YYYY-Mm')
 select array_to_string(array[span], ',') from spans
+select distinct span from spans
+select span, count(*) from spans group by span
 select interval '1 day' * 'inf'::text::float8
 select array(select weight from orders)
 select @ -5
