@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from deltalake import DeltaTable
@@ -47,6 +48,8 @@ from auditlake.values.masks import ColumnMask
 
 # A commit is a few small files: four at a time keep up with any number of small tables.
 _COMMITS_AT_ONCE = 4
+_LOOK_S = 0.2
+"""How soon a signal is heard that did not wake the main thread."""
 _MOST_ORDINALS = 2**31  # `_ordinal` is INT
 _NOTHING = TableSize(0, 0, 0)
 _AGAIN = "Run this again: it continues from here."
@@ -150,8 +153,7 @@ class Copier:
                 for job in jobs:
                     if not job.tasks and self._begin(job):  # a partitioned table without a partition
                         self._add_files(job, [])
-                for future in running:
-                    future.result()
+                _await(running)
             except KeyboardInterrupt:
                 self._interrupted = True
                 copies.shutdown(wait=False, cancel_futures=True)
@@ -261,6 +263,21 @@ class Copier:
             first, job.failed = not job.failed, True
         if first and not self._interrupted:  # else every running table fails, because its worker was ended
             self._progress.fail(job.name, why)
+
+
+def _await(running: Sequence[Future[None]]) -> None:
+    """Wait until all have ended, in the main thread; raises what one of them raised, and KeyboardInterrupt.
+
+    A signal that comes just before the thread begins to wait, or that the system gives to another thread, does not wake
+    it. So no wait is long, and none holds a lock that the futures need, which an interrupt might leave locked.
+    """
+    ended, left = SimpleQueue[Future[None]](), len(running)
+    for future in running:
+        future.add_done_callback(ended.put)
+    while left:
+        with suppress(Empty):
+            ended.get(timeout=_LOOK_S).result()
+            left -= 1
 
 
 def begin_table(

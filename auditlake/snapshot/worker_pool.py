@@ -176,12 +176,12 @@ class _Process:
         """End the process and return how it ended."""
         with suppress(OSError):
             self._tasks.close()
-        self._results.close()
         try:
             code = self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
+        self._results.close()  # waits for a thread that reads them, so until the process has ended
         return f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
 
 

@@ -1,8 +1,14 @@
 """Tests of the workers that copy, and of their number by Spark's master."""
 
 import os
+import select
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -10,6 +16,7 @@ import pytest
 from auditlake.engine import Engine, local_cores
 from auditlake.snapshot import worker_pool
 from auditlake.spark.on_demand import SparkOnDemand
+from tests import command
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 
@@ -78,6 +85,22 @@ def test_a_bundle_that_comes_after_the_end_of_the_copy_fails(monkeypatch: pytest
     (lost,) = workers.run([mock.Mock()])
     assert "the copy was ended" in str(lost)
     start.assert_called_once()
+
+
+def test_a_worker_that_does_not_end_with_its_input_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it is suspended, while a bundle awaits its result."""
+    monkeypatch.setattr(worker_pool, "_END_TIMEOUT_S", 0.1)
+    task: Any = SimpleNamespace(name="public.t")
+    before = {*command.children()}
+    workers = worker_pool.LocalWorkers(1)
+    (pid,) = {*command.children()} - before
+    os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool, Path(f"/proc/{pid}/fd/0").open("rb") as given:
+        copying = pool.submit(workers.run, [task])
+        select.select([given], [], [])
+        workers.close()
+        (lost,) = copying.result()
+    assert "its worker was killed by signal 9" in str(lost)
 
 
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:
