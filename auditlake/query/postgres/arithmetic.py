@@ -45,6 +45,7 @@ from auditlake.query.postgres.types import (
 from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
+_DIGITS_OF_BIGINT = 18
 _ON_TEXT = {"+": "pg_add", "-": "pg_subtract", "*": "pg_multiply", "/": "pg_divide", "%": "pg_remainder"}
 
 
@@ -90,12 +91,21 @@ def _numbers(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     on_text = f"{_ON_TEXT[op]}({numeric_text(left, node)}, {numeric_text(right, node)})"
     if one is not None and other is not None and op in {"+", "-", "*"}:
         exact = _result(op, one, other)
+        if exact is not None:
+            one, other = (_held(op, each, exact) for each in (one, other))
         sides = [f"cast({cell.sql} as {held.duckdb})" for cell, held in ((left, one), (right, other))]
         if exact is not None:
             return Cell(f"cast({sides[0]} {op} {sides[1]} as {exact.duckdb})", exact)
         if op == "*":
             return Cell(_long_product(sides, (one.scale or 0) + (other.scale or 0), on_text), NUMERIC)
     return Cell(on_text, NUMERIC)
+
+
+def _held(op: str, kind: Type, result: Type) -> Type:
+    """Return the type in which an operand gets to DuckDB, which keeps to 18 digits if both operands do, and fails."""
+    if (result.digits or 0) <= _DIGITS_OF_BIGINT:
+        return kind
+    return result if op != "*" else decimal(max(kind.digits or 0, _DIGITS_OF_BIGINT + 1), kind.scale or 0)
 
 
 def _long_product(sides: Sequence[str], scale: int, on_text: str) -> str:
