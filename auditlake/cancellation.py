@@ -2,9 +2,11 @@
 
 A server cancels the work of a client that has gone or has waited for too long; that frees a thread and memory. Every
 cursor of a question is made `cancellable`, which has no effect in a command: it cancels nothing. So are the jobs of a
-statement in Spark. Python's own work between two queries is not interrupted.
+statement in Spark. Python's own work between two queries is not interrupted. A function in Python that a query calls
+runs in any thread, so the query names its work by `work_number`.
 """
 
+import itertools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -15,6 +17,11 @@ from typing import Protocol, TypeVar
 from auditlake.errors import AuditlakeError
 
 _AGAIN_S = 0.5
+
+
+_numbers = itertools.count(1)
+_numbered: "dict[int, Cancellation]" = {}
+"""The work that runs."""
 
 
 class Interruptible(Protocol):
@@ -43,11 +50,13 @@ class Cancellation:
         self._cursors: list[weakref.ref[Interruptible]] = []
         self._is_cancelled = self._is_running = False
         self._ended = threading.Event()
+        self.number = next(_numbers)
 
     @contextmanager
     def work(self) -> Iterator[None]:
         """Do the work in the block; raises Cancelled if it was cancelled before, and for what fails afterwards."""
         token = _current.set(self)
+        _numbered[self.number] = self
         self._is_running = True  # before `cancel` is looked for, which looks for this
         try:
             self.require()
@@ -57,6 +66,7 @@ class Cancellation:
             raise
         finally:
             self._ended.set()
+            del _numbered[self.number]
             _current.reset(token)
 
     def use(self, cursor: Interruptible) -> None:
@@ -101,6 +111,17 @@ def require_uncancelled() -> None:
     """Raise Cancelled if the work of this thread is cancelled: before work that nothing interrupts."""
     if (current := _current.get()) is not None:
         current.require()
+
+
+def work_number() -> int:
+    """Return the number of this thread's work, 0 if nothing can cancel it."""
+    return 0 if (current := _current.get()) is None else current.number
+
+
+def require_uncancelled_work(number: int) -> None:
+    """Raise Cancelled if the work of that number is cancelled."""
+    if (found := _numbered.get(number)) is not None:
+        found.require()
 
 
 @contextmanager

@@ -18,17 +18,25 @@ PLACE = re.compile(r"[ \t\n\v\f\r]*[+-]?0*\d{1,10}", re.ASCII)
 _Result = TypeVar("_Result")
 _KEPT, _LONGEST_KEPT = 4096, 1024
 """Number of texts whose results are kept, and their greatest length: several operators read one document."""
+_clearing: list[Callable[[], None]] = []
 
 
 def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
     """Keep the results for short texts; those for long ones would fill the memory, which DuckDB does not count."""
     kept = lru_cache(maxsize=_KEPT)(function)
+    _clearing.append(kept.cache_clear)
 
     @wraps(function)
     def called(text: str) -> _Result:
         return kept(text) if len(text) <= _LONGEST_KEPT else function(text)
 
     return called
+
+
+def forget() -> None:
+    """Forget the texts, at the end of a statement: the rows that have them may be erased while the process runs."""
+    for clear in _clearing:
+        clear()
 
 
 parsed = _kept(read_document)

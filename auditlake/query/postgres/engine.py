@@ -2,9 +2,13 @@
 
 A value that its typed column cannot hold (`NaN`, `infinity`) would be NULL in the view, so that reading it is an error
 that names the column. An expression that fails on a row fails as in PostgreSQL: BadUsage, without the value.
+
+DuckDB calls a function in Python 2,048 times before it looks whether the statement was interrupted, in any of its
+threads. So a statement passes the number of its work, and each call looks whether that was cancelled.
 """
 
-import functools
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.cancellation import require_uncancelled_work, work_number
 from auditlake.errors import BadUsage, NotAnswerable, TableUnreadable, Unsupported
 from auditlake.lake.duckdb_rows import raw_entry
 from auditlake.lake.history import type_of
@@ -68,6 +73,9 @@ _NOT_READ = "not a text that is read here\n"
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
 _TEXTS, _BYTES, _PARTS = "varchar[]", "blob", "bigint[]"
+_NUMBER = "bigint"
+_CALL = re.compile(r"""'[^']*'|"[^"]*"|\b(pg_\w+)\(""")
+"""A call, or what is quoted, which is none: a doubled quote is the end of one and the begin of another."""
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
     "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
@@ -225,13 +233,14 @@ class PostgresEngines:
         try:
             with _reported():
                 _create_views(connection, state, query)
-                batches = connection.execute(_with_texts(query.translated)).to_arrow_reader(_BATCH_ROWS)
+                batches = connection.execute(_numbered(_with_texts(query.translated))).to_arrow_reader(_BATCH_ROWS)
                 first = list(islice(batches, 1))
         except BaseException:
+            documents.forget()
             connection.close()
             raise
         schema = _schema(cells)
-        fetched = (_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
+        fetched = _forgetting(_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
         types = [TEXT.shown if cell.is_unknown else cell.type.shown for cell in cells]
         return PostgresRows(schema, closing(connection, fetched), types)
 
@@ -251,14 +260,14 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
         guarded = _guarded(function, may_be_long=name in _OF_GROUPS)
         # DuckDB would call a pure function with all values of a dictionary, also with those that WHERE leaves out.
         connection.create_function(
-            name, guarded, list(takes), gives, null_handling=nulls, side_effects=name in _MAY_FAIL
+            name, guarded, [_NUMBER, *takes], gives, null_handling=nulls, side_effects=name in _MAY_FAIL
         )
     connection.create_function(
-        "pg_interval_parts", _guarded(texts.interval_text), ["integer", "integer", "bigint"], _TEXT
+        "pg_interval_parts", _guarded(texts.interval_text), [_NUMBER, "integer", "integer", "bigint"], _TEXT
     )
     months, days, micros = parts_of("x")
     for name, result in (
-        (_INTERVAL_TEXT, f"pg_interval_parts(cast({months} as integer), cast({days} as integer), {micros})"),
+        (_INTERVAL_TEXT, f"pg_interval_parts(0, cast({months} as integer), cast({days} as integer), {micros})"),
         ("pg_parts", f"[{months}, {days}, {micros}]"),
         ("pg_of_parts", of_parts("x[1]", "x[2]", "x[3]")),
     ):  # the argument is computed once, however often its value is needed: calls are in calls
@@ -267,11 +276,14 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
 
 
 def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Callable[..., Any]:
-    """Mark the message of an expected failure, so that it is told from a bug; NULL gives NULL."""
+    """Mark the message of an expected failure, so that it is told from a bug; NULL gives NULL.
+
+    The first argument is the number of a statement's work.
+    """
     longest = sys.maxsize if may_be_long else LONGEST
 
-    @functools.wraps(function)  # DuckDB counts its parameters
-    def called(*given: Any) -> Any:  # noqa: ANN401 - values of DuckDB
+    def called(number: int, *given: Any) -> Any:  # noqa: ANN401 - values of DuckDB
+        require_uncancelled_work(number)
         if None in given:
             return None
         _require_short(given, longest)
@@ -288,7 +300,23 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
         except DecimalException:
             raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
 
+    taken = inspect.signature(function).parameters.values()
+    first = inspect.Parameter("number", inspect.Parameter.POSITIONAL_ONLY)
+    vars(called)["__signature__"] = inspect.Signature([first, *taken])  # DuckDB counts its parameters
     return called
+
+
+def _numbered(sql: str) -> str:
+    """Return a statement whose calls of our functions have the number of this thread's work."""
+    number = work_number()
+    return _CALL.sub(lambda found: f"{found[1]}({number}, " if found[1] in _FUNCTIONS else found[0], sql)
+
+
+def _forgetting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    finally:
+        documents.forget()
 
 
 def _require_short(given: Iterable[Any], longest: int) -> None:
@@ -308,7 +336,7 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
         ]
         pairs = enumerate(zip(values, columns, strict=True))
         cells = [_utc(v, each.type, n) for n, (v, each) in pairs if not each.shown.masked]
-        create_view(connection, view, cells, rows.sql)
+        create_view(connection, view, [*map(_numbered, cells)], rows.sql)
 
 
 def _with_texts(query: Query) -> str:

@@ -3,12 +3,15 @@
 import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import open_duckdb
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
@@ -128,6 +131,33 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
             rows = engine.rows(state, prepare_query(state, f"select count(*) * 1.0 / {n} from orders"))
             assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
             gc.collect()
+
+
+def test_a_cancelled_statement_ends_within_a_batch(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB does not look before the next one: 2,048 calls may take half an hour, and occupy a thread of a server."""
+    cancellation, calls = Cancellation(), list[str]()
+    function, takes, gives = _FUNCTIONS["pg_reverse"]
+
+    def slow(text: str) -> Any:
+        calls.append(text)
+        cancellation.cancel()
+        return function(text)
+
+    monkeypatch.setitem(_FUNCTIONS, "pg_reverse", (slow, takes, gives))
+    with pytest.raises(Cancelled), cancellation.work():
+        _rows(state, "select reverse(a.id::text || b.id::text) from orders a, orders b")
+    assert len(calls) == 1
+    assert _rows(state, "select reverse('pg_reverse(' || id::text) from orders where id = 1") == [("1(esrever_gp",)]
+
+
+@pytest.mark.parametrize("sql", ["select '1'::jsonb || '[2]'", "select (note || '{')::jsonb from orders"])
+def test_a_statement_leaves_no_document_in_memory(state: LakeState, sql: str) -> None:
+    """The rows that have it may be erased while a server runs. The second statement fails."""
+    kept = documents.parsed('{"a": "erased"}')
+    assert documents.parsed('{"a": "erased"}') is kept
+    with suppress(BadUsage):
+        _rows(state, sql)
+    assert documents.parsed('{"a": "erased"}') is not kept
 
 
 def test_an_interval_is_computed_once(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
