@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from tests.copied_here import WorkersHere
 from tests.forked import fork
 
 _ROOT = Path(__file__).parent.parent
-_TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
+_TIMEOUT_S, _STOP_TIMEOUT_S, _ABORT_TIMEOUT_S = 240, 60, 10
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,25 @@ class Done:
 
 
 class Process(subprocess.Popen[str]):
-    """A process that is killed if its context ends with an error, so that a failing test does not wait for it."""
+    """A process that is killed if its context ends with an error, so that a failing test does not wait for it.
+
+    One that did not end in time first prints the stacks of its threads.
+    """
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and issubclass(kind, subprocess.TimeoutExpired):
+            self.print_stacks()
         if kind is not None:
             self.kill()
         super().__exit__(kind, value, trace)
+
+    def print_stacks(self) -> None:
+        """End the process with SIGABRT, on which `faulthandler` writes the stacks of its threads to stderr."""
+        self.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            sys.stdout.writelines(self.communicate(timeout=_ABORT_TIMEOUT_S))
 
 
 class _Fork(Process):
@@ -79,7 +90,7 @@ def start(
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return (_Fork if code is None else Process)(
         [*line, *map(str, arguments)],
-        env={**inherited, "PYTHONPATH": str(_ROOT), **(environment or {})},
+        env={**inherited, "PYTHONPATH": str(_ROOT), "PYTHONFAULTHANDLER": "1", **(environment or {})},
         cwd="/",  # has no auditlake.toml
         start_new_session=True,
         text=True,

@@ -7,6 +7,7 @@ process that asks, which is the reaper of orphans (prctl(2), PR_SET_CHILD_SUBREA
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -101,6 +102,7 @@ def _become(arguments: list[str], environment: Sequence[tuple[str, str]], stream
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    faulthandler.enable(2)
 
 
 def _orphaned_child() -> int:

@@ -5,6 +5,7 @@ whether the next start resumed correctly.
 """
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -84,6 +85,8 @@ def _end(bed: Testbed, process: Process) -> None:
     code = process.wait(60)
     expect(bed, process, code, (_DONE, -15))
     if code is None:
+        process.send(signal.SIGABRT, group=False)  # on which it prints the stacks of its threads
+        process.wait(10)
         bed.fail(f"capture did not end after SIGTERM: {process.output}")
         process.kill()
 

@@ -33,7 +33,7 @@ from tests.server import Server
 
 _DISK_MB = 3072
 _POLL_S = 0.02
-_OUTPUT_CHARS = 3000
+_OUTPUT_CHARS = 8000
 _ERASING = "(auditlake forget, since"
 _LAKE, _OF_ALL = 6, ("No space left on device", "the store answered 40", _ERASING, *REFUSED)
 _LOG_ENTRY, _DATA_FILE = re.compile(r"/_delta_log/\d{20}\.json$"), re.compile(r"/_part=[^/]*/[^/]*\.parquet$")
