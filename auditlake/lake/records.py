@@ -355,10 +355,12 @@ def read_shape(lake: Lake, name: TableName) -> Shape | None:
 
 
 def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
-    """Record the shape of a table; what was recorded of comparisons with former types stays."""
+    """Record the shape of a table; what was recorded of former types, and of tables that inherited from it, stays."""
     former = read_shape(lake, name)
-    kept = former.compared if former is not None and former.relation.oid == shape.relation.oid else {}
-    content = asdict(replace(shape, compared={**kept, **shape.compared}))
+    if former is not None and former.relation.oid == shape.relation.oid:
+        kept = {**former.compared, **shape.compared}
+        shape = replace(shape, compared=kept, inherited=former.inherited or shape.inherited)
+    content = asdict(shape)
     relation = content["relation"]
     relation["columns"] = [[c.attnum, c.name, c.type_oid, c.typmod, c.key] for c in shape.relation.columns]
     relation["replica_identity"] = shape.relation.replica_identity.value
@@ -388,4 +390,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         stamps={int(attnum): stamp for attnum, stamp in content["stamps"].items()},
         compared=content["compared"],
         toast=content["toast"],
+        inherited=content.get("inherited", False),  # a lake of before has it when capture starts
     )

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from auditlake.relation import Column, Relation, ReplicaIdentity
 from auditlake.values.types import is_widened
 
-_PARTITIONED, _LOGGED = "p", "p"
+PARTITIONED, _LOGGED = "p", "p"
 _ROW_TYPE = 0
 IDENTITY = "its replica identity was changed"
 
@@ -54,6 +54,7 @@ class Shape:
     constraint          OID of the primary key, which REINDEX keeps
     stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
     toast               OID of its TOAST table, 0 without one
+    inherited           whether another table inherits from it, which is no partition, or did before
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
     """
@@ -71,6 +72,7 @@ class Shape:
     stamps: Mapping[int, str] = field(default_factory=dict)
     compared: Mapping[str, Sequence[str]] = field(default_factory=dict)
     toast: int = 0
+    inherited: bool = False
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -158,7 +160,7 @@ def compare_shapes(before: Shape, now: Shape) -> ShapeDifference:
         tuple(definition_differences(before.relation, now.relation)),
         tuple(_rows(before, now, rewritten=rewritten)),
     )
-    alone = rewritten and not rows and now.kind != _PARTITIONED
+    alone = rewritten and not rows and now.kind != PARTITIONED
     unexplained = frozenset(_unexplained(before, now))
     detached = _may_have_been_partition(before, now, unexplained)
     return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained, detached)
@@ -290,5 +292,5 @@ def _rewritten(before: Shape, now: Shape) -> Iterator[str]:
         elif column.attnum in was and was[column.attnum].type != column.type:
             found = True
             yield f"its rows were rewritten for the new type of column {column.name}"
-    if not found and now.kind != _PARTITIONED and before.entries != now.entries:
+    if not found and now.kind != PARTITIONED and before.entries != now.entries:
         yield "its columns were changed and its rows rewritten"

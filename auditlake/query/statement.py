@@ -262,11 +262,13 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     return check_comparisons(parse_query(query.sql, tokens), tables)
 
 
-def recorded_shapes(query: PreparedQuery) -> dict[TableName, Shape]:
-    """Read the last shapes of the tables that a query reads, if comparisons with a column may depend on them."""
+def recorded_shapes(query: PreparedQuery, *, every: bool = False) -> dict[TableName, Shape]:
+    """Read the last shapes of the tables that a query reads, or of those with a column whose comparisons need it."""
     read = [(name, chosen) for name, chosen in query.views.values() if not isinstance(chosen, Log)]
     shown = ((name, query.tails.columns_shown(query.known.tables[name], chosen)[0]) for name, chosen in read)
-    names = list(dict.fromkeys(name for name, columns in shown if any(may_differ(c.type_oid) for c in columns)))
+    names = list(
+        dict.fromkeys(name for name, columns in shown if every or any(may_differ(c.type_oid) for c in columns))
+    )
     shapes = read_each(query.known.lake.shapes, partial(read_shape, query.known.lake), names)
     return {name: shape for name, shape in zip(names, shapes, strict=True) if shape is not None}
 

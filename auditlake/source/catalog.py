@@ -160,6 +160,7 @@ select {SHAPE},
         select jsonb_object_agg(p.oid::text, p.relfilenode::bigint) from members m join pg_class p on p.oid = m.oid),
        (select o.oid::bigint from pg_constraint o where o.conrelid = t.oid and o.contype = 'p'),
        t.reltoastrelid::bigint,
+       t.relhassubclass and t.relkind = 'r',
        (select jsonb_object_agg(e.attnum::text, e.stamp)
           from (select a.attnum, concat_ws(' ', a.xmin, a.attnotnull, a.atthasdef, a.atthasmissing, a.attidentity,
                                            a.attstattarget, a.attstorage, a.attinhcount, a.attislocal,
@@ -512,13 +513,14 @@ def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int,
     tables = list(oids)
     types, compared = read_types(conn, tables), _read_compared(conn, tables)
     found: dict[int, tuple[Shape, int]] = {}
-    for entry, entries, changed_by, files, constraint, toast, stamps in fetch(conn, _SHAPES, tables):
+    for entry, entries, changed_by, files, constraint, toast, inherited, stamps in fetch(conn, _SHAPES, tables):
         of_parts = {int(oid): file for oid, file in cast("dict[str, int]", files).items()}
         of_entries = {int(attnum): stamp for attnum, stamp in cast("dict[str, str]", stamps).items()}
         shape = parse_shape(cast("dict[str, Any]", entry), of_parts)
         of_columns = types.get(shape.relation.oid, {})
         key = cast("int | None", constraint)
         shape = replace(shape, entries=str(entries), types=of_columns, constraint=key, stamps=of_entries)
-        shape = replace(shape, compared=compared.get(shape.relation.oid, {}), toast=cast("int", toast))
+        shape = replace(shape, toast=cast("int", toast), inherited=bool(inherited))
+        shape = replace(shape, compared=compared.get(shape.relation.oid, {}))
         found[shape.relation.oid] = shape, cast("int", changed_by)
     return found

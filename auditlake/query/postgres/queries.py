@@ -216,11 +216,13 @@ class Names:
         return f"lateral ({inner.sql})", FromItem("", None, _all_settled(inner.columns))
 
     def _table(self, node: exp.Expr) -> tuple[str, FromItem]:
-        only(node, "this", "db", "alias", "version", "joins")
+        only(node, "this", "db", "alias", "version", "joins", "only")
         name = folded(node.this)
         opened = self._catalog(node)  # type: ignore[arg-type]  # the caller has checked it
         if opened is not None:
             return f'"{opened.view}"', FromItem(name, opened.name.schema, opened.columns, opened.key)
+        if node.args.get("only"):
+            raise Refused(node, f"ONLY {name}, which is no table")
         query = self._queries.get(name)
         if query is None:
             raise Refused(node, f"there is no table {name}", nearest(name, list(self._queries)), wrong=True)

@@ -12,7 +12,7 @@ from sqlglot import exp
 from auditlake.audit.lake_reader import Reader
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import type_of
-from auditlake.pgoutput.table_shape import Shape
+from auditlake.pgoutput.table_shape import PARTITIONED, Shape
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
@@ -79,16 +79,29 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
     tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     tails = find_reading_tails(state.known, tables)
     prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
-    shapes = recorded_shapes(prepared)
+    shapes = recorded_shapes(prepared, every=True)
     columns = {label: _columns(state, prepared, *views[label], masks, shapes.get(views[label][0])) for label in views}
     opened = {label: _opened(label, views[label][0], columns[label]) for label in views}
 
     def catalog(node: exp.Table) -> Opened | None:
-        reading = readings.get(id(node))
-        return None if reading is None else opened[labels[reading]]
+        if (reading := readings.get(id(node))) is None:
+            return None
+        label = labels[reading]
+        _check_inherited(node, shapes.get(views[label][0]))
+        return opened[label]
 
     translated = translate(tree, catalog, state.now)
     return PostgresQuery(state.known, state.lsn, sql, views, tails, translated=translated, columns=columns)
+
+
+def _check_inherited(node: exp.Table, shape: Shape | None) -> None:
+    """Check that the rows of a table are its own ones: PostgreSQL adds those of the tables that inherit from it."""
+    if node.args.get("only"):
+        if shape is None or shape.kind == PARTITIONED:
+            raise Refused(node, f"ONLY {node.name}", "It is a table without rows of its own, or of the lake.")
+    elif shape is not None and shape.inherited:
+        hint = f"Write only {node.name}, and UNION ALL with the tables that inherit from it."
+        raise Refused(node, f"{node.name}, from which other tables inherit or did,", hint)
 
 
 def _is_of_lake(node: exp.Table) -> bool:
