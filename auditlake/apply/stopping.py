@@ -6,9 +6,10 @@ about the changes, so it parks no table.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+from auditlake.background import in_background
 from auditlake.cancellation import Cancelled
 from auditlake.spark.job_group import JobGroup
 
@@ -25,17 +26,9 @@ class StoppableFolds:
         self._jobs = JobGroup(spark, "a fold of auditlake")
         self._stop = stop or threading.Event()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """Cancel the jobs of `fold`, again and again: a fold has several, and none may run at that moment."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(ended,), name="stop-folds", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return in_background(self._watch, name="stop-folds")
 
     @contextmanager
     def fold(self) -> Iterator[None]:

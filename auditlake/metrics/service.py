@@ -17,9 +17,10 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from auditlake.background import in_background
 from auditlake.counters import Beat, Counter, Mark, read_begun, read_counts, read_marks
 from auditlake.errors import ConfigError
 from auditlake.lsn import Lsn
@@ -73,23 +74,12 @@ def _watchdog_s(environment: Mapping[str, str]) -> float:
     return int(text) / _US_PER_S
 
 
-@contextmanager
-def notified(stages: frozenset[Beat], stop: threading.Event) -> Iterator[None]:
+def notified(stages: frozenset[Beat], stop: threading.Event) -> AbstractContextManager[None]:
     """Notify the service manager in the block; `stop` is set to end the stages. Raises ConfigError."""
     manager = find_manager(os.environ)
     if manager is None:
-        yield
-        return
-    ended = threading.Event()
-    notifier = Notifier(manager, stages, say)
-    arguments = (notifier, stop, ended)
-    thread = threading.Thread(target=_notify_until, args=arguments, name="service manager", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+        return nullcontext()
+    return in_background(_notify_until, Notifier(manager, stages, say), stop, name="service manager")
 
 
 def _notify_until(notifier: "Notifier", stop: threading.Event, ended: threading.Event) -> None:

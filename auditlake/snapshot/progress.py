@@ -28,6 +28,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from auditlake.background import in_background
 from auditlake.errors import AuditlakeError, all_in_one
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say, say
@@ -184,15 +185,12 @@ class _Display(Protocol):
 @contextmanager
 def shown_progress(*, as_json: bool) -> Iterator[Progress]:
     """Yield the progress to report to, and display it until the block ends, normally or by an exception."""
-    progress, stop = Progress(say), threading.Event()
+    progress = Progress(say)
     display: _Display = _Lines() if as_json else _Bars() if STDERR.is_terminal else _Plain()
-    ticking = threading.Thread(target=_tick, args=(progress, display, stop), daemon=True)
-    ticking.start()
     try:
-        yield progress
+        with in_background(_tick, progress, display, name="progress"):
+            yield progress
     finally:
-        stop.set()
-        ticking.join()
         display.end(progress.state())
 
 

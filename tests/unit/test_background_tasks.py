@@ -246,6 +246,7 @@ _HOOK = "it is reported as a bug, and what waits for the thread goes on"
 _FAILS_ALONE = "it has no effect, and the same is tried again when it is needed, which reports it"
 _BESIDE = {
     ("apply/stopping", "self._watch"): _HOOK,
+    ("background", "work"): "as in the modules that call it",
     ("cancellation", "self._interrupt"): _HOOK,
     ("demo/shop", "self._trade"): "raised by `close`",
     ("exchange", "self._run"): "raised by `head`; after that, the rest of an answer is taken as lost",
@@ -279,7 +280,7 @@ _UNREAD = {
 }
 """Every function that is started in a pool, and whose result is not read."""
 _PACKAGE = Path(__file__).parents[2] / "auditlake"
-_STARTED = {"Thread": None, "Timer": 1, "create_task": 0}
+_STARTED = {"Thread": None, "Timer": 1, "create_task": 0, "in_background": 0}
 """What starts a function beside its caller, and the place of that among the arguments; None: the keyword `target`."""
 
 
