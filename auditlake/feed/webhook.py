@@ -251,8 +251,8 @@ def _retry_after_s(value: str | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """State file: the cursor of what a receiver has received, and the receiver."""
+class StateFile:
+    """The cursor of what a receiver has received, and the receiver."""
 
     path: Path
     receiver: str
@@ -309,7 +309,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def begun(state: State) -> Iterator[None]:
+def begun(state: StateFile) -> Iterator[None]:
     """Add to a refused place in the feed how a webhook with a cursor in its state file goes on."""
     try:
         yield
@@ -321,7 +321,7 @@ def begun(state: State) -> Iterator[None]:
         raise type(exc)(exc.message, f"{exc.hint} {again}") from exc
 
 
-def run(feed: Feed, sender: Sender, state: State, stop: threading.Event, *, follow: bool) -> int:
+def run(feed: Feed, sender: Sender, state: StateFile, stop: threading.Event, *, follow: bool) -> int:
     """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received.
 
     Save the start first: if nothing is received, the next run begins there, not at its own `now`.

@@ -58,7 +58,7 @@ def test_a_request_that_was_not_received_is_made_again(lake: Lake, tmp_path: Pat
     with serving(Handler) as url:
         target, stop = webhook.Receiver.parse(url, "a secret"), Pause()
         with closing(webhook.Sender(target, stop)) as sender:
-            assert webhook.run(feed, sender, webhook.State(state, target.name), stop, follow=False) == 5
+            assert webhook.run(feed, sender, webhook.StateFile(state, target.name), stop, follow=False) == 5
     before, after = attempts
     assert (_ERASED in before, _ERASED in after) == (True, False)
     lsns = [[each["lsn"] for each in json.loads(body)["transactions"]] for body in attempts]

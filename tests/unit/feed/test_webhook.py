@@ -286,7 +286,7 @@ def test_a_run_that_delivers_nothing_leaves_the_place_where_it_began(
     with _receiving() as receiver:
         target = webhook.Receiver.parse(receiver.url, _SECRET)
         with closing(webhook.Sender(target, stop)) as sender:
-            assert webhook.run(feed, sender, webhook.State(state, target.name), stop, follow=True) == 0
+            assert webhook.run(feed, sender, webhook.StateFile(state, target.name), stop, follow=True) == 0
         done = _send(lake, receiver.url)
         assert f"has received {missed} transactions; the next run continues after 1:0/300" in done.stderr
         assert len(receiver.transactions()) == missed
@@ -402,4 +402,4 @@ def test_a_file_of_something_else_is_no_state(tmp_path: Path, content: str) -> N
     """Nothing is sent from a place that is not known."""
     (tmp_path / "state").write_text(content)
     with pytest.raises(ConfigError, match="is not the state of a webhook"):
-        webhook.State(tmp_path / "state", "host").cursor()
+        webhook.StateFile(tmp_path / "state", "host").cursor()

@@ -9,7 +9,7 @@ import pytest
 
 from auditlake.config import load_settings
 from auditlake.errors import AuditlakeError, ConfigError
-from auditlake.feed.webhook import State
+from auditlake.feed.webhook import StateFile
 from auditlake.ledger.digest import read_key
 from auditlake.store import given_files
 from auditlake.store.given_files import MOST_BYTES, read_given_text
@@ -47,7 +47,7 @@ _READERS = {
     "settings": load_settings,
     "the secret of masks": lambda file: load_settings(mask={"columns": {"a.b.c": "hash"}, "secret": str(file)}).masking,
     "a key": read_key,
-    "the state of a webhook": lambda file: State(file, "host").cursor(),
+    "the state of a webhook": lambda file: StateFile(file, "host").cursor(),
 }
 
 
