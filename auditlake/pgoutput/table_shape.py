@@ -30,7 +30,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity
 from auditlake.values.types import is_widened
 
 PARTITIONED, _LOGGED = "p", "p"
-_ROW_TYPE = 0
+_ROW_TYPE, _SCHEMA = 0, -1
 IDENTITY = "its replica identity was changed"
 
 
@@ -52,7 +52,8 @@ class Shape:
                         since they were created (`altered TYPE`)
     entries             text that changes with every catalog entry of a column
     constraint          OID of the primary key, which REINDEX keeps
-    stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
+    stamps              xmin and other fields of each column's entry by attnum, of its row type's by 0, of its
+                        schema's by -1
     toast               OID of its TOAST table, 0 without one
     inherited           whether another table inherits from it, which is no partition, or did before
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
@@ -185,6 +186,8 @@ def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
         former, is_same = before.stamps.get(attnum), was.get(attnum) == columns.get(attnum)
         if attnum == _ROW_TYPE:
             is_same = before.relation.name == now.relation.name
+        if attnum == _SCHEMA:
+            is_same = before.relation.name.schema == now.relation.name.schema and former is not None
         if is_same and stamp != former and (former is None or _besides(stamp) == _besides(former)):
             yield attnum
 

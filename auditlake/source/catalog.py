@@ -134,7 +134,7 @@ select concat_ws(' ',
   (select row({_OF_ENTRIES.format("a")})::text from pg_attribute a where a.attrelid = any (%s::oid[]) and a.attnum > 0),
   (select row({_OF_ENTRIES.format("i")})::text from pg_index i where i.indrelid = any (%s::oid[])),
   (select row({_OF_ENTRIES.format("d")})::text from pg_attribute d where d.attrelid = any (%s::oid[])),
-  (select sum(hashtext(n.nspname::text)::bigint # n.oid::bigint) from pg_namespace n),
+  (select row({_OF_ENTRIES.format("n")})::text from pg_namespace n),
   (select row({_OF_ENTRIES.format("e")})::text from pg_enum e),
   (select row({_OF_ENTRIES.format("t")})::text from pg_event_trigger t))
 """
@@ -145,7 +145,7 @@ select concat_ws(' ', count(*), sum(hashtid(c.ctid)::bigint), sum(c.oid::bigint)
   from pg_class c where c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.oid >= 16384
 """
 _EACH = f"""
-select c.oid::bigint, concat_ws(' ', n.nspname, c.ctid, c.xmin,
+select c.oid::bigint, concat_ws(' ', n.nspname, n.xmin, c.ctid, c.xmin,
     (select row({_OF_ENTRIES.format("a")})::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0),
     (select row({_OF_ENTRIES.format("i")})::text from pg_index i where i.indrelid = c.oid))
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (%s::oid[])
@@ -167,7 +167,8 @@ select {SHAPE},
                                            a.attacl, a.attoptions, d.oid)
                   from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
                  where a.attrelid = t.oid and a.attnum > 0
-                union all select 0, concat_ws(' ', y.xmin, y.typowner) from pg_type y where y.oid = t.reltype)
+                union all select 0, concat_ws(' ', y.xmin, y.typowner) from pg_type y where y.oid = t.reltype
+                union all select -1, concat_ws(' ', n.xmin, n.oid, n.nspowner, n.nspacl))
                e (attnum, stamp))
   from pg_class t join pg_namespace n on n.oid = t.relnamespace
  where t.oid = any (%s::oid[])

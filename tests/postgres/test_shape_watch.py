@@ -71,6 +71,11 @@ THERE_AND_BACK = {
     "column renamed": ("w", ["alter table w rename a to z"], ["alter table w rename z to a"]),
     "table renamed": ("w", ["alter table w rename to x"], ["alter table x rename to w"]),
     "schema": ("w", ["create schema s", "alter table w set schema s"], ["alter table s.w set schema {}"]),
+    "schema renamed": (
+        "w",
+        ["alter schema {} rename to elsewhere", "create schema {0}", "create table {0}.u (id int)"],
+        ["drop schema {} cascade", "alter schema elsewhere rename to {}"],
+    ),
     "column renamed, a row in the same shape, another column": (
         "w",
         ["alter table w rename a to z"],
@@ -98,6 +103,7 @@ HARMLESS = (
     "cluster t using t_pkey",
     "alter type mood add value 'good'",
     "begin; alter table t drop a; rollback",
+    "grant usage on schema public to public; alter schema public owner to current_user",
     "grant select on t to public; analyze t; alter table t set (fillfactor = 50); create index on t (a)",
 )
 
@@ -299,7 +305,7 @@ def test_a_change_that_the_next_comparison_cannot_tell_is_not_answered(database:
     between = {}
     for kind, changed in sites.items():
         _, first, then = THERE_AND_BACK[kind]
-        changed.execute(*first, "insert into u values (2)")
+        changed.execute(*(statement.format(changed.schema) for statement in first), "insert into u values (2)")
         between[kind] = Lsn(changed.end() - 1)
         changed.execute(*(statement.format(changed.schema) for statement in then))
     site.capture()
