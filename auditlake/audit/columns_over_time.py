@@ -90,10 +90,15 @@ class TableShapes:
 
     @cached_property
     def _types(self) -> Mapping[str, Column]:
-        """The columns that get a wider type in the tail, by the names under which the history stores them."""
-        later = {c.stored: c for each in self.shapes.following for c in self.columns_at(each.lsn)}
-        pairs = ((column, later[column.stored]) for column in self.followed.physical if column.stored in later)
-        return {was.stored: now for was, now in pairs if is_widened(was.type, now.type)}
+        """The columns with the widest type that each gets in the tail, by the names in which the history has them.
+
+        A type that is not wider than the one before ends what the history can follow.
+        """
+        widest = {column.stored: column for column in self.followed.physical}
+        for now in (column for each in self.shapes.following for column in self.columns_at(each.lsn)):
+            if now.stored in widest and is_widened(widest[now.stored].type, now.type):
+                widest[now.stored] = now
+        return widest
 
     def keyed_at(self, lsn: Lsn) -> HistoryTable:
         """Return `inner` with the key that the table had at `lsn`."""

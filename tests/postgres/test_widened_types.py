@@ -52,3 +52,23 @@ def test_statements_compute_with_the_type_of_their_moment(database: str, tmp_pat
     execute(database, "update t set n = 5000000000, a = 'longer', d = '{1234567.5}'")
     assert command.run_here(["capture", "--until-current", *settings]).code == 0
     assert _asked(lake, "select n, a, d[1] from t") == _at_source(database, "select n, a, d[1] from t")
+
+
+def test_a_value_of_a_wider_type_is_read_before_a_change_that_ends_the_history(database: str, tmp_path: Path) -> None:
+    """A rewrite to a type that is not wider, or narrower again, does not change what a moment before it shows."""
+    lake, settings = tmp_path / "lake", ["--source", database, "--lake", str(tmp_path / "lake")]
+    execute(database, *(f"create table {table} (id int primary key, n numeric(5, 2))" for table in ("t", "u")))
+    install_trigger(database)
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    for table in ("t", "u"):
+        execute(database, _WIDEN.format("n", "numeric(8, 2)").replace("table t", f"table {table}"))
+        execute(database, f"insert into {table} values (2, 12345.67)")
+    asked = str(wal_end(database))
+    rows = {table: _at_source(database, f"select * from {table}") for table in ("t", "u")}
+    execute(database, "alter table t alter n type float8 using n::float8", "truncate u")
+    execute(database, "alter table u alter n type numeric(6, 2)")
+    assert command.run_here(["capture", "--until-current", *settings]).code == 0
+    for table, expected in rows.items():
+        assert _asked(lake, f"select * from {table}", "--as-of", asked) == expected
+        shown = command.run_here(["row", table, "2", "--until", asked, "--lake", lake])
+        assert (shown.code, "12345.67" in shown.stdout) == (0, True), shown.stderr
