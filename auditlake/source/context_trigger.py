@@ -19,7 +19,7 @@ from psycopg import sql
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions
-from auditlake.source.lock_waits import AGAINST_PUBLISHING, name_blockers
+from auditlake.source.lock_waits import AGAINST_PUBLISHING, name_blockers, unlimit_waits
 
 _FUNCTION = """create or replace function auditlake.observe() returns trigger language plpgsql as $$
 declare
@@ -144,5 +144,5 @@ def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return "it was dropped or renamed meanwhile"
     finally:
-        conn.execute("set lock_timeout = 0")
+        unlimit_waits(conn)
     return None

@@ -116,8 +116,13 @@ def locks_awaited(
             "Wait for that session or end it, then run the same command again.",
         ) from exc
     finally:
-        if not conn.broken and conn.info.transaction_status != pq.TransactionStatus.INERROR:  # else a failure is raised
-            conn.execute("set lock_timeout = 0")
+        unlimit_waits(conn)
+
+
+def unlimit_waits(conn: psycopg.Connection[Row]) -> None:
+    """Let statements wait for locks again; not if a failure is raised, or an interrupt while a statement runs."""
+    if conn.info.transaction_status in {pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS}:
+        conn.execute("set lock_timeout = 0")
 
 
 class GaveWay(SourceAway):

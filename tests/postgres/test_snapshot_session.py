@@ -386,3 +386,15 @@ def test_a_kill_releases_locks_and_temporary_slot(database: str, tmp_path: Path)
         await_true(lambda: not conn.execute(sessions).fetchall())
         await_true(lambda: conn.execute(slots).fetchall() == [("auditlake",)])
         conn.execute("set lock_timeout = '1s'; truncate first, later")
+
+
+def test_an_interrupt_while_a_statement_waits_for_a_lock_is_no_failure_of_the_source(database: str) -> None:
+    """The statement is still under way, so that no other could be sent: that was raised instead."""
+
+    def interrupt() -> None:
+        with connect(database) as conn, blockers.locks_awaited(conn, "a table cannot be locked", []):
+            conn.pgconn.send_query(b"select pg_sleep(60)")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
