@@ -289,8 +289,8 @@ def capturing(
             yield Capturing(lake, None)
             return
         task = Task(source, lake, None, reports_start=False)
-        running = pool.submit(run_capture, task, stop, report)
-        try:
+        try:  # an interrupt may come once the thread runs, and before the pool knows of it
+            running = pool.submit(run_capture, task, stop, report)
             yield Capturing(lake, running, task.awaited)
         finally:
             stop.set()

@@ -205,8 +205,8 @@ class _Demo:
         self._report("follow the log while the shop trades")
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
-            following = pool.submit(follow, make_task(self._dsn, self._lake, None), self._spark, stop, say)
-            try:
+            try:  # as in `capturing`
+                following = pool.submit(follow, make_task(self._dsn, self._lake, None), self._spark, stop, say)
                 yield
             finally:
                 stop.set()

@@ -1,13 +1,15 @@
 """Retry of a lost source: pauses, reports, and which failures are final."""
 
-from concurrent.futures import Future
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from auditlake.capture import supervisor
-from auditlake.capture.supervisor import Attempts, Capturing
+from auditlake.capture.supervisor import Attempts, Capturing, Task, capturing
 from auditlake.errors import LakeConflict, SourceAway, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import Positions
@@ -271,3 +273,29 @@ def test_a_copy_waits_for_a_capture_that_makes_progress(clock: Clock, monkeypatc
         Capturing(lake, running).await_passed(Lsn(4))
     with pytest.raises(LakeConflict, match="runs in another process, is at 0/2"):
         Capturing(lake, None).await_passed(Lsn(4))
+
+
+def test_an_interrupt_while_a_capture_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process waited at its end for a thread that captured for ever."""
+    begun, ended = threading.Event(), threading.Event()
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *given: Any, **named: Any) -> Any:
+            super().submit(*given, **named)
+            begun.wait(10)
+            raise KeyboardInterrupt
+
+    def capture(_task: Task, stop: threading.Event, _report: object) -> None:
+        begun.set()
+        if stop.wait(5):
+            ended.set()
+
+    monkeypatch.setattr(supervisor, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(supervisor, "run_capture", capture)
+    nothing: Any = None
+    with (
+        pytest.raises(KeyboardInterrupt),
+        capturing(nothing, Lake(tmp_path), nothing, lambda _: None, first=True),
+    ):
+        pytest.fail("it was interrupted before")
+    assert ended.is_set()
