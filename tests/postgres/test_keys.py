@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from auditlake.values.input_syntax import spelling
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.command import Done, run_here
-from tests.server import Server
+from tests.server import Server, execute
 
 pytestmark = pytest.mark.pg
 
@@ -262,3 +263,20 @@ def test_a_key_with_several_texts_is_not_reported_absent(
     assert (found.code, found.stdout) == (code, "")
     assert message in found.stderr
     assert run_here(["log", "--table", table, "--key", key, "--lake", lake.root]).code == code
+
+
+def test_a_number_that_was_inserted_again_with_another_scale_is_not_deleted(database: str, tmp_path: Path) -> None:
+    """1.000 is the key 1.00 again, 20 is not the key 2.0; of a key that is gone the last row is listed."""
+    with connect(database) as conn:
+        conn.execute("create table public.u (n numeric primary key, k int)")
+    made = make_lake(database, tmp_path / "lake")
+    execute(
+        database,
+        *("insert into u values (1.00, 7), (2, 7), (20, 7), (100, 7), (3.0, 7)", "delete from u"),
+        *("insert into u values (1.000, 8), (2.0, 8), (3, 8)", "delete from u where n < 3"),
+        *("insert into u values (1.0, 9)", "update u set n = 3.00 where n = 3"),
+    )
+    capture(database, made)
+    found = run_here(["deleted", "u", "--since", "0/1", "--json", "--lake", made.root])
+    assert found.code == 0, found.stderr
+    assert sorted(json.loads(line)["key"]["n"] for line in found.stdout.splitlines()) == ["100", "2.0", "20"]
