@@ -239,11 +239,18 @@ class DdlRecorder:
         for (root, oid), (name, commit) in self._seen.items():
             if oid not in present.get(root, {oid}):
                 reason = "a partition that was created or attached since was dropped or detached, perhaps with rows"
-                self._park(commit, name, reason, RENEWED_BY_FOLLOW)
+                self._park(commit, name, reason, RENEWED_BY_FOLLOW, known=self._held_before(root, oid))
             elif (root, oid) in truncated:
                 reason = "a partition may have been truncated in the transaction that created it"
                 self._park(commit, name, reason, RENEWED_BY_FOLLOW)
         self._seen.clear()
+
+    def _held_before(self, root: int, oid: int) -> _Commit | None:
+        """Return what is durable, if a partition may have been attached with rows at any time since; None if not."""
+        shape = self.shapes.get(root)
+        if oid in self._parents or (shape is not None and oid in shape.files):
+            return None
+        return _Commit(max(self.log.watermark, Lsn(self.log.acknowledged - 1)), self.log.current_us)
 
     def _root_of(self, oid: int) -> int | None:
         """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
@@ -330,12 +337,23 @@ class DdlRecorder:
         self._park(commit, name, f"table {name} was dropped at the source", NO_MORE_CHANGES, ended=True)
         unpark(self.lake, name, Cause.PUBLICATION)  # the catalog may have shown it first, less exactly
 
-    def _park(self, commit: _Commit, name: TableName, reason: str, remedy: str, *, ended: bool = False) -> None:
+    def _park(  # noqa: PLR0913 - the parts of a record
+        self,
+        commit: _Commit,
+        name: TableName,
+        reason: str,
+        remedy: str,
+        *,
+        ended: bool = False,
+        known: _Commit | None = None,
+    ) -> None:
+        """Park a table at a commit; `known` is up to where it is known, None: to before the commit."""
         history = open_history(self.lake, name)
         if history is None or commit.lsn <= history.snapshot_lsn:
             return
-        last, until = Lsn(commit.lsn - 1), commit.lsn
-        park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
+        last, until = known or _Commit(Lsn(commit.lsn - 1), commit.time_us - 1), commit.lsn
+        lsn = max(last.lsn, history.snapshot_lsn)
+        park(self.lake, Parked(name, Cause.DDL, lsn, until, reason, remedy, last.time_us, ended))
 
 
 def _described(entry: Entry) -> Relation | None:
