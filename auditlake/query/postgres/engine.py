@@ -47,6 +47,7 @@ from auditlake.query.postgres import (
     json_texts,
     numbers,
     patterns,
+    powers,
     texts,
 )
 from auditlake.query.postgres.arithmetic import MIXED
@@ -69,7 +70,14 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 _BATCH_ROWS = 1 << 14
 _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
+_UNSETTLED = "the last digit is not certain\n"
 _NOT_READ = "not a text that is read here\n"
+
+_MARKS: Mapping[type[Exception], str] = {
+    numbers.NotFinite: _NOT_FINITE,
+    texts.NotRead: _NOT_READ,
+    powers.Unsettled: _UNSETTLED,
+}
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
 _TEXTS, _BYTES, _PARTS = "varchar[]", "blob", "bigint[]"
@@ -107,6 +115,11 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     **{f"pg_{name}": (function, (_DOUBLE,), _DOUBLE) for name, function in floats.ONE_ARGUMENT.items()},
     "pg_power": (floats.power, (_DOUBLE, _DOUBLE), _DOUBLE),
     "pg_atan2": (floats.angle, (_DOUBLE, _DOUBLE), _DOUBLE),
+    "pg_exp_of": (powers.exp_of, (_TEXT,), _TEXT),
+    "pg_ln_of": (powers.ln_of, (_TEXT,), _TEXT),
+    "pg_log_of": (powers.log_of, (_TEXT,), _TEXT),
+    "pg_log_to": (powers.log_to, (_TEXT, _TEXT), _TEXT),
+    "pg_power_of": (powers.power_of, (_TEXT, _TEXT), _TEXT),
     "pg_quotient": (numbers.quotient, (_TEXT, _TEXT), _TEXT),
     "pg_trim_scale": (numbers.without_zeros, (_TEXT,), _TEXT),
     "pg_bucket": (numbers.bucket, (_TEXT, _TEXT, _TEXT, _WHOLE), _WHOLE),
@@ -179,7 +192,7 @@ _MAY_BE_NULL = frozenset(
 _MAY_FAIL = frozenset(
     name
     for name, (function, _, _) in _FUNCTIONS.items()
-    if function.__module__ in {each.__name__ for each in (numbers, texts, floats, json_texts)}
+    if function.__module__ in {each.__name__ for each in (numbers, powers, texts, floats, json_texts)}
 )
 _MAY_FAIL |= {
     *("pg_json", "pg_jsonb", "pg_json_number", "pg_json_truth"),
@@ -291,10 +304,8 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
             return function(*given)
         except Failed as exc:
             raise ValueError(f"{FAILED}{exc}\n") from None
-        except numbers.NotFinite:
-            raise ValueError(_NOT_FINITE) from None
-        except texts.NotRead:
-            raise ValueError(_NOT_READ) from None
+        except tuple(_MARKS) as exc:
+            raise ValueError(_MARKS[type(exc)]) from None
         except RecursionError:
             raise ValueError(f"{FAILED}a document is nested too deep\n") from None
         except DecimalException:
@@ -424,13 +435,8 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
 
 def _marked(text: str) -> BadUsage | NotAnswerable | None:
     """Return the error of a message that an expression of ours raised."""
-    if MIXED in text:
-        hint = "Cast them to a scale, numeric(12,2), or to text."
-        return NotAnswerable("numbers that are equal have different texts here, such as 1.0 and 1.00", hint)
-    if _NOT_FINITE in text:
-        return NotAnswerable("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out.")
-    if _NOT_READ in text:
-        return NotAnswerable("a text of a time or an interval has a form that is not read here", _FORMS)
+    if (found := next((each for mark, each in _REASONS.items() if mark in text), None)) is not None:
+        return NotAnswerable(*found)
     if column := _after(_INEXACT, text):
         hint = "Ask for other columns, or with exact_text in the dialect spark."
         return NotAnswerable(f"{column} has a value here that only its text holds, such as infinity", hint)
@@ -440,6 +446,16 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
 
 
 _FORMS = "Intervals are read as '1 day 02:30:00', times with exactly the digits of their format."
+_REASONS: Mapping[str, tuple[str, str]] = {
+    MIXED: (
+        "numbers that are equal have different texts here, such as 1.0 and 1.00",
+        "Cast them to a scale, numeric(12,2), or to text.",
+    ),
+    _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
+    _NOT_READ: ("a text of a time or an interval has a form that is not read here", _FORMS),
+    _UNSETTLED: ("the last digit of a power or logarithm of numeric is not certain", "Cast to double precision."),
+}
+"""What the marks of failures mean, and what to do."""
 
 
 def _of_form(text: str) -> BadUsage | NotAnswerable | None:

@@ -146,7 +146,17 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "trunc": (Form((FLOAT8,), FLOAT8, "trunc({0})"),),
     "sign": (Form((FLOAT8,), FLOAT8, "cast(sign({0}) as double)"),),
     **{name: (Form((FLOAT8,), FLOAT8, f"pg_{name}({{0}})"),) for name in ONE_ARGUMENT},
-    "power": (Form((FLOAT8, FLOAT8), FLOAT8, "pg_power({0}, {1})"),),
+    "exp": (Form((FLOAT8,), FLOAT8, "pg_exp({0})"), Form((NUMERIC,), NUMERIC, "pg_exp_of({0})")),
+    "ln": (Form((FLOAT8,), FLOAT8, "pg_ln({0})"), Form((NUMERIC,), NUMERIC, "pg_ln_of({0})")),
+    "log": (
+        Form((FLOAT8,), FLOAT8, "pg_log({0})"),
+        Form((NUMERIC,), NUMERIC, "pg_log_of({0})"),
+        Form((NUMERIC, NUMERIC), NUMERIC, "pg_log_to({0}, {1})"),
+    ),
+    "power": (
+        Form((FLOAT8, FLOAT8), FLOAT8, "pg_power({0}, {1})"),
+        Form((NUMERIC, NUMERIC), NUMERIC, "pg_power_of({0}, {1})"),
+    ),
     "atan2": (Form((FLOAT8, FLOAT8), FLOAT8, "pg_atan2({0}, {1})"),),
     "pi": (Form((), FLOAT8, "pi()"),),
     "div": (Form((NUMERIC, NUMERIC), NUMERIC, "pg_quotient({0}, {1})"),),
@@ -194,8 +204,6 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "isfinite": tuple(Form((kind,), BOOL, _FINITE) for kind in (DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL)),
     "date_bin": tuple(Form((INTERVAL, kind, kind), kind, _BIN) for kind in (TIMESTAMPTZ, TIMESTAMP)),
 }
-_ALSO_OF_NUMERIC = frozenset({"exp", "ln", "log", "power"})
-"""Functions of floats that are others for numeric."""
 
 
 def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -223,8 +231,6 @@ def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
         raise Refused(node, f"{name} of another encoding than 'UTF8'")
     if name == "to_hex" and kinds == {"int2"}:
         raise Refused(node, "the function to_hex(smallint) is not unique", wrong=True)
-    if name in _ALSO_OF_NUMERIC and "numeric" in kinds and not kinds & {"float4", "float8"}:
-        raise Refused(node, f"the function {name}(numeric)", "Cast to double precision.")
 
 
 def _is_time_form(cell: Cell) -> bool:

@@ -1018,3 +1018,19 @@ select 999999999999999999.0 = 999999999999999999, 99999999999999999.9 < 0.000000
 select round(999999999999999999.95, 1), ceil(999999999999999999.5), floor(-999999999999999999.5), trunc(99999999999999999.99, 1), sign(-0.5), ceil(0.99), round(0.995, 2)
 select 9.99::numeric(3,2)::numeric(2,1)
 select 99.99::numeric(4,2) + 0.01::numeric(4,2), 1e17 * 10, 100000000000000000::numeric(18,0) * 10
+select exp(1.0), exp(0.0), exp(-1.5), exp(10.123456789012345678901234567890), exp(100.0), exp(-100.00), exp(0.00000000000000000001)
+select ln(2.0), ln(1.0), ln(10.00), ln(0.5), ln(1.0000000001), ln(0.95), ln(1e50::numeric), ln(1e-50::numeric), ln(123456789.987654321)
+select log(100.0), log(2.0), log(0.001), log(2, 8), log(2.0, 8), log(10, 1.05), log(1.5, 1e20::numeric), log10(50.0)
+select power(2.0, 3), power(2, 0.5), power(2.5, 2), power(1.05, 10), power(10.0, -3), power(9.0, 0.5), power(0.0, 0), power(0.0, 2.5), power(-2.0, 3), power(-2.0, -3), power(100.0, 0.5), power(1.0, 1000000), power(12345.678, 5), power(0.5, 100), power(2.0, 100), power(7.0, 1), power(3.0,-1), power(2.00, 3.000)
+select 2 ^ 0.5, 2.0 ^ 3, 2 ^ 3, 1.1 ^ 10, 10 ^ -2.0
+select power(0.0, -1)
+select power(-2.0, 0.5)
+select ln(0.0)
+select ln(-1.0)
+select log(1.0, 2)
+select exp(6000.0)
+select exp(-6000.0), exp(-7000.5), exp(5000.0)
+select power(10.0, 200), power(10.0, -200), power(10.0, -1500), power(1.5, 1000), power(1.0001, 100000), power(2.0, 0.0000001)
+select exp(price / 100), ln(abs(price) + 1), power(abs(price), 0.3), power(price, 2), log(abs(price) + 0.5) from orders order by id
+select exp(1), exp('1'), ln(10), log(100), power(2,3), power(2, '3'), power(2.0, '3'), log('100'), power(2::float8, 0.5), power(0.5::float8, 2.0)
+select round(exp(sum(ln(abs(price) + 1))), 2) from orders where id < 10

@@ -92,7 +92,7 @@ select greatest(tags, '{}') from customers order by id
 select tags || 'z' from customers order by id
 select ref = any(array_agg(ref) over ()) from customers order by id limit 1
 select to_jsonb(tags) from customers
-select power(1.05, 3)
+select exp(('0.09'::numeric) / 1000000)
 select 'a' || array['b'], array['a'] || array['b'], 1 || array[2]
 select '{"a b","c"}'::text[]
 select e from jsonb_each('{"a": 1}') e
