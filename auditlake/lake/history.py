@@ -406,14 +406,22 @@ def has_own_retention(table: HistoryTable) -> bool:
     return found is not None and found.configuration.get(_RETENTION) == KEPT_FOR
 
 
+_WITH_OID = re.compile(r"@[0-9]+\Z")
+
+
 def history_of(recorded: Membership | None, relation: Relation) -> TableName:
     """Return the name of the history that a table of the source has; its own if none is recorded."""
     return (recorded and recorded.names.get(relation.oid)) or relation.name
 
 
 def new_history(lake: Lake, relation: Relation) -> TableName:
-    """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken."""
+    """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken.
+
+    A table whose own name ends as one with an OID always gets its OID, too: no two tables are to get the same name.
+    """
     name = relation.name
+    if _WITH_OID.search(name.table):
+        name = TableName(name.schema, f"{name.table}@{relation.oid}")
     while (taken := open_history(lake, name)) is not None and taken.oid != relation.oid:
         name = TableName(name.schema, f"{name.table}@{relation.oid}")
     return name

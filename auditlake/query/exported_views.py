@@ -160,12 +160,15 @@ def names_of_views(known: Known) -> dict[TableName, HistoryTable]:
     A view has its table's current name. If another table has taken the name of a dropped one, the dropped one's view,
     which shows its last rows, gets its OID as a suffix.
     """
-    names = {}
-    for table in known.tables.values():
-        name = table.last_name
-        if known.named(name, known.last_lsn) is not table:
-            name = TableName(name.schema, f"{name.table}@{table.oid}")
-        names[name] = table
+    tables = known.tables.values()
+    names = {name: known.named(name, known.last_lsn) for name in dict.fromkeys(table.last_name for table in tables)}
+    named = {table.name for table in names.values()}
+    for table in tables:
+        if table.name not in named:
+            name = TableName(table.last_name.schema, f"{table.last_name.table}@{table.oid}")
+            while name in names:
+                name = TableName(name.schema, f"{name.table}@{table.oid}")
+            names[name] = table
     return names
 
 

@@ -130,10 +130,9 @@ class Known:
         return found
 
     def had(self, name: TableName) -> list[HistoryTable]:
-        """Return the tables that have or had a name; the name of a history means that one alone."""
-        if name in self.tables and name not in self.tables[name].all_names:
-            return [self.tables[name]]
-        return [self.tables[table.name] for table in self._had.get(name, ())]
+        """Return the tables that have or had a name; if none, the one whose history has it."""
+        found = self._had.get(name) or ([self.tables[name]] if name in self.tables else [])
+        return [self.tables[table.name] for table in found]
 
     def named(self, name: TableName, lsn: Lsn) -> HistoryTable:
         """Return the table that has a name, one of `names`, at `lsn`; if none is known so early, the first one.

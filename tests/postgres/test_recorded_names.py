@@ -6,8 +6,11 @@ import psycopg
 import pytest
 
 from auditlake.lake.layout import Lake
+from auditlake.query.exported_views import names_of_views
+from auditlake.temporal.moments import read_known
 from tests import command
 from tests.capture_lake import make_lake
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
@@ -70,6 +73,34 @@ def test_drop_asks_about_the_names_that_the_lake_records(database: str, lake: La
     assert _slots(database) == [_NAME]
     assert command.run_here([*line, "--yes"]).code == 0
     assert _slots(database) == []
+
+
+def test_no_table_can_take_the_name_of_another_one_s_history(database: str, tmp_path: Path) -> None:
+    """A table that was created again has a history with its OID, and anyone may call a table so."""
+    execute(database, "create table a (id int primary key, b text)")
+    lake = make_lake(database, tmp_path / "lake")
+    dropped = _oids(database)["a"]
+    execute(database, "drop table a", "create table a (id int primary key, b text)")
+    names = ["a", f"a@{dropped}", f"a@{_oids(database)['a']}"]
+    execute(database, *(f'create table "{name}" (id int primary key, b text)' for name in names[1:]))
+    execute(database, *(f"insert into \"{name}\" values ({n}, 'x')" for n, name in enumerate(names)))
+    execute(database, *(f'alter publication auditlake add table "{name}"' for name in names))
+    options: list[str | Path] = ["--source", database, "--lake", lake.root, "--engine", "duckdb"]
+    assert command.run_here(["bootstrap", *options]).code == 0
+    execute(database, *(f"update \"{name}\" set b = 'y'" for name in names))
+    assert command.run_here(["follow", "--until-current", *options]).code == 0
+    for n, name in enumerate(names):
+        asked = f'select id, b from "{name}" for system_time all order by b'
+        found = command.run_here(["sql", asked, "--lake", lake.root, "--format", "csv"])
+        assert found.stdout.split() == ["id,b", f"{n},x", f"{n},y"], found.stderr
+    views = {name.table: table.oid for name, table in names_of_views(read_known(lake)).items()}
+    assert {name: oid for name, oid in views.items() if oid != dropped} == _oids(database)
+    assert dropped in views.values()
+
+
+def _oids(database: str) -> dict[str, int]:
+    with psycopg.connect(database) as conn:
+        return dict(conn.execute("select relname::text, relid::bigint from pg_stat_user_tables").fetchall())
 
 
 def _slots(database: str) -> list[str]:
