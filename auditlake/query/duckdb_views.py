@@ -45,7 +45,8 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 _TAIL_BYTES = 64 << 20
-_ROW_BYTES = 32 << 10
+_HELD_ROWS, _HELD_BYTES = 2048, 64 << 20
+"""Rows that DuckDB holds at a time, whatever their length, and how many bytes they may have."""
 _RAW = "_raw"
 
 
@@ -263,11 +264,11 @@ def _check_files(table: HistoryTable, selection: Selection) -> bool:
 
 
 def _check_length(name: TableName, paths: Iterable[Place]) -> Sequence[RowGroup]:
-    """Return the row groups of files; raises NotEmbedded: DuckDB holds 2,048 rows at a time, whatever their length."""
+    """Return the row groups of files; raises NotEmbedded if rows that DuckDB holds at a time are too long."""
     groups = all_row_groups(paths)
-    longest = max((group.size_bytes // max(1, group.rows) for group in groups), default=0)
-    if longest > _ROW_BYTES:
-        raise NotEmbedded(f"rows of {name} of {longest >> 10} KB")
+    held = max((group.size_bytes * min(1, _HELD_ROWS / max(1, group.rows)) for group in groups), default=0)
+    if held > _HELD_BYTES:
+        raise NotEmbedded(f"a batch of {held / (1 << 20):,.0f} MB of rows of {name}")
     return groups
 
 

@@ -17,6 +17,7 @@ from auditlake.lake.relations import ShapeSource, read_versions
 from auditlake.pgoutput.attribution import PREFIXES
 from auditlake.pgoutput.ddl_message import PREFIX
 from auditlake.pgoutput.decoder import LogicalMessage, decode
+from auditlake.query import duckdb_views
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.heartbeat import PREFIX as HEARTBEAT
@@ -200,6 +201,19 @@ def test_no_content_under_any_prefix_ends_capture_or_a_reader(site: Site) -> Non
 
 
 @pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])
+def test_long_messages_leave_the_log_readable(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few are no more than DuckDB holds of short rows; so many that they are more are refused."""
+    site.send([b"x" * 600_000] * 3, "of somebody")
+    site.capture()
+    question: list[str | Path] = ["sql", "--lake", site.lake.root, "--format", "csv"]
+    question.append("select prefix, count(*) from auditlake.changes where op = 'message' group by 1")
+    done = command.run_here(question)
+    assert "of somebody,3" in done.stdout, done.stderr
+    monkeypatch.setattr(duckdb_views, "_HELD_BYTES", 1 << 20)
+    refused = command.run_here(question)
+    assert (refused.code, "MB of rows of auditlake.changes" in refused.stderr) == (7, True)
+
+
 def test_objects_that_stand_in_for_the_trigger_s_prove_nothing(site: Site) -> None:
     """The owner of the schema may replace what is in it, but cannot give it the owner of the event triggers."""
     role = conninfo_to_dict(site.stranger)["user"]
