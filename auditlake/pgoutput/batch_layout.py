@@ -179,8 +179,8 @@ class Spans:
     def _read_begins(self, frames: Frames) -> None:
         at = frames.starts[self.begins]
         require_fine(frames.ends[self.begins] - at == _BEGIN_BYTES, self.begins)
-        lsn, time = frames.i64(at + 1), frames.i64(at + 9)
-        require_fine((lsn >= 0) & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.begins)
+        lsn, time = frames.i64(at + 1), np.clip(frames.i64(at + 9), MIN_TIME_US, MAX_TIME_US)
+        require_fine(lsn >= 0, self.begins)
         first = self.carried or OpenTransaction(lsn=Lsn(0), xid=0, time=0)
         self.lsn: Ints = np.concatenate([[first.lsn], lsn])
         self.time: Ints = np.concatenate([[first.time], time + EPOCH_UNIX_US])
@@ -189,9 +189,8 @@ class Spans:
     def _read_commits(self, frames: Frames) -> None:
         at = frames.starts[self.commits]
         require_fine(frames.ends[self.commits] - at == _COMMIT_BYTES, self.commits)
-        lsn, self.end_lsn, time = frames.i64(at + 2), frames.i64(at + 10), frames.i64(at + 18)
-        fine = (frames.u8(at + 1) == 0) & (lsn >= 0) & (self.end_lsn >= 0)
-        require_fine(fine & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.commits)
+        lsn, self.end_lsn = frames.i64(at + 2), frames.i64(at + 10)
+        require_fine((frames.u8(at + 1) == 0) & (lsn >= 0) & (self.end_lsn >= 0), self.commits)
         announced = self.lsn[self.of[self.commits]]
         require_fine(lsn == announced, self.commits, "its commit LSN differs from the one in its Begin")
 

@@ -227,6 +227,7 @@ Message: TypeAlias = (
 
 MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+"""Bounds of a commit's time, the years 1 to 9999; with a replication origin a session sets any time."""
 MOST_CONTENT_BYTES, MOST_PREFIX_BYTES = 2**20, 2**10
 
 _U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(f) for f in (">B", ">H", ">I", ">i", ">Q", ">q"))
@@ -300,11 +301,8 @@ class ByteCursor:
         return Lsn(lsn)
 
     def time(self) -> datetime:
-        """Read a time; a commit's is within the years 1 to 9999."""
-        microseconds = self._number(_I64)
-        if not MIN_TIME_US <= microseconds <= MAX_TIME_US:
-            raise self.error(f"need a time in the years 1 to 9999, have {microseconds} us since 2000")
-        return EPOCH + timedelta(microseconds=microseconds)
+        """Read a time, or the bound that it is beyond."""
+        return EPOCH + timedelta(microseconds=min(max(self._number(_I64), MIN_TIME_US), MAX_TIME_US))
 
     def text(self, size: int) -> str:
         """Read `size` bytes of UTF-8."""

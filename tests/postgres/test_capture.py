@@ -120,6 +120,22 @@ def clock(dsn: str) -> datetime:
     return datetime.fromisoformat(str(row[0]))
 
 
+@pytest.mark.parametrize(("time", "year"), [("-infinity", 1), ("infinity", 9999), ("0044-03-15 BC", 1)])
+def test_a_commit_time_of_a_replication_origin_ends_nothing(database: str, lake: Lake, time: str, year: int) -> None:
+    """It may be any time of PostgreSQL."""
+    origin = f"of_{database.split('dbname=')[1].split(maxsplit=1)[0]}"
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("select pg_replication_origin_create(%s)", (origin,))
+        conn.execute("select pg_replication_origin_session_setup(%s)", (origin,))
+        with conn.transaction():
+            conn.execute("select pg_replication_origin_xact_setup('0/1', %s)", (time,))
+            conn.execute("insert into u values (1)")
+        conn.execute("select pg_replication_origin_session_reset()")
+        conn.execute("select pg_replication_origin_drop(%s)", (origin,))
+    capture(database, lake)
+    assert [row["time"].year for row in oracle.transactions(lake)] == [year]
+
+
 def test_a_change_refers_to_the_columns_of_its_time(database: str, lake: Lake) -> None:
     """A relation version is written once, also across restarts."""
     commit(database, "insert into t values (1, 'a')")

@@ -122,6 +122,25 @@ def test_a_corrupted_byte_raises_decode_error_or_decodes(stream: list[Message], 
         assert same(Model().feed(decode(bytes(payload)) for payload in payloads), reader)
 
 
+@pytest.mark.parametrize(
+    ("time", "recorded"),
+    [
+        (-(1 << 63), datetime.min.replace(tzinfo=UTC)),
+        ((1 << 63) - 1, datetime.max.replace(tzinfo=UTC)),
+        (0, datetime(2000, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_time_that_no_clock_shows_is_recorded_as_the_nearest(time: int, recorded: datetime) -> None:
+    """A session with a replication origin may commit at -infinity; refused, that would end capture for good."""
+    sent = time.to_bytes(8, "big", signed=True)
+    messages: list[Message] = [BEGIN, KEYED, Insert(KEYED.oid, ("1", None)), COMMIT]
+    payloads = [payload.replace(encode(BEGIN)[9:17], sent) for payload in encoded(messages)]
+    reader = Reader()
+    reader.read(payloads)
+    assert [each["time"] for each in reader.transactions] == [recorded]
+    assert same(Model().feed(map(decode, payloads)), reader)
+
+
 def _in_a_stream(message: Message) -> tuple[list[bytes], list[bytes]]:
     """Return the messages before and after `message` that make it legal."""
     begin = Begin(Lsn(0x100000010), TIME, 7)
