@@ -12,7 +12,7 @@ runtime-config-replication.html, wal_sender_timeout, wal_receiver_timeout
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import LiteralString, cast
 
 import psycopg
 from psycopg import pq, sql
@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGresult
 from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.settings.streaming_mode import Streaming
-from auditlake.source.connection import Row, fetch_one, unreachable
+from auditlake.source.connection import Row, fetch, fetch_one, unreachable
 
 UNDECODABLE = ("42704", "55000")
 """undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
@@ -46,6 +46,7 @@ def start_stream(
     command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
         sql.Identifier(slot), sql.SQL(str(start_lsn)), options
     )
+    pgconn.exec_(_RAISE_TIMEOUT.encode())
     result = pgconn.exec_(command.as_bytes())
     if result.status != pq.ExecStatus.COPY_BOTH:
         raise _not_started(slot, result)
@@ -78,6 +79,12 @@ def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", remedy)
 
 
+_RAISE_TIMEOUT: LiteralString = """
+select pg_catalog.set_config('wal_sender_timeout', '5s', false) from pg_catalog.pg_settings
+ where name = 'wal_sender_timeout' and source in ('database', 'user', 'database user')
+   and setting::int between 1 and 4999
+"""
+"""The owner of a database may set 1 ms for it, which would end every stream."""
 _TIMEOUT = "select setting::int from pg_catalog.pg_settings where name = 'wal_sender_timeout'"
 _LONGEST_STATUS_S = 5.0
 # The default of wal_receiver_timeout, for a server whose wal_sender_timeout is off.
@@ -103,5 +110,6 @@ def timeouts_of(timeout_s: float) -> Timeouts:
 
 
 def read_timeouts(conn: psycopg.Connection[Row]) -> Timeouts:
-    """Read the server's `wal_sender_timeout`, as set for this role, and derive the timeouts."""
+    """Read the server's `wal_sender_timeout`, as set for this role, and derive the timeouts; 5 s at least."""
+    fetch(conn, _RAISE_TIMEOUT)
     return timeouts_of(cast("int", fetch_one(conn, _TIMEOUT)[0]) / 1000)

@@ -12,7 +12,7 @@ from unittest import mock
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.capture import preconditions
 from auditlake.capture.change_log import CaptureLog
@@ -214,6 +214,18 @@ def test_status_updates_are_sent_while_the_lake_is_slow(
         running.await_keys(1)
         assert running.said == []
         assert reader_of(database) == pid
+
+
+def test_a_database_cannot_end_every_stream_by_its_timeout(database: str, lake: Lake) -> None:
+    """Its owner may set a millisecond, in which no reader answers."""
+    execute(database, f"alter database {conninfo_to_dict(database)['dbname']} set wal_sender_timeout = 1")
+    with Running(database, lake) as running:
+        insert(database, 1)
+        running.await_keys(1)
+        pid, replies = reader_of(database), set[object]()
+        while len(replies) < 2:
+            replies.add(reply_of(database))
+        assert (reader_of(database), running.said) == (pid, [])
 
 
 def reply_of(dsn: str) -> object:
