@@ -249,7 +249,7 @@ class Tools:
         """Compare two moments, net: columns that differ, rows removed, modified and added, and their values."""
         reader = Reader(opened(self._lake), datetime.now(UTC))
         compared = DiffQuestion(before, after, tuple(tables or ()), reverse=False).diffs(reader)
-        differing = (objects.differences_json(table, self._masked_in(reader, table.name)) for table in compared)
+        differing = (objects.differences_json(table, self._masked_in(reader, table.table.name)) for table in compared)
         return self._limits.cut(chain.from_iterable(differing))
 
     def rows(  # noqa: PLR0913, PLR0917 - the arguments of a tool

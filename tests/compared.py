@@ -73,6 +73,10 @@ class ComparedRows:
         return TableName("public", self._was.table)
 
     @property
+    def last_name(self) -> TableName:
+        return self.name
+
+    @property
     def key(self) -> Sequence[str]:
         return self._was.key
 

@@ -215,7 +215,7 @@ class DeletedRow:
         """Return the record of a deleted row."""
         columns = ShownColumns(partial(columns_shown, reader, table, found.mark.lsn, found.last.begin.lsn))
         commit = Commit.of(found.mark, by)
-        return cls(str(table.name), commit, found.mark.op, found.key, found.last.values, columns)
+        return cls(str(table.name_at(found.mark.lsn)), commit, found.mark.op, found.key, found.last.values, columns)
 
     @cached_property
     def key(self) -> Row:

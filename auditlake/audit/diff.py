@@ -118,13 +118,14 @@ class Stat:
 class Compared(ABC):
     """A table and its columns at two moments of a span: from its beginning to its end or, if `reverse`, back.
 
-    `moments` are the one that the difference starts from, with `columns_before`, and the one that it ends at.
+    `name` is the table's name at the later moment, `last_name` its last one. `moments` are the one that the difference
+    starts from, with `columns_before`, and the one that it ends at.
     """
 
     def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
         self._reader = reader
         self.table = table
-        self.name = table.name
+        self.name, self.last_name = table.name_at(Lsn(span.upto)), table.last_name
         self._span = span
         self._reverse = reverse
         self.moments = self._directed(Lsn(span.after), Lsn(span.upto))

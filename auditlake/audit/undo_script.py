@@ -108,7 +108,7 @@ def _summary_of(table: Compared) -> Iterator[str]:
         if rows:
             more = [f"{rows - _KEYS_IN_COMMENT:,} more"] if rows > _KEYS_IN_COMMENT and keys else []
             listed = f": {', '.join([*keys, *more])}" if keys else ""
-            yield f"{table.name}: {verb} {rows:,} row{'s' * (rows > 1)}{listed}"
+            yield f"{table.last_name}: {verb} {rows:,} row{'s' * (rows > 1)}{listed}"
 
 
 def _shape(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -122,7 +122,7 @@ def _staged(place: int, table: Compared, numbers: Iterator[int]) -> Iterator[str
     rows = (
         f"({place:d}, {next(numbers):d}, {_row(entry.before, names)}, {_row(entry.after, names)})" for entry in entries
     )
-    described = (*map(postgres_literal, table.name), _array(names), _array(table.key))
+    described = (*map(postgres_literal, table.last_name), _array(names), _array(table.key))
     staged = f"insert into pg_temp.auditlake_tables values ({place:d}, {', '.join(described)});"
     while batch := list(islice(rows, _ROWS_IN_STATEMENT)):
         if staged:

@@ -3,9 +3,11 @@
 PostgreSQL is the oracle: the rows are compared as it prints them before the changes and after the script.
 """
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import psycopg
@@ -13,11 +15,13 @@ import pytest
 
 from auditlake.audit.diff import Compared
 from auditlake.audit.undo_script import patch
+from auditlake.lake.layout import Lake
 from auditlake.source.connection import Row, connect
+from tests import command
 from tests.compared import ComparedRows, Rows, read_rows
 from tests.random_schema import RandomSchema
 from tests.random_seeds import random_seeds
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, execute
 
 pytestmark = pytest.mark.pg
 
@@ -335,3 +339,45 @@ def test_a_script_says_what_it_restores(conn: psycopg.Connection[Row]) -> None:
     )
     assert _run(conn, read_rows(conn, keys), earlier) is None
     assert read_rows(conn, keys) == earlier
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_script_restores_the_table_that_is_meant_after_another_one_took_its_name(
+    database: str, tmp_path: Path, *, applied: bool
+) -> None:
+    """The usual exchange: the former table is kept under another name. Answers have the name of their moment."""
+    settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+
+    def asked(*line: str) -> str:
+        done = command.run_here([*line, "--lake", tmp_path / "lake"])
+        assert done.code == 0, done.stderr
+        return done.stdout
+
+    def rows() -> list[Row]:
+        with connect(database) as conn:
+            return conn.execute(
+                "select 'w', * from public.w union all select 'w_old', * from public.w_old order by 1, 2"
+            ).fetchall()
+
+    execute(database, "create table w (id int primary key, v text)", "insert into w values (1, 'a'), (2, 'b')")
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    execute(database, "alter table w rename to w_old", "create table w (like w_old including all)")
+    execute(database, "insert into w table w_old")
+    assert command.capture_here(database, Lake(tmp_path / "lake")).code == 0
+    before, lsn = rows(), _current_lsn(database)
+    execute(database, "update w set v = 'x' where id = 1", "update w_old set v = 'x' where id = 1")
+    execute(database, "delete from w_old where id = 2")
+    assert command.capture_here(database, Lake(tmp_path / "lake")).code == 0
+    if applied:
+        asked("apply", "--until-current")
+    for line in (["diff", lsn, "now", "w_old", "--json"], ["deleted", "w_old", "--json"]):
+        assert {json.loads(found)["table"] for found in asked(*line).splitlines()} == {"public.w_old"}
+    script = asked("diff", lsn, "now", "w_old", "--format", "sql", "-R")
+    with connect(database) as conn:
+        conn.execute(script.encode())
+    assert rows() == [("w", 1, "x"), *(row for row in before if row != ("w", 1, "a"))]
+
+
+def _current_lsn(dsn: str) -> str:
+    with connect(dsn) as conn:
+        return str(conn.execute("select pg_current_wal_insert_lsn()").fetchone()[0])  # type: ignore[index]
