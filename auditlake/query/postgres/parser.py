@@ -9,7 +9,7 @@ left as it is written, but for functions with a syntax of their own, aggregates 
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -67,9 +67,20 @@ class _Parser(Periods, PostgresParser):
         name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
     }
 
+    def _parse_string_as_identifier(self) -> exp.Identifier | None:
+        return None
+
+    def _parse_limit(self, *given: Any, **named: Any) -> exp.Expr | None:  # noqa: ANN401 - as sqlglot's own
+        found = super()._parse_limit(*given, **named)
+        if isinstance(found, exp.Limit) and found.args.get("offset"):
+            self.raise_error("after LIMIT stands one number, and OFFSET before the other one", self._prev)
+        return found
+
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:  # noqa: FBT001, FBT002
         word = self._curr
         found = super()._parse_alias(this, explicit)
+        if found is not this and self._prev.token_type in _STRINGS:
+            self.raise_error("a name is in double quotes", self._prev)
         if found is not this and word.token_type is not TokenType.IDENTIFIER and word.text.lower() in _AFTER_AS.split():
             self.raise_error(f"write AS before {word.text}, or quote it", word)
         return found
@@ -274,6 +285,10 @@ def _check_pairs(sql: str, tokens: list[Token]) -> None:
             continue
         if token.token_type is TokenType.COMMA and before.token_type in _OPEN | _BEGINS:
             raise BadUsage(f"nothing precedes the comma at {place_in(sql, token.start)}", HINT)
+        if token.token_type in _OF_OTHERS and _OF_OTHERS[token.token_type].match(sql, token.start):
+            raise BadUsage(f"the operator {token.text} at {place_in(sql, token.start)} does not exist", HINT)
+        if before.token_type is TokenType.INTERVAL and token.token_type is TokenType.NUMBER:
+            raise BadUsage(f"the interval at {place_in(sql, before.start)} is no string", "Write interval '1 day'.")
         operator = sql[before.start : token.end + 1]
         if token.token_type in _SIGNS and _LONG_OPERATOR.fullmatch(operator):
             hint = "Write a blank before the sign."
@@ -284,6 +299,12 @@ _OPEN = frozenset({TokenType.COMMA, TokenType.GROUP_BY, TokenType.ORDER_BY})
 _BEGINS = frozenset(
     {TokenType.SELECT, TokenType.DISTINCT, TokenType.FROM, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.VALUES}
 )
+_OF_OTHERS = {
+    TokenType.EQ: re.compile("=="),
+    TokenType.NULLSAFE_EQ: re.compile("<=>"),
+    TokenType.NOT: re.compile("!(?!~)"),
+}
+"""Operators of other dialects that sqlglot reads, by their tokens: NOT is also a word and the begin of `!~`."""
 _SIGNS = frozenset({TokenType.DASH, TokenType.PLUS})
 _LONG_OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]*[~!@#%^&|`?][-+*/<>=~!@#%^&|`?]*[-+]")
 """An operator that ends in a sign; without one of these characters, the sign would not be a part of it."""

@@ -78,11 +78,14 @@ class Names:
         if clause is None:
             return self, ""
         only(clause, "expressions", "recursive")
-        names, texts = self, []
+        names, texts, named = self, [], set[str]()
         for cte in clause.expressions:
             only(cte, "this", "alias", "materialized")
             label = self.alias("q")
             name = folded(cte.args["alias"].this)
+            if name in named:
+                raise Refused(cte, f"two queries of WITH have the name {name}", wrong=True)
+            named.add(name)
             made = names._recursive(cte, label, outer) if clause.recursive and _names_itself(cte, name) else None
             inner = made or names.query(cte.this, outer)
             columns = renamed(inner.columns, cte.args["alias"], cte)

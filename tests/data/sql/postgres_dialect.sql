@@ -1034,3 +1034,13 @@ select power(10.0, 200), power(10.0, -200), power(10.0, -1500), power(1.5, 1000)
 select exp(price / 100), ln(abs(price) + 1), power(abs(price), 0.3), power(price, 2), log(abs(price) + 0.5) from orders order by id
 select exp(1), exp('1'), ln(10), log(100), power(2,3), power(2, '3'), power(2.0, '3'), log('100'), power(2::float8, 0.5), power(0.5::float8, 2.0)
 select round(exp(sum(ln(abs(price) + 1))), 2) from orders where id < 10
+select * from 'customers'
+select name as 'n' from customers
+with q as (select 1), q as (select 2) select * from q
+with q as (with q as (select 1 as n) select n + 1 as n from q) select * from q
+select id from customers order by id limit 2, 3
+select id == 3 from customers
+select !true
+select 1 <=> 1
+select interval 1 day
+select 'a' !~ 'b', 'a' !~* 'A', 1 as "!", '==' as "<=>"
