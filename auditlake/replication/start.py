@@ -46,8 +46,9 @@ def start_stream(
     command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
         sql.Identifier(slot), sql.SQL(str(start_lsn)), options
     )
-    pgconn.exec_(_RAISE_TIMEOUT.encode())
-    result = pgconn.exec_(command.as_bytes())
+    result = pgconn.exec_(_RAISE_TIMEOUT.encode())
+    if pgconn.status != pq.ConnStatus.BAD:
+        result = pgconn.exec_(command.as_bytes())
     if result.status != pq.ExecStatus.COPY_BOTH:
         raise _not_started(slot, result)
 

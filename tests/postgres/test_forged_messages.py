@@ -214,6 +214,7 @@ def test_long_messages_leave_the_log_readable(site: Site, monkeypatch: pytest.Mo
     assert (refused.code, "MB of rows of auditlake.changes" in refused.stderr) == (7, True)
 
 
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])
 def test_objects_that_stand_in_for_the_trigger_s_prove_nothing(site: Site) -> None:
     """The owner of the schema may replace what is in it, but cannot give it the owner of the event triggers."""
     role = conninfo_to_dict(site.stranger)["user"]

@@ -152,6 +152,15 @@ def test_what_a_dead_reader_sent_is_no_sign_of_life(database: str, lake: Lake, m
         running.result()
 
 
+@pytest.mark.usefixtures("lake")
+def test_a_connection_that_ends_before_its_stream_starts_is_tried_again(database: str) -> None:
+    """The server was stopped between the two, say: its client then finds no connection, which is no bug."""
+    with closing(connect_replication(database)) as replication:
+        execute(database, f"select pg_terminate_backend({replication.info.backend_pid})")
+        with pytest.raises(SourceUnreachable):
+            start.start_stream(replication, "auditlake", "auditlake", Lsn(0), Streaming("off"))
+
+
 @pytest.mark.parametrize(
     ("replied_us", "is_alive"), [(None, False), (100, False), (101, True), (200, True), (201, False)]
 )
