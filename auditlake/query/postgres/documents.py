@@ -33,7 +33,7 @@ def _kept(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
     return called
 
 
-def forget() -> None:
+def clear_read() -> None:
     """Forget the texts, at the end of a statement: the rows that have them may be erased while the process runs."""
     for clear in _clearing:
         clear()

@@ -117,7 +117,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "pg_atan2": (floats.angle, (_DOUBLE, _DOUBLE), _DOUBLE),
     "pg_exp_of": (powers.exp_of, (_TEXT,), _TEXT),
     "pg_ln_of": (powers.ln_of, (_TEXT,), _TEXT),
-    "pg_log_of": (powers.log_of, (_TEXT,), _TEXT),
+    "pg_log_of": (powers.log10, (_TEXT,), _TEXT),
     "pg_log_to": (powers.log_to, (_TEXT, _TEXT), _TEXT),
     "pg_power_of": (powers.power_of, (_TEXT, _TEXT), _TEXT),
     "pg_quotient": (numbers.quotient, (_TEXT, _TEXT), _TEXT),
@@ -249,7 +249,7 @@ class PostgresEngines:
                 batches = connection.execute(_numbered(_with_texts(query.translated))).to_arrow_reader(_BATCH_ROWS)
                 first = list(islice(batches, 1))
         except BaseException:
-            documents.forget()
+            documents.clear_read()
             connection.close()
             raise
         schema = _schema(cells)
@@ -327,7 +327,7 @@ def _forgetting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     finally:
-        documents.forget()
+        documents.clear_read()
 
 
 def _require_short(given: Iterable[Any], longest: int) -> None:

@@ -46,7 +46,7 @@ def ln_of(text: str) -> str:
     return _shown(_context(scale).ln(value), scale)
 
 
-def log_of(text: str) -> str:
+def log10(text: str) -> str:
     """`log` to the base 10; raises as `exp_of`."""
     return log_to("10", text)
 
