@@ -38,6 +38,7 @@ from auditlake.capture.partition_watch import find_lacking_key, key_columns
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import NO_MORE_CHANGES, RENEWED_BY_FOLLOW, Cause, Parked, park, unpark
+from auditlake.lake.positions import last_known
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import RelationsLog, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
@@ -250,7 +251,7 @@ class DdlRecorder:
         shape = self.shapes.get(root)
         if oid in self._parents or (shape is not None and oid in shape.files):
             return None
-        return _Commit(max(self.log.watermark, Lsn(self.log.acknowledged - 1)), self.log.current_us)
+        return _Commit(last_known(self.log.watermark, self.log.acknowledged), self.log.current_us)
 
     def _root_of(self, oid: int) -> int | None:
         """Return the followed table that a parent of partitions is, or is a partition of; None if there is none."""
