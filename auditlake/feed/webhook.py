@@ -3,8 +3,8 @@
 Order of effects, for each request:
 
 1. POST whole transactions, or a part of a large one; try again until the receiver answers with 2xx.
-2. Write the cursor of the last whole transaction to the state file, durably, with the receiver: no other one goes on
-   from there.
+2. Write the cursor of the last whole transaction to the state file, durably, with the receiver and the selection: no
+   other webhook goes on from there, which would not send what the first one did not select.
 
 After a crash between the two, the transactions are sent again. Their `lsn`, with `part`, is the idempotency key:
 transactions are cut into parts by their content alone, so a part is the same whenever it is sent, while the number of
@@ -31,12 +31,14 @@ import hmac
 import http.client
 import json
 import random
+import shlex
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -252,13 +254,17 @@ def _retry_after_s(value: str | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """The cursor of what a receiver has received, and the receiver."""
+    """The cursor of what a receiver has received, the receiver, and the selection, as options; "" is all changes."""
 
     path: Path
     receiver: str
+    selection: str = ""
 
     def cursor(self) -> str | None:
-        """Read the cursor; None if there is none yet. Raises ConfigError, also if it is another receiver's."""
+        """Read the cursor; None if there is none yet. Raises ConfigError, also if it is another webhook's.
+
+        A file of an earlier version names no selection: the next one is its own.
+        """
         stored = self._stored()
         if stored is None:
             return None
@@ -267,11 +273,17 @@ class StateFile:
                 f"{self.path} has the cursor of {receiver}, this webhook sends to {self.receiver}",
                 'Name another file with --state. If that receiver has a new URL, remove "receiver" from the file.',
             )
+        if (selection := stored.get("selection", self.selection)) != self.selection:
+            raise ConfigError(
+                f"{self.path} has the cursor of {_selected(selection)}, this webhook sends {_selected(self.selection)}",
+                'Name another file with --state. To go on from there, with what is selected now, remove "selection" '
+                "from the file: nothing older is sent.",
+            )
         return stored["cursor"]
 
     def save(self, cursor: str) -> None:
         """Write the cursor, unless the file has it; raises ConfigError."""
-        record = {"cursor": cursor, "receiver": self.receiver}
+        record = {"cursor": cursor, "receiver": self.receiver, "selection": self.selection}
         if self._stored() == record:
             return
         try:
@@ -291,6 +303,16 @@ class StateFile:
 
     def _unreadable(self, why: object) -> ConfigError:
         return ConfigError(f"{self.path} is not the state of a webhook: {why}", "Name another file with --state.")
+
+
+def selection_of(tables: Iterable[str], ops: Iterable[str]) -> str:
+    """Return options as text, the same for any order."""
+    given = [("--table", each) for each in sorted(set(tables))] + [("--op", each) for each in sorted(set(ops))]
+    return shlex.join(chain.from_iterable(given))
+
+
+def _selected(selection: str) -> str:
+    return f"the changes of {selection}" if selection else "all changes"
 
 
 @contextmanager

@@ -151,10 +151,10 @@ def webhook(  # noqa: PLR0913 - the options of a command
       auditlake webhook https://example.com/hooks/lake --table orders
     """
     from auditlake.feed.request import FeedRequest
-    from auditlake.feed.webhook import SECRET, Receiver, Sender, StateFile, begun, exclusive, run
+    from auditlake.feed.webhook import SECRET, Receiver, Sender, StateFile, begun, exclusive, run, selection_of
 
     target = Receiver.parse(url, os.environ.get(SECRET))
-    stored = StateFile(state, target.name)
+    stored = StateFile(state, target.name, selection_of(names, ops))
     with exclusive(state), stopped_by_signals() as stop, exported_metrics(settings, Beat.WEBHOOK):
         cursor = stored.cursor()
         if cursor is not None and since is not None:  # a service is started again with the same options

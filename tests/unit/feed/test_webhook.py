@@ -148,6 +148,24 @@ def test_a_second_receiver_needs_a_state_of_its_own(lake: Lake) -> None:
         assert _send(lake, first.url).code == 3
 
 
+def test_another_selection_needs_a_state_of_its_own(lake: Lake) -> None:
+    """It would go on behind what the first one selected. A file that names no selection is for the next one."""
+    with _receiving() as receiver:
+        assert _send(lake, receiver.url, "--since", "beginning", "--table", "orders", "--op", "delete").code == 0
+        before = Path("state.json").read_bytes()
+        sent = len(receiver.got)
+        for other in ([], ["--table", "orders"], ["--table", "customers", "--op", "delete"]):
+            refused = _send(lake, receiver.url, *other)
+            assert (refused.code, Path("state.json").read_bytes(), len(receiver.got)) == (3, before, sent)
+            assert "has the cursor of the changes of --table orders --op delete, this webhook sends" in refused.stderr
+        assert _send(lake, receiver.url, "--op", "delete", "--op", "delete", "--table", "orders").code == 0
+        earlier = {name: value for name, value in json.loads(before).items() if name != "selection"}
+        Path("state.json").write_text(json.dumps(earlier))
+        assert _send(lake, receiver.url).code == 0
+        assert len(receiver.got) == sent
+        assert _send(lake, receiver.url, "--table", "orders").code == 3
+
+
 def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part has a flag for the last one; parts are the same whenever they are sent."""
     monkeypatch.setattr(webhook, "_PART_CHANGES", 1)
