@@ -16,9 +16,10 @@ the batch is written. A buffer that cannot be decoded has no effect.
 After a crash between 3 and 4 the server sends the transactions again; those already written are recognized by their LSN
 and not written twice.
 
-`time_mono` is the running maximum of commit times in LSN order. `current_us` is the time up to which every commit is
-known to be captured. The next transaction's `time_mono` starts above it, so a query about a time never gets two
-different answers.
+`time_mono` is the running maximum of commit times in LSN order. A time far ahead of our clock, as a session with a
+replication origin may set it, does not move it; only such a time is later than its `time_mono`. `current_us` is the
+time up to which every commit is known to be captured. The next transaction's `time_mono` starts above it, so a query
+about a time never gets two different answers.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -47,6 +48,8 @@ from auditlake.schema.missing_values import AddedLog, Ask, Existing
 from auditlake.sql_names import standard_literal
 
 _TIME = pa.timestamp("us", tz="UTC")
+_FAR_AHEAD_US = 86_400_000_000
+"""How far a source's clock may be ahead of ours: one that is set in the wrong time zone is less than a day off."""
 # Quoted parts, bounds of an array, and other members of a composite look like other values.
 _ONLY_INSIDE = """{value} = 'empty' or ({value}[1] in ('{{', '[', '(') and list_has_all(
     ['', 'NULL', {values}], regexp_split_to_array({value}, '[][{{}}(),]')))"""
@@ -281,7 +284,9 @@ class CaptureLog:
     def _with_mono(self, transactions: pa.RecordBatch) -> pa.RecordBatch:
         floor = max(self.current_us + 1, self._last_mono_us)
         times = transactions["time"].cast(pa.int64()).to_numpy()
-        mono = np.maximum.accumulate(np.maximum(times, floor))
+        is_ahead = times > max(now_us(), self.current_us) + _FAR_AHEAD_US
+        mono = np.maximum.accumulate(np.where(is_ahead, floor, np.maximum(times, floor)))
+        mono = np.maximum.accumulate(mono + is_ahead)  # the commit before keeps a time of its own
         self._last_mono_us = int(mono[-1])
         columns = [*transactions.columns]
         columns.insert(MONO_SCHEMA.get_field_index("time_mono"), pa.array(mono).cast(_TIME))

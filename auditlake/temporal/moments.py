@@ -399,6 +399,7 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
         begin_us = begins_at(known)
         begins = format_us(begin_us) if begin_us is not None else "its first transaction"
         raise NotAnswerable(f"asked for {when}, this lake begins at {begins}", "Ask for a later moment.")
+    _check_ahead(known, when, lsn)
     return lsn
 
 
@@ -407,7 +408,7 @@ def _lsn_at(known: Known, time_us: int) -> Lsn:
 
     The caller has checked that all transactions that have expired are older; of later ones, none may be known (`only`).
     """
-    return max(last_up_to(known, time_us) or Lsn(0), known.expired_transactions)
+    return max(last_up_to(known, time_us, certain=False) or Lsn(0), known.expired_transactions)
 
 
 def _check_expired(known: Known, when: AtTime) -> None:
@@ -496,21 +497,53 @@ def _check_clock(known: Known, when: AtTime) -> None:
     )
 
 
+_AHEAD = "select epoch_us(time) as time_us from transactions where lsn = {lsn:d} and time > time_mono"
+_NEIGHBOURS = """
+select epoch_us(max(time_mono) filter (where lsn < {lsn:d})) as before,
+       epoch_us(min(time_mono) filter (where lsn > {lsn:d})) as after
+  from transactions where time <= time_mono and {known}
+"""
+
+
+def _check_ahead(known: Known, when: AtTime, lsn: Lsn) -> None:
+    """Check that the last commit at or before a moment, at `lsn`, has an exact time; `lsn` may be a snapshot's.
+
+    A time far ahead of the clock does not move `time_mono` (`capture.change_log`): its commit was made at some moment
+    between its neighbours.
+
+    Raises NotAnswerable.
+    """
+    transactions = known.open_transactions()
+    if transactions is None:
+        return
+    for says in select(_AHEAD.format(lsn=lsn), transactions=transactions.within(lsn=(lsn, lsn))).to_pylist():
+        known_sql = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
+        (found,) = select(_NEIGHBOURS.format(lsn=lsn, known=known_sql), transactions=transactions).to_pylist()
+        sides = (("before", "earlier"), ("after", "later"))
+        near = [f"; or for {format_us(found[side])} or {word}" for side, word in sides if found[side] is not None]
+        raise NotAnswerable(
+            f"asked for {when}, the time of the commit at {lsn} is {format_us(says['time_us'])}, far ahead of the"
+            " clock: it was made before or after the time asked for",
+            f"Ask by LSN: {Lsn(lsn - 1)} is before it, {lsn} after it{''.join(near)}.",
+        )
+
+
 def begins_at(known: Known) -> int | None:
     """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
     return min((time for table in known.listed if (time := table.snapshot_us) is not None), default=None)
 
 
-def last_up_to(known: Known, time_us: int) -> Lsn | None:
-    """Return the LSN of the last commit or snapshot at or before a time."""
-    transaction = last_transaction_up_to(known, time_us)
+def last_up_to(known: Known, time_us: int, *, certain: bool = True) -> Lsn | None:
+    """Return the LSN of the last commit or snapshot at or before a time, `certain`: of those with an exact time."""
+    transaction = last_transaction_up_to(known, time_us, certain=certain)
     snapshots = (Lsn(lsn) for lsn, taken_us in snapshot_times(known).items() if taken_us and taken_us <= time_us)
     return max([*snapshots, *([] if transaction is None else [transaction])], default=None)
 
 
-def last_transaction_up_to(known: Known, time_us: int) -> Lsn | None:
-    """Return the LSN of the last transaction at or before a time."""
-    return _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d})")
+def last_transaction_up_to(known: Known, time_us: int, *, certain: bool = True) -> Lsn | None:
+    """Return the LSN of the last transaction at or before a time, `certain`: of those with an exact time."""
+    exact = " and time <= time_mono" if certain else ""
+    return _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d}){exact}")
 
 
 def has_commits(known: Known, after: Lsn, upto: Lsn) -> bool:

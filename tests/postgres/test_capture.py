@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +24,8 @@ from auditlake.lsn import Lsn
 from auditlake.replication.stream import BufferLimits
 from auditlake.source.connection import connect
 from auditlake.source.server import WalEnd, wal_end
+from auditlake.temporal.moments import read_known, resolve
+from auditlake.temporal.when import parse_when
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
@@ -122,7 +124,8 @@ def clock(dsn: str) -> datetime:
 
 @pytest.mark.parametrize(("time", "year"), [("-infinity", 1), ("infinity", 9999), ("0044-03-15 BC", 1)])
 def test_a_commit_time_of_a_replication_origin_ends_nothing(database: str, lake: Lake, time: str, year: int) -> None:
-    """It may be any time of PostgreSQL."""
+    """It may be any time of PostgreSQL, and takes no moment but those beside it."""
+    commit(database, "insert into u values (0)")
     origin = f"of_{database.split('dbname=')[1].split(maxsplit=1)[0]}"
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("select pg_replication_origin_create(%s)", (origin,))
@@ -132,8 +135,13 @@ def test_a_commit_time_of_a_replication_origin_ends_nothing(database: str, lake:
             conn.execute("insert into u values (1)")
         conn.execute("select pg_replication_origin_session_reset()")
         conn.execute("select pg_replication_origin_drop(%s)", (origin,))
+    for n in (2, 3):
+        commit(database, f"insert into u values ({n})")
     capture(database, lake)
-    assert [row["time"].year for row in oracle.transactions(lake)] == [year]
+    rows, known = oracle.transactions(lake), read_known(lake)
+    assert rows[1]["time"].year == year
+    for row in rows[2:]:
+        assert resolve(known, parse_when(row["time"].isoformat(), datetime.now(UTC))) == row["lsn"]
 
 
 def test_a_change_refers_to_the_columns_of_its_time(database: str, lake: Lake) -> None:

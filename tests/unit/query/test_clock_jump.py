@@ -16,7 +16,7 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.scheduler import begin_table, commit_table
 from auditlake.temporal import moments
-from auditlake.temporal.moments import read_known, resolve
+from auditlake.temporal.moments import just_before, last_up_to, read_known, resolve
 from auditlake.temporal.when import AtTime
 from tests.s3_server import chosen_lake
 
@@ -122,6 +122,46 @@ def test_moments_of_a_jump_that_several_commits_saw_are_refused(tmp_path: Path, 
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 50))) == 0x700
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 60))) == 0x800
     assert resolve(read_known(lake), AtTime(at(HOUR_S + 80))) == 0xA00
+
+
+def test_a_time_in_the_far_future_takes_only_the_moments_beside_it(tmp_path: Path, clock: Clock) -> None:
+    """A session with a replication origin sets any time: of two commits in a row here, and of the last one."""
+    lake = chosen_lake(tmp_path / "lake")
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
+    log, far_s = CaptureLog(lake), (datetime(9999, 12, 31, tzinfo=UTC) - T0).total_seconds()
+    log.start_at(Lsn(0x101))
+    said = [(1, 1), (10, far_s), (11, 3 * 24 * HOUR_S), (20, 20), (30, 30), (40, far_s)]
+    for number, (happened_s, said_s) in enumerate(said, start=2):
+        clock.now_s = T0.timestamp() + happened_s
+        commit(log, 0x100 * number, said_s)
+    log.record_idle(Lsn(0x800), at(44))
+    known = read_known(lake)
+    answered = {0.5: 0x100, 1: 0x200, 20: 0x500, 29: 0x500, 30: 0x600}
+    assert {seconds: resolve(known, AtTime(at(seconds))) for seconds in answered} == answered
+    assert just_before(known, AtTime(at(20))) == 0x400
+    for seconds in (1.5, 10, 19):
+        with pytest.raises(NotAnswerable, match="0/400 is 2026-11-24T09:00:00Z, far ahead of the clock") as refused:
+            resolve(known, AtTime(at(seconds)))
+        times = "2026-11-21T09:00:01Z or earlier; or for 2026-11-21T09:00:20Z or later"
+        assert refused.value.hint == f"Ask by LSN: 0/3FF is before it, 0/400 after it; or for {times}."
+    with pytest.raises(NotAnswerable, match="0/700 is 9999-12-31") as refused:
+        resolve(known, AtTime(at(42)))
+    assert (refused.value.hint or "").endswith("0/700 after it; or for 2026-11-21T09:00:30Z or earlier.")
+    assert [last_up_to(known, at(seconds)) for seconds in (15, 25, 42)] == [0x200, 0x500, 0x600]
+
+
+def test_the_clock_of_capture_does_not_decide_which_times_are_far_ahead(tmp_path: Path, clock: Clock) -> None:
+    """It may be that of a machine that has just started, without the time; the source is at a time that was known."""
+    lake = chosen_lake(tmp_path / "lake")
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
+    log = CaptureLog(lake)
+    log.start_at(Lsn(0x101), at(0))
+    clock.now_s = 0
+    for number in range(2, 5):
+        commit(log, 0x100 * number, number)
+    clock.now_s = T0.timestamp() + 10
+    log.record_idle(Lsn(0x500), at(10))
+    assert [resolve(read_known(lake), AtTime(at(seconds))) for seconds in (2, 3, 4, 9)] == [0x200, 0x300, 0x400, 0x400]
 
 
 def test_moments_before_and_after_the_jump_are_answered(jumped: tuple[Lake, CaptureLog], clock: Clock) -> None:
