@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from auditlake.apply.windows import WINDOW_BYTES, ChangeFile, Window, cut, held_within
 from auditlake.delta.log_reader import file_path
+from auditlake.delta.row_groups import ROW_BYTES
 from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
@@ -43,11 +46,10 @@ where c.lsn > {lowest} and c.lsn <= {upto} and c.lsn > p.position and c.op in ({
 group by c.relation
 """
 
-_COMMITS = """
-select distinct lsn from changes
-where relation in ({relations}) and lsn > {after} and lsn <= {upto} and op in ({ops})
-order by lsn
-"""
+_OF_TAIL = "from changes where relation in ({relations}) and lsn > {after} and lsn <= {upto} and op in ({ops})"
+_COMMITS = f"select distinct lsn {_OF_TAIL} order by lsn"
+_TEXTS = "coalesce(strlen(array_to_string(old, '')), 0) + coalesce(strlen(array_to_string(new, '')), 0)"
+_OWN_BYTES = f"select coalesce(sum({ROW_BYTES} + {_TEXTS}), 0)::bigint as held {_OF_TAIL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +223,23 @@ def find_tails(
 
 def find_commits(log: ChangesVersion, tail: Tail) -> list[Lsn]:
     """Return the commits of a tail, in order: those that change rows, or add a column with a value in older rows."""
-    sql = _COMMITS.format(
+    filling = {added.since for added in tail.added if added.missing is not None}
+    return sorted({*filling, *map(Lsn, _of_tail(log, tail, _COMMITS)["lsn"].to_pylist())})
+
+
+def own_bytes(log: ChangesVersion, tail: Tail) -> int:
+    """Estimate the size in memory of a tail's own changes, whose texts are read: not as `Tail.held_bytes` does."""
+    return int(_of_tail(log, tail, _OWN_BYTES)["held"][0].as_py())
+
+
+def _of_tail(log: ChangesVersion, tail: Tail, query: str) -> pa.Table:
+    sql = query.format(
         relations=", ".join(map(str, sorted(tail.relations))) or "null",
         after=f"{tail.table.position:d}",
         upto=f"{tail.upto:d}",
         ops=FOLDED_OPS_SQL,
     )
-    changes = log.changes.within(lsn=(tail.table.position + 1, tail.upto))
-    filling = {added.since for added in tail.added if added.missing is not None}
-    return sorted({*filling, *map(Lsn, select(sql, changes=changes)["lsn"].to_pylist())})
+    return select(sql, changes=log.changes.within(lsn=(tail.table.position + 1, tail.upto)))
 
 
 def _query(log: ChangesVersion, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:

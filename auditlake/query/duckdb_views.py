@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from auditlake.apply.tails import Tail, open_log, own_bytes
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import StateRequest, state_query, versions_query
@@ -131,12 +132,19 @@ def _masked_by(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) 
 def selected_columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
     """Return the columns of a selection, each with the name under which it is shown."""
     tail = query.tails.of(table, selection)
-    if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
-        raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
+    if isinstance(selection, State) and tail is not None:
+        _check_tail(query.known, tail)
     columns, names = query.tails.columns_shown(table, selection)
     if not isinstance(selection, State):
         _check_versions(table, columns, names)
     return [(column, names[column.stored]) for column in columns]
+
+
+def _check_tail(known: Known, tail: Tail) -> None:
+    """Check that the changes of a tail are not too large; those between them, as of messages, are not held."""
+    log = open_log(known.lake) if tail.held_bytes > _TAIL_BYTES else None
+    if log is not None and (held := own_bytes(log, tail)) > _TAIL_BYTES:
+        raise NotEmbedded(f"a tail of {held >> 20} MB")
 
 
 def _check_versions(table: HistoryTable, columns: Sequence[Column], names: Mapping[str, str]) -> None:

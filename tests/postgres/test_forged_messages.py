@@ -215,6 +215,24 @@ def test_long_messages_leave_the_log_readable(site: Site, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])
+def test_messages_between_its_changes_leave_a_table_readable(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question holds the changes of its table that are not applied yet, and no others, however many."""
+    monkeypatch.setattr(duckdb_views, "_TAIL_BYTES", 1 << 20)
+    site.execute("insert into t values (1000, 'x')")
+    site.send([b"x" * 300_000] * 4, "of somebody")
+    site.send([b"x"] * 6_000, "of somebody")
+    site.execute("update t set a = 'y' where id = 1000")
+    site.capture()
+    question: list[str | Path] = ["sql", "--lake", site.lake.root, "--format", "csv", "select a from t where id = 1000"]
+    done = command.run_here(question)
+    assert done.stdout == "a\ny\n", done.stderr
+    site.execute("insert into t select n, repeat('z', 1000) from generate_series(2000, 3000) n")
+    site.capture()
+    refused = command.run_here(question)
+    assert (refused.code, "a tail of 1 MB is not read in this dialect" in refused.stderr) == (7, True)
+
+
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])
 def test_objects_that_stand_in_for_the_trigger_s_prove_nothing(site: Site) -> None:
     """The owner of the schema may replace what is in it, but cannot give it the owner of the event triggers."""
     role = conninfo_to_dict(site.stranger)["user"]
