@@ -24,24 +24,33 @@ from auditlake.messages import FailureReports
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch
 
+# A lock of a prepared transaction has no pid, for which pg_blocking_pids returns 0, but that of its xid is another one.
 _BLOCKERS = """
-select l.pid, a.usename::text, case when l.granted then 'holds' else 'waits for' end,
+with locks as materialized (
+  select l.pid, l.relation, l.mode, l.granted, coalesce(a.xact_start, p.prepared) as since,
+         case when p.gid is null then 'pid ' || l.pid::text || coalesce(' of ' || a.usename::text, '')
+              else 'prepared transaction ' || p.gid || ' of ' || p.owner::text end as who
+    from pg_catalog.pg_locks l
+    left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+    left join (pg_catalog.pg_locks x join pg_catalog.pg_prepared_xacts p on p.transaction = x.transactionid)
+      on l.pid is null and x.pid is null and x.virtualtransaction = l.virtualtransaction
+   where l.pid is distinct from pg_catalog.pg_backend_pid() and (a.pid is not null or p.gid is not null)
+     and l.relation in (select c.oid from unnest(%s::text[], %s::text[]) named (schema, name)
+                          join pg_catalog.pg_namespace n on n.nspname = named.schema
+                          join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = named.name)
+     and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+)
+select l.who, case when l.granted then 'holds' else 'waits for' end,
        upper(regexp_replace(replace(l.mode, 'Lock', ''), '(?<=[a-z])(?=[A-Z])', ' ', 'g')),
-       extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint,
-       case when not l.granted then array(
-         select pg_catalog.format('pid %%s of %%s', b.pid, b.usename)
-           from unnest(pg_catalog.pg_blocking_pids(l.pid)) blocking (pid)
-           join pg_catalog.pg_stat_activity b on b.pid = blocking.pid
-          where b.pid <> pg_catalog.pg_backend_pid()
-          order by b.xact_start) end
-  from pg_catalog.pg_locks l
-  join pg_catalog.pg_stat_activity a on a.pid = l.pid
- where l.relation in (select c.oid from unnest(%s::text[], %s::text[]) named (schema, name)
-                        join pg_catalog.pg_namespace n on n.nspname = named.schema
-                        join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = named.name)
-   and l.mode = any (%s) and l.pid <> pg_catalog.pg_backend_pid()
-   and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
- order by l.granted desc, a.xact_start
+       extract(epoch from pg_catalog.clock_timestamp() - l.since)::bigint,
+       array(select b.who from locks b
+              where b.relation = l.relation and coalesce(b.pid, 0) = any (blocking.pids) order by b.since)
+  from locks l
+ cross join lateral (
+   select case when l.granted then null else pg_catalog.pg_blocking_pids(l.pid) end as pids offset 0
+ ) blocking
+ where l.mode = any (%s)
+ order by l.granted desc, l.since
 """
 # pg_blocking_pids stops all locking for a moment, so it is asked only about sessions that an ACCESS SHARE can block.
 _CONFLICTING = """
@@ -65,6 +74,9 @@ select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
 _LOOK_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 LOCK_TIMEOUT_S = 30.0
+END_BLOCKERS = (
+    "Wait for that transaction or end it (a prepared one: rollback prepared), then run the same command again."
+)
 AGAINST_READING = ("AccessExclusiveLock",)
 AGAINST_PUBLISHING = (
     "ShareUpdateExclusiveLock",
@@ -85,13 +97,13 @@ def name_blockers(
     named = list(tables)
     rows = fetch(conn, _BLOCKERS, [each.schema for each in named], [each.table for each in named], list(modes))
     sessions = [
-        f"pid {pid} of {user}, which {has} {mode}{transaction_age(age)}{_behind(cast('list[str] | None', blocked_by))}"
-        for pid, user, has, mode, age, blocked_by in rows
+        f"{who}, which {has} {mode}{transaction_age(age)}{_behind(cast('list[str]', blocked_by))}"
+        for who, has, mode, age, blocked_by in rows
     ]
     return ", ".join(dict.fromkeys(sessions))
 
 
-def _behind(sessions: Sequence[str] | None) -> str:
+def _behind(sessions: Sequence[str]) -> str:
     return f" behind {' and '.join(dict.fromkeys(sessions))}" if sessions else ""
 
 
@@ -113,7 +125,7 @@ def locks_awaited(
         sessions = name_blockers(conn, tables, modes) or "a session that has ended"
         raise SourceUnready(
             f"{what} in {LOCK_TIMEOUT_S:g} s because of {sessions}",
-            "Wait for that session or end it, then run the same command again.",
+            END_BLOCKERS,
         ) from exc
     finally:
         unlimit_waits(conn)

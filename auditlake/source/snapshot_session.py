@@ -33,7 +33,7 @@ from psycopg import pq, sql
 from auditlake.errors import AuditlakeError, SourceAway, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch, fetch_one
-from auditlake.source.lock_waits import GaveWay, GivingWay, name_blockers
+from auditlake.source.lock_waits import END_BLOCKERS, GaveWay, GivingWay, name_blockers
 
 _GONE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 _NOT_LOCKED = (
@@ -139,7 +139,7 @@ class SnapshotHolder:
             who = name_blockers(control, tree) or "a session that has ended"
         return SourceUnready(
             f"table {name} could not be locked (ACCESS SHARE) in {timeout_s:g} s because of {who}",
-            "Wait for that session or end it, then run the same command again.",
+            END_BLOCKERS,
         )
 
     def import_snapshot(self, snapshot_id: str) -> str:

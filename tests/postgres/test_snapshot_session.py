@@ -233,6 +233,32 @@ _ODD_TYPE = (
 )
 
 
+def test_prepared_transactions_that_hold_a_lock_are_named(database: str) -> None:
+    """They have no session: neither the one that holds the lock, nor the one for which a waiting session waits."""
+    prepared = []
+    for table, mode in (("held", "access exclusive"), ("written", "row exclusive")):
+        gid = f"{table} of {conninfo_to_dict(database)['dbname']}"
+        prepared.append(gid)
+        lock, prepare = f"lock table {table} in {mode} mode", f"prepare transaction '{gid}'"
+        execute(database, f"create table {table} (id int primary key)")
+        with closing(psycopg.connect(database)) as conn:
+            for statement in (lock, prepare):
+                conn.execute(statement.encode())
+    source = make_conninfo(database)
+    try:
+        with (
+            _awaiting(database, "lock table written in access exclusive mode") as waiting,
+            SnapshotHolder(source) as holder,
+        ):
+            why = holder.lock(_public("held", "written"), 0.3)
+    finally:
+        execute(database, *(f"rollback prepared '{gid}'" for gid in prepared))
+    held, written = (why[TableName("public", name)].message for name in ("held", "written"))
+    assert f"because of prepared transaction {prepared[0]} of postgres, which holds ACCESS EXCLUSIVE (open for " in held
+    assert f"because of pid {waiting} of postgres, which waits for ACCESS EXCLUSIVE" in written
+    assert written.endswith(f" behind prepared transaction {prepared[1]} of postgres")
+
+
 def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable[..., list[CopyTask]]) -> None:
     """A type without output, a lost connection and a waiting rewrite are named, and the rest is copied."""
     tables = [f"create table {name} (id int primary key)" for name in ("lost", "behind", "last")]
