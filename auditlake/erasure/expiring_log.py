@@ -150,7 +150,7 @@ def find_expiring(known: Known, kept: RetentionPeriods, holds: Sequence[HoldEven
 
 
 def _old_changes(known: Known, changes: TableFiles, kept: RetentionPeriods) -> _Old | None:
-    before_us = kept.changes.before(known.positions.current_us)
+    before_us = kept.changes.before(known.elapsed_us)
     last = None if before_us is None else last_up_to(known, before_us)
     if before_us is None or last is None:
         return None
@@ -159,7 +159,7 @@ def _old_changes(known: Known, changes: TableFiles, kept: RetentionPeriods) -> _
 
 def _old_transactions(known: Known, transactions: TableFiles, kept: RetentionPeriods) -> _Old | None:
     """Return the transactions that are older than all periods, but for the last of them (I6)."""
-    now_us = known.positions.current_us
+    now_us = known.elapsed_us
     own_us = kept.transactions.before(now_us)
     if own_us is None:
         return None

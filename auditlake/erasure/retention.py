@@ -7,8 +7,9 @@ every state from the horizon on is complete.
 
 - Files whose versions have all expired, and so whole months, are removed without being read. In others, deletion
   vectors mark the versions; their values leave the disk when the file is rewritten or expires as a whole.
-- Age is measured from the time up to which capture knows every commit, not from this machine's clock: a wrong clock
-  removes nothing, and while nothing is captured, nothing more expires.
+- Age, and whether a hold has ended, is measured from the time up to which capture knows every commit, or from this
+  machine's clock if that is behind it: while one of the two is right, a clock that is ahead removes nothing. While
+  nothing is captured, nothing more expires.
 - A table keeps all versions while a legal hold covers one of its rows.
 - A restored or copied lake may be the only one that still has data that another one lost. It is recognized by its
   place, and nothing expires in it until that is confirmed.
@@ -126,7 +127,7 @@ def find_expiries(lake: Lake, kept: RetentionPeriods) -> Iterator[Expiry | Expir
     """
     copied, known = copied_upto(lake), read_known(lake)
     _require_matching(known, kept.versions)
-    holds = holds_in_force(lake)
+    holds = holds_in_force(lake, known.elapsed_us)
     for table in known.listed:
         if (found := _find(known, table, kept.versions, holds)) is not None:
             yield found
@@ -145,7 +146,7 @@ def expire(lake: Lake, kept: RetentionPeriods, command: str, report: Say) -> Non
         _require_confirmed(lake)
         copied, known = copied_upto(lake), read_known(lake)
         _require_matching(known, kept.versions)
-        _Run(known, kept, holds_in_force(lake), copied, report).expire()
+        _Run(known, kept, holds_in_force(lake, known.elapsed_us), copied, report).expire()
 
 
 class Retaining:
@@ -280,7 +281,7 @@ def _period(rules: Rules, table: HistoryTable) -> RetentionPeriod | None:
 
 def _find(known: Known, table: HistoryTable, rules: Rules, holds: list[HoldEvent]) -> Expiry | None:
     period = _period(rules, table)
-    before_us = None if period is None else period.before(known.positions.current_us)
+    before_us = None if period is None else period.before(known.elapsed_us)
     last = None if before_us is None else last_up_to(known, before_us)
     upto = Lsn(min(last or 0, table.position))
     if before_us is None or upto <= table.horizon:

@@ -86,6 +86,11 @@ class Known:
         return expired_upto(self.open_transactions())
 
     @property
+    def elapsed_us(self) -> int:
+        """The time that has come for the source and for this machine: ahead of its clock, another one was wrong."""
+        return min(self.positions.current_us, now_us())
+
+    @property
     def horizon(self) -> Lsn:
         """The first LSN at which a table of the lake is known."""
         return Lsn(min(table.horizon for table in self.listed))

@@ -24,7 +24,8 @@ from auditlake.erasure import retention
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.follow import Applier
-from auditlake.lake import history
+from auditlake.instants import to_us
+from auditlake.lake import history, holds
 from auditlake.lake.compaction import fence
 from auditlake.lake.expiries import ExpiredTable, read_runs
 from auditlake.lake.history import HistoryTable
@@ -36,6 +37,7 @@ from auditlake.settings.retention_rules import RetentionPeriods, Rules, parse_pe
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import remove_files
 from auditlake.store.place import Place
+from auditlake.temporal import moments
 from tests.command import Done, run, run_here
 from tests.ledger_lake import compared, edit_rows, found, sealed, where, without
 from tests.read_lake import history_of
@@ -55,6 +57,12 @@ def lake(tmp_path: Path) -> Lake:
 def _pass(lake: Lake, seconds: int) -> None:
     """Capture until a day and some seconds after the beginning of the lake."""
     AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + _DAY_US + seconds * 1_000_000})
+
+
+def _set_clock(monkeypatch: pytest.MonkeyPatch, time_us: int) -> None:
+    """Set the clock of this machine for what reads it."""
+    for module in (holds, moments):
+        monkeypatch.setattr(module, "now_us", lambda: time_us)
 
 
 def _settings(tmp_path: Path, *rules: str) -> Path:
@@ -136,6 +144,31 @@ def test_a_month_of_which_everything_expired_is_removed_unread(lake: Lake) -> No
 def test_the_clock_of_this_machine_expires_nothing(lake: Lake) -> None:
     """What counts is up to when every commit is known: 100 s after the beginning."""
     assert _expire(lake) == []
+    assert _table(lake).horizon == 0x100
+
+
+def test_clocks_that_were_ahead_expire_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source and capture were, for example on one machine, so every commit is known up to a time that has not come."""
+    _pass(lake, 8)
+    _set_clock(monkeypatch, T0_US + _DAY_US - 1)
+    assert _expire(lake) == []
+    assert _table(lake).horizon == 0x100
+    _set_clock(monkeypatch, T0_US + _DAY_US + 8_000_000)
+    assert len(_expire(lake)) == 1
+    assert _table(lake).horizon == 0x180
+
+
+def test_no_hold_ends_by_the_clock_of_this_machine_alone(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in force until every commit up to its end is known."""
+    _pass(lake, 8)
+    hold = ["hold", "add", "case-17", "--table", "orders", "--until", "2126-01-01", "--reason", "court", "--lake"]
+    assert run_here([*hold, lake.root]).code == 0
+    _set_clock(monkeypatch, to_us(datetime(2127, 1, 1, tzinfo=UTC)))
+    done = _maintain(lake, _settings(tmp_path))
+    assert (done.code, "held by case-17: court" in done.stderr) == (0, True), done.stderr
+    assert json.loads(_maintain(lake, _settings(tmp_path), "--dry-run", "--json").stdout)["held_by"] == "case-17"
     assert _table(lake).horizon == 0x100
 
 
