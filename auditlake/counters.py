@@ -77,7 +77,7 @@ def counted(number: Counter, seconds: Counter, label: str) -> Iterator[None]:
 
 def beat(stage: Beat) -> None:
     """Record that the loop of a stage runs."""
-    _beats[stage] = time.time()
+    _beats[stage] = time.monotonic()
 
 
 def begin(stage: Beat) -> None:
@@ -97,7 +97,7 @@ def read_counts() -> Mapping[tuple[Counter, str], float]:
 
 
 def read_beats() -> Mapping[Beat, float]:
-    """Return when each loop of this process last ran, in seconds since 1970; none for a loop that has not begun."""
+    """Return when each loop of this process last ran, by the monotonic clock; none for a loop that has not begun."""
     return dict(_beats)
 
 

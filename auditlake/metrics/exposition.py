@@ -9,6 +9,7 @@
 Authority: prometheus.io/docs/practices/naming; github.com/prometheus/OpenMetrics
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -156,7 +157,8 @@ def _counters(stages: frozenset[Beat]) -> Iterator[Metric]:
 
 
 def _moments(stages: frozenset[Beat]) -> Iterator[Metric]:
-    beats = {(str(stage),): at for stage, at in read_beats().items() if stage in stages}
+    since_s = time.time() - time.monotonic()
+    beats = {(str(stage),): since_s + at for stage, at in read_beats().items() if stage in stages}
     yield _labelled("heartbeat_timestamp_seconds", "When the loop of a stage last ran.", ["stage"], beats)
     marks = read_marks()
     for of, stage, name, documentation in _MARKS:

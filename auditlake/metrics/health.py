@@ -31,17 +31,17 @@ class _Work:
     """When the children of this process were last seen to work."""
 
     def __init__(self) -> None:
-        self._looked_s, self._cpu_s, self._worked_s = 0.0, 0.0, 0.0
+        self._looked_s, self._cpu_s, self._worked_s = float("-inf"), float("inf"), float("-inf")
         self._lock = threading.Lock()
 
     def last_s(self) -> float:
         """Look, unless the last look was just now; return the last time when they had used CPU since the one before."""
         with self._lock:
-            now_s = time.time()
+            now_s = time.monotonic()
             if now_s - self._looked_s < _LOOK_S:
                 return self._worked_s
             cpu_s = children_cpu_s()
-            if self._looked_s and cpu_s - self._cpu_s > _WORKING_SHARE * (now_s - self._looked_s):
+            if cpu_s - self._cpu_s > _WORKING_SHARE * (now_s - self._looked_s):
                 self._worked_s = now_s
             self._looked_s, self._cpu_s = now_s, cpu_s
             return self._worked_s
@@ -56,7 +56,7 @@ Problems = tuple[str, ...]
 
 def alive(stages: frozenset[Beat]) -> Problems:
     """Name the loops that have not run for too long: not apply while its JVM works, nor one that has not begun yet."""
-    now, beats = time.time(), {**read_beats()}
+    now, beats = time.monotonic(), {**read_beats()}
     if Beat.APPLY in beats:
         beats[Beat.APPLY] = max(beats[Beat.APPLY], _work.last_s())
     ages = {stage: now - at for stage, at in beats.items() if stage in stages}

@@ -188,13 +188,15 @@ class StatusAnswers:
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
         self._last: Status | None = None
+        self._read_at = 0.0
         self._lock = threading.Lock()
 
     def _read(self, resources: Resources) -> tuple[Status, tuple[_Sample, ...]]:
         """Return the status and all samples, the last of this status; it is read at most once per `_FRESH_S`."""
         with self._lock:
-            if self._last is None or time.time() - self._last.read_at_s > _FRESH_S:
+            if self._last is None or time.monotonic() - self._read_at > _FRESH_S:
                 self._last = read_status(resources.lake, resources.source)
+                self._read_at = time.monotonic()
                 self._samples.append(_sample(self._last))
             return self._last, tuple(self._samples)
 

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
@@ -166,6 +166,8 @@ class _Latest:
     """Those with a request that waits or runs."""
     reader: Reader | None = None
     read_at: float = 0.0
+    made_at: float = 0.0
+    """When a request last looked whether the reader is still the last state, and when it was made, monotonic."""
     timeline: CommitIndex = field(default_factory=CommitIndex)
     database: "DuckDBPyConnection | None" = None
     seen: dict[Grant, "_Seen"] = field(default_factory=dict)
@@ -276,7 +278,7 @@ class Resources:
                     latest.lake = latest.lake.begun_again()
                 found = self._refreshed(latest.lake, kept)
                 if found is not kept:
-                    latest.timeline = latest.timeline.refreshed(found)
+                    latest.timeline, latest.made_at = latest.timeline.refreshed(found), time.monotonic()
                 latest.reader = kept = found
                 latest.read_at = time.monotonic()
             return kept
@@ -292,7 +294,7 @@ class Resources:
 
     def _refreshed(self, lake: Lake, kept: Reader | None) -> Reader:
         positions = read_positions(lake)
-        is_young = kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S
+        is_young = time.monotonic() - self._latest.made_at < _OLD_S
         if kept is not None and is_young and positions == kept.known.positions:
             return kept
         remember(lake, -1 if positions is None else positions.delta_version)

@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.cpu_s = 1_000_000.0, 500.0
-        monkeypatch.setattr("time.time", lambda: self.now_s)
+        monkeypatch.setattr("time.monotonic", lambda: self.now_s)
         monkeypatch.setattr(health, "children_cpu_s", lambda: self.cpu_s)
         monkeypatch.setattr(health, "_work", health._Work())  # noqa: SLF001 - of another process
         monkeypatch.setitem(counters._beats, Beat.APPLY, self.now_s)  # noqa: SLF001 - the merge begins
@@ -38,6 +38,17 @@ def test_a_merge_of_hours_is_alive_while_its_jvm_works(monkeypatch: pytest.Monke
     assert not clock.is_alive_after(60, 0.6)
     assert health.alive(_APPLY) == ("apply has not run for 3660 s",)
     assert clock.is_alive_after(60, 6)
+
+
+def test_a_clock_that_is_set_back_hides_no_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that is set forward make others look dead."""
+    clock = Clock(monkeypatch)
+    for now_s in (3_000_000.0, 0.0):
+        monkeypatch.setattr("time.time", lambda now_s=now_s: now_s)
+        counters.beat(Beat.APPLY)
+        monkeypatch.setattr("time.time", lambda now_s=now_s: 1_500_000.0 - now_s)
+        assert clock.is_alive_after(60, 0.6)
+        assert not clock.is_alive_after(_HOUR_S, 36.0)
 
 
 def test_looks_in_quick_succession_see_no_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, Self, cast
@@ -410,6 +411,16 @@ def test_the_charts_of_an_answer_have_the_same_samples(page: Page, monkeypatch: 
     charts = answers.status(page.resources, lake_answers.At()).charts
     assert {(len(each.times_us), len(each.values)) for each in charts if each.name == "parked tables"} == {(1, 1)}
     assert all(len(each.times_us) == len(each.values) for each in charts)
+
+
+def test_status_is_read_again_whatever_the_clock_shows(page: Page) -> None:
+    """A clock that was ahead when it was read last leaves no status from then."""
+    answers = lake_answers.StatusAnswers()
+    first, _ = answers._read(page.resources)  # noqa: SLF001 - what requests share
+    answers._last = replace(first, read_at_s=first.read_at_s + 3600)  # noqa: SLF001 - as above
+    answers._read_at -= 3600  # noqa: SLF001 - as above
+    again, samples = answers._read(page.resources)  # noqa: SLF001 - as above
+    assert (again.read_at_s < first.read_at_s + 3600, len(samples)) == (True, 2)
 
 
 def test_sql_is_read_in_the_dialect_that_is_asked_for(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

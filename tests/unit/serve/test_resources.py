@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -197,6 +197,17 @@ def test_a_lake_that_is_restored_under_the_server_has_no_later_commit(tmp_path: 
     refused = [page.get(path, before="0/150") for path in ("/compare", "/api/v1/compare")]
     assert [each.status_code for each in refused] == [503, 503]
     assert "Not answered" in refused[0].text
+
+
+def test_a_lake_is_read_again_whatever_the_clock_shows(tmp_path: Path) -> None:
+    """Also without a commit, and if the clock was ahead: a table may be parked since."""
+    page = Page(write_lake(tmp_path / "lake"))
+    latest, kept = page.resources._latest, page.resources.reader()  # noqa: SLF001 - what requests share
+    latest.reader = kept = kept.with_clock(datetime.now(UTC) + timedelta(hours=1))
+    latest.read_at = 0.0
+    assert page.resources.reader() is kept
+    latest.read_at = latest.made_at = float("-inf")
+    assert page.resources.reader() is not kept
 
 
 def test_two_clients_that_ask_for_much_keep_no_third_from_an_answer(tmp_path: Path) -> None:
