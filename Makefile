@@ -9,7 +9,7 @@ demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
 
 test: setup
-	$(PYTHON_BIN)/python -m pytest -n 3 --dist loadgroup --ignore tests/release $(ARGS)
+	$(PYTHON_BIN)/python -m pytest -n 4 --dist loadgroup --ignore tests/release $(ARGS)
 
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[release]'

@@ -65,10 +65,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _group(test: pytest.Function) -> str | None:
-    """Name the group of a test: its JVM, a server that few tests need, or its module if that shares a fixture."""
+    """Name the group of a test: its JVM, a server that few tests need, or its module if that shares a fixture.
+
+    Two JVMs halve the longest group, which no other worker can shorten.
+    """
     fixtures = test._fixtureinfo.name2fixturedefs  # noqa: SLF001 - the only way to their scopes
     if test.get_closest_marker("spark"):
-        return "jvm" if "spark" in fixtures else "own-jvm"
+        if "spark" not in fixtures:
+            return "own-jvm"
+        return "folding-jvm" if test.nodeid.startswith(("tests/spark/apply/", "tests/crash/")) else "jvm"
     if "bucket" in fixtures and CHOSEN == "disk":
         return "bucket"
     if "complete_server" in fixtures:
