@@ -334,7 +334,7 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
         place = f"cast({fraction!r} as double) * (count({number}){tail} - 1)"
         return Cell(once((f"list({number} order by {number}){tail}", place), _INTERPOLATED), FLOAT8, name)
     values = f"list({value.sql} order by {sort_key(value, node)} {way}){tail}"
-    place = f"greatest(cast(ceil({fraction!r} * count({value.sql}){tail}) as bigint), 1)"
+    place = f"greatest(cast(ceil(cast({fraction!r} as double) * count({value.sql}){tail}) as bigint), 1)"
     return Cell(f"list_extract({values}, {place})", value.type, name)
 
 

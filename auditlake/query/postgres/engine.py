@@ -72,10 +72,12 @@ _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 _UNSETTLED = "the last digit is not certain\n"
 _NOT_READ = "not a text that is read here\n"
+_OF_LOCALE = "words end where the locale says\n"
 
 _MARKS: Mapping[type[Exception], str] = {
     numbers.NotFinite: _NOT_FINITE,
     texts.NotRead: _NOT_READ,
+    texts.OfLocale: _OF_LOCALE,
     powers.Unsettled: _UNSETTLED,
 }
 
@@ -453,6 +455,10 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     ),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
     _NOT_READ: ("a text of a time or an interval has a form that is not read here", _FORMS),
+    _OF_LOCALE: (
+        "whether a combining mark ends a word for initcap depends on the locale",
+        "Leave such texts out.",
+    ),
     _UNSETTLED: ("the last digit of a power or logarithm of numeric is not certain", "Cast to double precision."),
 }
 """What the marks of failures mean, and what to do."""

@@ -410,8 +410,8 @@ class Expressions:
         of = searched(self.cell(node.this), node)
         if not isinstance(node, exp.RegexpILike):
             return Cell(f"regexp_matches({of}, {text}, 's')", BOOL)
-        # For DuckDB the long s is another case of s; the pattern has neither letter.
-        return Cell(f"regexp_matches(replace({of}, 'ſ', 'ƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
+        # For DuckDB the long s is another case of s, and the kelvin sign one of k; the pattern has neither letter.
+        return Cell(f"regexp_matches(translate({of}, 'ſ\u212a', 'ƀƀ'), {text}, 'si')", BOOL)  # noqa: RUF001 - meant
 
     def _similar(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")

@@ -23,7 +23,7 @@ from auditlake.values.numeric_text import decimal_text
 
 _CONTEXT = Context(prec=4000, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"(FM)?[90]([90,]*[90])?(\.[90]+)?", re.ASCII)
-_PART = re.compile(r'"(?P<quoted>[^"]*)"|(?P<word>[A-Za-z]+)|(?P<other>[^A-Za-z"\\]+)', re.ASCII)
+_PART = re.compile(r'"(?P<quoted>[^"\\]*)"|(?P<word>[A-Za-z]+)|(?P<other>[^A-Za-z"\\]+)', re.ASCII)
 _YEARS = "case when {n} between 1 and 9999 then {n} else " + failed(NO_YEAR) + " end"
 _NAMES: dict[str, tuple[str, int]] = {
     "month": ("monthname", 9),
@@ -51,7 +51,10 @@ _FIELDS: dict[str, tuple[str, int]] = {
     "US": ("date_part('microsecond', {0}) % 1000000", 6),
 }
 _HALVES = {"AM": ("AM", "PM"), "PM": ("AM", "PM"), "am": ("am", "pm"), "pm": ("am", "pm")}
-_WORDS = sorted([*_FIELDS, "MONTH", "DAY", "MON", "DY", "AM", "PM"], key=len, reverse=True)
+_NAMED = frozenset(each for name in _NAMES for each in (name, name.upper(), name.capitalize()))
+_SPELLED = _NAMED | _HALVES.keys() | _FIELDS.keys() | {field.lower() for field in _FIELDS}
+_NOT_TRANSLATED = ("IDDD", "SSSSS", "SSSS")
+_WORDS = sorted({*map(str.upper, _SPELLED), *_NOT_TRANSLATED}, key=len, reverse=True)
 
 
 def to_char(cells: Sequence[Cell], node: exp.Expr) -> Cell:
@@ -62,7 +65,7 @@ def to_char(cells: Sequence[Cell], node: exp.Expr) -> Cell:
     if value.type.is_time:
         at = f"cast({value.sql} as timestamp)"
         parts = [_part(each, at, filled=filled) for each, filled in _patterns(form, node)]
-        listed = " || ".join(parts) or "''"
+        listed = " || ".join(parts) or ("''" if form else "null::varchar")
         return Cell(f"case when {value.sql} is not null and {at} is not null then {listed} end", TEXT, "to_char")
     if value.type.is_integer or value.type.name == "numeric":
         if not _NUMBER.fullmatch(form):
@@ -89,7 +92,7 @@ def _patterns(form: str, node: exp.Expr) -> Iterator[tuple[str, bool]]:
             continue
         word = next((form[at : at + len(each)] for each in _WORDS if form[at:].upper().startswith(each)), None)
         following = "" if word is None else form[at + len(word) : at + len(word) + 2].upper()
-        if word is None or following == "TH" or (word.upper() in _FIELDS and not word.isupper()):
+        if word not in _SPELLED or following == "TH":
             raise Refused(node, f"the format {form}", "Quote letters that are no pattern.")
         yield word, filled
         filled, at = True, at + len(word)
@@ -102,8 +105,8 @@ def _part(word: str, at: str, *, filled: bool) -> str:
     if word in _HALVES:
         early, late = _HALVES[word]
         return f"case when date_part('hour', {at}) < 12 then '{early}' else '{late}' end"
-    if word in _FIELDS:
-        value, width = _FIELDS[word]
+    if word.upper() in _FIELDS:
+        value, width = _FIELDS[word.upper()]
         number = f"cast({value.format(at)} as varchar)"
         return f"lpad({number}, {width}, '0')" if filled else number
     function, width = _NAMES[word.lower()]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from io import StringIO
+from unicodedata import category
 from zoneinfo import ZoneInfo
 
 from auditlake.query.postgres.conversions import unescaped
@@ -34,12 +35,17 @@ TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US|yyyy|mm|dd|hh24|mi|ss|ms|us
 """Fields of a format in upper or lower case: Mm is two letters."""
 _FIELD_DIGITS = {"YYYY": 4, "MS": 3, "US": 6}
 _DIGITS = "0123456789"
+_SQUARED = frozenset(map(chr, range(0x1F130, 0x1F18A)))
 _BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
 class NotRead(ValueError):
     """A text that PostgreSQL may read, and this module does not."""
+
+
+class OfLocale(ValueError):
+    """A text whose words end where the locale of the database says."""
 
 
 def interval_parts(text: str) -> list[int]:
@@ -182,12 +188,19 @@ def _of_base64(symbols: str) -> bytes:
 
 
 def initcap(text: str) -> str:
-    """`initcap`: the first letter of each word in upper case, the others in lower."""
+    """`initcap`: the first letter of each word in upper case, the others in lower; raises OfLocale for combining marks.
+
+    Whether a mark ends a word differs from mark to mark, and between the locales of PostgreSQL.
+    """
     found, inside = StringIO(), False
     for sign in text:
         changed = sign.lower() if inside else sign.upper()
         found.write(changed if len(changed) == 1 else changed[0] if inside else sign)
-        inside = sign.isalpha() or sign in _DIGITS or sign.upper() != sign.lower()  # Roman numerals have cases, too
+        kind = category(sign)
+        # Letters in circles and one mark have cases, too.
+        inside = sign.isalpha() or sign in _DIGITS or kind == "Nl" or sign.upper() != sign.lower()
+        if not inside and (kind[0] == "M" or sign in _SQUARED):
+            raise OfLocale
     return found.getvalue()
 
 

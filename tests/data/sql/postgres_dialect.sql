@@ -1044,3 +1044,7 @@ select !true
 select 1 <=> 1
 select interval 1 day
 select 'a' !~ 'b', 'a' !~* 'A', 1 as "!", '==' as "<=>"
+select percentile_disc(0.07) within group (order by n), percentile_disc(0.55) within group (order by n), percentile_disc(0.29) within group (order by n desc), percentile_cont(0.07) within group (order by n) from generate_series(1, 100) n
+select to_char(shipped, 'Mon MON mon Day DAY day Dy DY dy Month MONTH month'), to_char(shipped, 'yyyy-mm-dd hh24:mi:ss.us q id iw ddd'), to_char(shipped, '') from orders order by id
+select chr(8490) ~* 'k', chr(8490) ~* '[a-z]', chr(8490) !~* 'k', 'K' ~* 'k', 'ſ' ~* 's', lower(chr(8490)), chr(8490) ilike 'k'
+select initcap('〇bc ⅷbc 〡x')

@@ -149,3 +149,10 @@ select id from kinds where 'a' = any(words)
 select id from kinds where words = '{a}'
 select id from kinds where code = 'ab'
 select '\x61'::bytea like 'a'
+select to_char(shipped, 'Am') from orders
+select to_char(shipped, 'mOn') from orders
+select to_char(shipped, 'DaY') from orders
+select to_char(shipped, 'IDDD') from orders
+select to_char(shipped, 'SSSSS') from orders
+select to_char(shipped, '"a\b"') from orders
+select initcap('a' || chr(1456) || 'bc')
