@@ -138,7 +138,7 @@ class LocalWorkers:
             process = self._start() if self._idle.empty() else self._idle.get()
         try:
             done = process.run(tasks)
-        except (OSError, EOFError, pickle.UnpicklingError):
+        except (OSError, EOFError, pickle.UnpicklingError, ValueError):  # the last for pipes that `close` has closed
             return _lost(tasks, f"its worker {process.end()}", "Check whether memory ran out")
         self._idle.put(process)
         return done
@@ -165,11 +165,13 @@ class _Process:
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
         self._tasks, self._results = self._process.stdin, self._process.stdout
+        self._reading = threading.Lock()
 
     def run(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         pickle.dump(tasks, self._tasks)
         self._tasks.flush()
-        done: Sequence[Result] = pickle.load(self._results)  # noqa: S301 - from our own process
+        with self._reading:
+            done: Sequence[Result] = pickle.load(self._results)  # noqa: S301 - from our own process
         return done
 
     def end(self) -> str:
@@ -181,7 +183,8 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        self._results.close()  # waits for a thread that reads them, so until the process has ended
+        with self._reading:  # a thread that reads them has met their end, now that the process has ended
+            self._results.close()
         return f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
 
 

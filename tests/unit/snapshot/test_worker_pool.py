@@ -1,6 +1,7 @@
 """Tests of the workers that copy, and of their number by Spark's master."""
 
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -101,6 +102,20 @@ def test_a_worker_that_does_not_end_with_its_input_is_killed(monkeypatch: pytest
         workers.close()
         (lost,) = copying.result()
     assert "its worker was killed by signal 9" in str(lost)
+
+
+def test_a_bundle_that_reaches_a_worker_after_its_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the choice of the worker and the first byte for it, another thread closes the workers."""
+    task: Any = SimpleNamespace(name="public.t")
+    workers, dump = worker_pool.LocalWorkers(1), pickle.dump
+
+    def late(tasks: object, pipe: Any) -> None:
+        workers.close()
+        dump(tasks, pipe)
+
+    monkeypatch.setattr(pickle, "dump", late)
+    (lost,) = workers.run([task])
+    assert "its worker ended with 0" in str(lost)
 
 
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:
