@@ -11,7 +11,7 @@ import pytest
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
-from tests.postgres_dialect import SCHEMA, Both, copied_lake, create_database
+from tests.postgres_dialect import SCHEMA, Both, answer_of_postgresql, copied_lake, create_database
 from tests.random_postgres_sql import Draw
 from tests.server import Server
 
@@ -21,6 +21,8 @@ DATA = Path(__file__).parents[1] / "data" / "sql"
 ANSWERED = (DATA / "postgres_dialect.sql").read_text().splitlines()
 REFUSED = (DATA / "postgres_dialect_refused.sql").read_text().splitlines()
 """Statements that are refused by name."""
+FOREIGN = (DATA / "postgres_dialect_foreign.sql").read_text().splitlines()
+"""Statements that PostgreSQL refuses: those of other dialects, and mistakes that sqlglot's parser passes over."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,15 @@ def test_answers_are_those_of_postgresql(both: Both) -> None:
     assert not different, "\n".join(different)
     assert set(both.refused) == set(REFUSED)
     assert both.answered == len(ANSWERED)
+
+
+def test_no_statement_is_answered_that_postgresql_refuses(both: Both) -> None:
+    """Each is a mistake in both."""
+    refused = Both(both.conn, both.lake)
+    different = [found for sql in FOREIGN if (found := refused.difference(sql))]
+    assert not different, "\n".join(different)
+    assert [sql for sql in FOREIGN if not isinstance(answer_of_postgresql(both.conn, sql), str)] == []
+    assert refused.answered + len(refused.refused) == len(FOREIGN)
 
 
 def test_random_statements_have_the_answers_of_postgresql(both: Both) -> None:

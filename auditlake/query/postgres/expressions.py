@@ -79,8 +79,11 @@ from auditlake.query.postgres.types import (
 from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"-?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII)
+_UNIT_COUNT = re.compile(r"[+-]?\d+", re.ASCII)
 _AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
+_WITH_MODIFIER = frozenset({"varchar", "timestamp", "timestamptz"})
+"""Types of columns whose modifier a cast takes away, so that it is another expression, though the value is the same."""
 _UNNAMED = "case"
 _LONGEST = (1 << 31) - 1
 _OPERATORS: dict[type[exp.Expr], str] = {
@@ -244,7 +247,12 @@ class Expressions:
         to = named_type(node.args["to"])
         inner = self.cell(node.this)
         weak = inner.name == NO_NAME or inner.weak
-        return cast(inner, to, node).named(to.name if weak else inner.name, weak=weak)
+        made = cast(inner, to, node)
+        if made.sql == inner.sql and (
+            to.name != inner.type.name or to.name in _WITH_MODIFIER
+        ):  # else it is no other key
+            made = replace(made, sql=f"cast({made.sql} as {made.type.duckdb})")
+        return made.named(to.name if weak else inner.name, weak=weak)
 
     def _cast_to_array(self, node: exp.Expr) -> Cell:
         kind, given = named_type(node.args["to"].expressions[0]), node.this
@@ -454,6 +462,10 @@ class Expressions:
         only(node, "this", "unit")
         unit = node.args.get("unit")
         text = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
+        if unit is not None and not (_UNIT_COUNT if unit.name.lower() != "second" else _NUMBER).fullmatch(text.strip()):
+            raise Refused(node, f"the interval {text!r} of {unit.sql('postgres').lower()}", "Write interval '1 day'.")
+        if isinstance(unit, exp.IntervalSpan):  # it leaves parts of a text out
+            raise Refused(node, f"an interval of {unit.sql('postgres').lower()}", "Write interval '1 day 02:30'.")
         try:
             return Cell(interval(f"{text} {unit.name.lower()}" if unit is not None else text), INTERVAL, "interval")
         except ValueError:
@@ -501,7 +513,8 @@ class Expressions:
 
     def _collated(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
-        if node.expression.name not in _BY_CODE_POINTS:
+        named = node.expression.this if isinstance(node.expression, exp.Column) else node.expression
+        if folded(named) not in _BY_CODE_POINTS:
             raise Refused(node, f"COLLATE {node.expression.sql('postgres')}", "Texts sort by code points.")
         cell = self.cell(node.this)
         if not (cell.is_unknown or cell.type.is_text):

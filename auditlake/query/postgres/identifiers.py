@@ -24,9 +24,9 @@ window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces
 xmlserialize xmltable
 """
 """All keywords but those that kwlist.h calls unreserved, in the order of pg_get_keywords()."""
-_RESERVED = frozenset(_KEYWORDS.split())
+RESERVED = frozenset(_KEYWORDS.split())
 
 
 def quoted_name(name: str) -> str:
     """Return a name as an identifier."""
-    return name if _PLAIN.fullmatch(name) and name not in _RESERVED else standard_identifier(name)
+    return name if _PLAIN.fullmatch(name) and name not in RESERVED else standard_identifier(name)

@@ -19,13 +19,33 @@ from sqlglot.parsers.postgres import PostgresParser
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.query.dialect import Periods, bad_syntax, nested, one_query, require_start, split_at_semicolons
 from auditlake.query.lexical import LONGEST_NUMBER
+from auditlake.query.postgres.identifiers import RESERVED
 from auditlake.query.postgres.number_syntax import NUMBER, plain
+from auditlake.values.types import BUILT_IN
+
+_SIGNS = """
+!= :: => % && & * + - -> ->> -|- / < <-> <= <> <@ = > >= #- #> #>> ? ?& ?| @> @? @@ ^ ^@ | |/ || ||/ ~ ~* ~~ ~~* &< &>
+"""
+_WORDS = """
+cube delete escape filter first insert merge next ordinality over partition range recursive rollup rows set type unnest
+update unknown
+"""
+"""Words with a meaning in a query, beside reserved ones and types."""
+_PAIRS = """
+order by,group by,grouping sets,partition by,similar to,double precision,char varying,character varying
+"""
+_READ = frozenset({*_SIGNS.split(), *_WORDS.split(), *_PAIRS.strip().split(","), *RESERVED, *BUILT_IN})
 
 
 class _Dialect(Postgres):
     """PostgreSQL's dialect with subscripts as they are written: sqlglot would count those of some arrays from 0."""
 
     INDEX_OFFSET = 0
+
+    class Tokenizer(Postgres.Tokenizer):
+        """Without the words of other dialects: RLIKE, LONG and SEMI are names, and `==` is no operator."""
+
+        KEYWORDS: ClassVar = {word: kind for word, kind in Postgres.Tokenizer.KEYWORDS.items() if word.lower() in _READ}
 
 
 _POSTGRES = _Dialect()
@@ -64,8 +84,25 @@ class _Parser(Periods, PostgresParser):
         TokenType.DARROW: lambda self, this, key: self.expression(exp.JSONExtractScalar(this=this, expression=key)),
     }
     FUNCTION_PARSERS: ClassVar = {
-        name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
+        **{name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX},
+        "STRING_AGG": lambda self: self._joined_texts(),
     }
+    UNARY_PARSERS: ClassVar = {**PostgresParser.UNARY_PARSERS, TokenType.PLUS: lambda self: self._plus()}
+
+    def _joined_texts(self) -> exp.Expr:
+        start = self._index
+        found = self._parse_string_agg()
+        if any(token.text.upper() == "WITHIN" for token in self._tokens[start : self._index]):
+            self.raise_error("WITHIN GROUP is for aggregates of ordered sets, such as percentile_cont", self._prev)
+        return found
+
+    def _plus(self) -> exp.Expr | None:
+        sign, found = self._prev, self._parse_unary()
+        if isinstance(
+            found, exp.Column
+        ):  # sqlglot leaves the sign out, and the name of a result's column is another one
+            raise NotAnswerable(f"the sign + at line {sign.line}, column {sign.col} is not translated", "Leave it out.")
+        return found
 
     def _parse_string_as_identifier(self) -> exp.Identifier | None:
         return None
@@ -290,7 +327,7 @@ def _check_pairs(sql: str, tokens: list[Token]) -> None:
         if before.token_type is TokenType.INTERVAL and token.token_type is TokenType.NUMBER:
             raise BadUsage(f"the interval at {place_in(sql, before.start)} is no string", "Write interval '1 day'.")
         operator = sql[before.start : token.end + 1]
-        if token.token_type in _SIGNS and _LONG_OPERATOR.fullmatch(operator):
+        if token.token_type in _PLUS_OR_MINUS and _LONG_OPERATOR.fullmatch(operator):
             hint = "Write a blank before the sign."
             raise BadUsage(f"the operator {operator} at {place_in(sql, before.start)} does not exist", hint)
 
@@ -305,7 +342,7 @@ _OF_OTHERS = {
     TokenType.NOT: re.compile("!(?!~)"),
 }
 """Operators of other dialects that sqlglot reads, by their tokens: NOT is also a word and the begin of `!~`."""
-_SIGNS = frozenset({TokenType.DASH, TokenType.PLUS})
+_PLUS_OR_MINUS = frozenset({TokenType.DASH, TokenType.PLUS})
 _LONG_OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]*[~!@#%^&|`?][-+*/<>=~!@#%^&|`?]*[-+]")
 """An operator that ends in a sign; without one of these characters, the sign would not be a part of it."""
 

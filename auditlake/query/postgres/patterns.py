@@ -40,6 +40,8 @@ def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Ce
         raise Refused(node, f"{word.upper()} of bytea", "Compare its encode(…, 'hex').")
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
     pattern = coerced(right, TEXT, node).sql
+    if right.literal is not None:
+        _regular(right.literal, escape, node, lower=False)
     if right.literal is not None and _has_few_places(right.literal):
         return Cell(f"({sql} {word} {pattern} escape {standard_literal(escape)})", BOOL)
     if word.endswith("ilike"):

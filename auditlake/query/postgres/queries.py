@@ -467,8 +467,8 @@ class _Select:
     def _determined(self, keys: Sequence[str]) -> list[str]:
         """Return the columns shown of tables whose keys are grouped by: they have one value in each group."""
         sources = [each for each in self._scope.sources if each.key and each.key <= set(keys)]
-        used = self._used() if sources else set()
-        return [cell.sql for source in sources for cell in source.cells if cell.sql in used and cell.sql not in keys]
+        used = self._used() - {each.sql for each in self._keys_of_groups} if sources else set()
+        return [cell.sql for source in sources for cell in source.cells if cell.sql in used]
 
     def _used(self) -> set[str]:
         """Return the columns that the result, HAVING and ORDER BY name: a value of another one must not be read."""

@@ -191,6 +191,8 @@ def renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequenc
     """Give columns the names of an alias, which may name the first of them only; raises Refused."""
     only(alias, "this", "columns")
     given = alias.args.get("columns") or []
+    if any(isinstance(each, exp.ColumnDef) for each in given):
+        raise Refused(node, "a column definition list, which is for functions that return records", wrong=True)
     if len(given) > len(columns):
         raise Refused(node, "an alias with more columns than there are", wrong=True)
     names = [folded(each) for each in given] + [cell.name for cell in columns[len(given) :]]

@@ -1048,3 +1048,15 @@ select percentile_disc(0.07) within group (order by n), percentile_disc(0.55) wi
 select to_char(shipped, 'Mon MON mon Day DAY day Dy DY dy Month MONTH month'), to_char(shipped, 'yyyy-mm-dd hh24:mi:ss.us q id iw ddd'), to_char(shipped, '') from orders order by id
 select chr(8490) ~* 'k', chr(8490) ~* '[a-z]', chr(8490) !~* 'k', 'K' ~* 'k', 'ſ' ~* 's', lower(chr(8490)), chr(8490) ilike 'k'
 select initcap('〇bc ⅷbc 〡x')
+select vip, id, name, count(*) from customers group by rollup (vip), id order by 1, 2, 4
+select vip, id, count(*) from customers group by cube (vip), id, name order by vip, id, grouping(vip)
+select * from customers semi join orders using (id) order by id limit 3
+select id from customers anti order by 1
+select rlike, regexp, glob, semi, qualify from (select 1 as rlike, 2 as regexp, 3 as glob, 4 as semi, 5 as qualify) string
+select begin, commit, rollback, load, lock, merge, copy, comment, call, execute from (select 1 as begin, 2 as commit, 3 as rollback, 4 as load, 5 as lock, 6 as merge, 7 as copy, 8 as comment, 9 as call, 10 as execute) x
+select list, map, struct, object, variant, percent, kill, cache, use, show, describe, pragma, optimize from (select 1 as list, 2 as map, 3 as struct, 4 as object, 5 as variant, 6 as percent, 7 as kill, 8 as cache, 9 as use, 10 as show, 11 as describe, 12 as pragma, 13 as optimize) long
+select interval '2' day, interval '1.7' second, interval ' -3 ' month
+select name from customers order by name collate ucs_basic, id
+select email::text from customers group by email order by 1
+select id, id::int as id from customers order by id
+select +3, + 1.5, + -2, 1 + + 2, 1 - + 2

@@ -156,3 +156,7 @@ select to_char(shipped, 'IDDD') from orders
 select to_char(shipped, 'SSSSS') from orders
 select to_char(shipped, '"a\b"') from orders
 select initcap('a' || chr(1456) || 'bc')
+select interval '1' hour to minute
+select interval '1.5' hour
+select interval '1.5' month
+select +id from customers
