@@ -5,7 +5,8 @@
    lasted longer than the longest pause.
 2. A run with a target gives up if the source was never reached, or is lost for 60 s.
 3. Changes of state are reported, not attempts: the source is lost and why, or it is back and after how long.
-4. During a copy it runs in a thread (`capturing`), so that the slot does not retain WAL until the copy is done. If
+4. A streamed transaction whose messages are in doubt is read again without streaming, which is on again after it.
+5. During a copy it runs in a thread (`capturing`), so that the slot does not retain WAL until the copy is done. If
    another process already captures (a running `follow`), that one continues and none is started.
 
 Starts no JVM and imports no Spark.
@@ -118,7 +119,7 @@ def _capture_alone(task: Task, stop: threading.Event, report: Say, tried: thread
 
 
 def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attempts", tried: threading.Event) -> None:
-    reader, source = None, task.source
+    reader, source, until = None, task.source, task.until
     while not stop.is_set():
         beat(Beat.CAPTURE)
         try:
@@ -131,17 +132,20 @@ def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attem
             tried.set()
             attempts.succeeded()
             begin(Beat.CAPTURE)
-            capture.run(task.until, task.awaited, task.lagging)
+            capture.run(until, task.awaited, task.lagging)
         except MessagesInDoubt as exc:
-            report(f"{exc.message}: capture goes on without streaming until its next start")
+            report(f"{exc.message}: capture reads it again without streaming")
             source = replace(source, streaming=replace(source.streaming, mode="off"))
+            until = WalEnd(exc.end_lsn, time_us=0)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
             count(Counter.RETRIES, "source")
             tried.set()
             stop.wait(pause_s)
         else:
-            return
+            if until is task.until:
+                return
+            source, until = task.source, task.until
 
 
 def open_capture(

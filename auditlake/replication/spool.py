@@ -11,8 +11,8 @@ sent it without streaming: Begin, its messages without their xids, Commit.
    so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
    But the server sends every logical message with the top transaction's xid (reorderbuffer.c,
    ReorderBufferApplyMessage). So one directly before or after that first change, or after the last change of all, may
-   belong to the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt`, unless the
-   rollback of a subtransaction around it follows at once.
+   belong to the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt` at the commit,
+   unless a subtransaction around it is rolled back until then.
 4. Relation messages are private to the streamed transaction until it commits, and are not repeated after that unless
    something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the one in force after the commit is the one
    that arrived last, from this transaction or from one that committed before it. If it is another transaction's, it is
@@ -240,7 +240,8 @@ class SpooledTransaction:
         self.xid = xid
         self.memory_bytes = 0
         self.relations = _Relations()
-        self.in_doubt = False
+        self._doubted_at: int | None = None
+        """How many messages come before the first one that may have been rolled back."""
         self._folder = folder
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._pieces: list[_Piece] = []
@@ -250,6 +251,11 @@ class SpooledTransaction:
     def count(self) -> int:
         """Return the number of messages."""
         return self._pieces[-1].first + self._pieces[-1].count if self._pieces else 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Return whether a message that is left, or was removed, may be of a subtransaction that was rolled back."""
+        return self._doubted_at is not None
 
     @property
     def file_bytes(self) -> int:
@@ -276,8 +282,9 @@ class SpooledTransaction:
         """Remove all messages from the first one of the subtransaction `sub` on.
 
         What is left is `in_doubt` if its last one is a logical message, which may be of `sub`, too, or if one comes
-        directly after the first change of `sub`.
+        directly after the first change of `sub`. An earlier doubt ends if its messages are removed.
         """
+        has_message_next = False
         cut_at: tuple[int, int] | None = None
         for place in reversed(range(len(self._pieces))):
             if self._pieces[place].newest < sub:
@@ -286,9 +293,12 @@ class SpooledTransaction:
             if hits.size:
                 cut_at = place, int(hits[0])
         if cut_at is not None:
-            self.in_doubt = self._has_message_next(*cut_at)
+            has_message_next = self._has_message_next(*cut_at)
             self._cut_at(*cut_at)
-        self.in_doubt = self.in_doubt or self._ends_with_message
+            if self._doubted_at is not None and self.count < self._doubted_at:
+                self._doubted_at = None
+        if self._doubted_at is None and (has_message_next or self._ends_with_message):
+            self._doubted_at = self.count
 
     def _has_message_next(self, place: int, first: int) -> bool:
         """Return whether a logical message comes directly after the change at `first`, before which it may have been.
@@ -489,8 +499,8 @@ class Spool:
                 self._block = None
             case StreamAbort():
                 self._abort(message)
-            case StreamCommit(xid):
-                self._replay = self._plain(payload, self._require_open(payload, xid))
+            case StreamCommit():
+                self._replay = self._committed(payload, message)
             case TwoPhase(name):
                 raise _two_phase(name)
             case _:
@@ -503,6 +513,15 @@ class Spool:
             raise _misplaced(payload, f"the first block of transaction {start.xid}, which has one already")
         else:
             self._block = self._open[start.xid] = SpooledTransaction(start.xid, self._folder)
+
+    def _committed(self, payload: bytes, commit: StreamCommit) -> Iterator[PayloadSegment]:
+        transaction = self._require_open(payload, commit.xid)
+        if transaction.in_doubt:
+            raise MessagesInDoubt(
+                f"transaction {commit.xid} has rolled back a savepoint, and perhaps messages that it had sent before",
+                commit.end_lsn,
+            )
+        return self._plain(payload, transaction)
 
     def _abort(self, abort: StreamAbort) -> None:
         transaction = self._open.get(abort.xid)
@@ -517,10 +536,6 @@ class Spool:
     def _require_open(self, payload: bytes, xid: int) -> SpooledTransaction:
         if (transaction := self._open.get(xid)) is None:
             raise _misplaced(payload, f"transaction {xid}, which has no block")
-        if transaction.in_doubt:
-            raise MessagesInDoubt(
-                f"transaction {xid} has rolled back a savepoint, and perhaps messages that it had sent before"
-            )
         return transaction
 
     def _remove(self, xid: int) -> None:

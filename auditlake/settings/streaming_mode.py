@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from auditlake.errors import ConfigError, SourceAway
+from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # the settings import this module, and most commands never connect
     from psycopg import sql
@@ -28,7 +29,14 @@ _PARALLEL_SINCE = 16
 
 
 class MessagesInDoubt(SourceAway):
-    """Messages of a streamed transaction may have been rolled back; without streaming, the server omits these."""
+    """Messages of a streamed transaction may have been rolled back; without streaming, the server omits these.
+
+    It has committed, and its commit ends at `end_lsn`.
+    """
+
+    def __init__(self, message: str, end_lsn: Lsn) -> None:
+        super().__init__(message)
+        self.end_lsn = end_lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 
 from auditlake.capture import capture as stage
 from auditlake.capture.preconditions import CaptureSource
-from auditlake.capture.supervisor import make_task, open_capture, run_capture
+from auditlake.capture.supervisor import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -25,6 +25,7 @@ from auditlake.source.server import wal_end
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
+from tests.running import Running
 from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
@@ -67,6 +68,11 @@ class Sessions:
         pause = threading.Event()
         while self.one(query) is not True:
             pause.wait(0.01)
+
+    def await_confirmed(self, slot: str) -> None:
+        """Wait until what was committed is acknowledged."""
+        end = self.one("select pg_current_wal_lsn()")
+        self.await_true(f"select confirmed_flush_lsn >= '{end}' from pg_replication_slots where slot_name = '{slot}'")
 
     def await_decoded(self) -> None:
         """Wait until the walsender has decoded up to the current end of the log."""
@@ -186,35 +192,36 @@ def test_streaming_does_not_change_the_captured_rows(
 def test_messages_of_a_savepoint_that_is_rolled_back_have_no_effect(
     database: str, sessions: Sessions, tmp_path: Path
 ) -> None:
-    """Neither an actor nor a command, although the server has sent both and does not say that they are rolled back."""
+    """Neither an actor nor a command, although the server has sent both and does not say that they are rolled back.
+
+    Afterwards capture streams again: the transaction that is open all the time a second time.
+    """
     install_trigger(database)
     plain = make_lake(database, tmp_path / "plain", name="plain")
     streamed = make_lake(database, tmp_path / "streamed", name="streamed")
-    stop, reports = threading.Event(), list[str]()
-    task = make_task(database, streamed, None, Streaming("on"))
-    running = threading.Thread(target=run_capture, args=(task, stop, lambda report: reports.append(str(report))))
-    running.start()
-    sessions.await_true("select bool_or(application_name = 'auditlake') from pg_stat_replication")
-    one = sessions.begin()
-    one.execute(many("t", 1, 2000))
-    sessions.await_decoded()
-    one.execute("savepoint a")
-    one.execute("drop table u")
-    one.execute("select pg_logical_emit_message(true, 'auditlake', '{\"user\": \"ann\"}')")
-    one.execute(many("t", 10_000, 2000))
-    sessions.await_decoded()
-    one.execute("rollback to a")
-    one.execute(many("t", 20_000, 10))
-    one.commit()
-    end = sessions.one("select pg_current_wal_lsn()")
-    sessions.await_true(f"select confirmed_flush_lsn >= '{end}' from pg_replication_slots where slot_name = 'streamed'")
-    stop.set()
-    running.join()
+    with Running(database, streamed) as running:
+        sessions.await_true("select bool_or(application_name = 'auditlake') from pg_stat_replication")
+        one, two = sessions.begin(), sessions.begin()
+        two.execute(many("t", 40_000, 2000))
+        one.execute(many("t", 1, 2000))
+        sessions.await_decoded()
+        one.execute("savepoint a")
+        one.execute("drop table u")
+        one.execute("select pg_logical_emit_message(true, 'auditlake', '{\"user\": \"ann\"}')")
+        one.execute(many("t", 10_000, 2000))
+        sessions.await_decoded()
+        one.execute("rollback to a")
+        one.execute(many("t", 20_000, 10))
+        one.commit()
+        sessions.await_confirmed("streamed")
+        sessions.await_true("select stream_txns > 2 from pg_stat_replication_slots where slot_name = 'streamed'")
+        two.commit()
+        sessions.await_confirmed("streamed")
     capture(database, plain, "off")
     assert oracle.changes(plain) == oracle.changes(streamed)
     assert oracle.transactions(plain) == oracle.transactions(streamed)
     assert not list(streamed.all_parked.rglob("*.json"))
-    assert [report for report in reports if "has rolled back a savepoint" in report]
+    assert [said for said in running.said if "has rolled back a savepoint" in said]
 
 
 def test_an_open_transaction_is_captured_after_a_kill(database: str, sessions: Sessions, tmp_path: Path) -> None:

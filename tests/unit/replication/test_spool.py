@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -146,9 +147,24 @@ def test_a_message_that_may_have_been_rolled_back_is_in_doubt(memory: int) -> No
     before = block(RELATION, insert(1), MESSAGE)
     after_change = [*block(RELATION, insert(2), sub=9, first=False), *block(MESSAGE, first=False)]
     cases = [before, [*before, *block(insert(2), sub=9, first=False)], [*block(RELATION, insert(1)), *after_change]]
-    for sent in cases:
-        with contextlib.closing(Spool(memory_bytes=memory)) as spool, pytest.raises(MessagesInDoubt):
-            list(through_spool(spool, [*sent, encode(StreamAbort(7, 9)), encode(COMMIT)]))
+    later = block(insert(3), first=False)
+    for sent, more in product(cases, ([], later, [*block(insert(4), sub=10, first=False), encode(StreamAbort(7, 10))])):
+        with contextlib.closing(Spool(memory_bytes=memory)) as spool:
+            assert not [*through_spool(spool, [*sent, encode(StreamAbort(7, 9)), *more])]
+            with pytest.raises(MessagesInDoubt) as raised:
+                spool.handle_boundary(encode(COMMIT))
+            assert raised.value.end_lsn == 150
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
+def test_a_doubt_ends_when_its_messages_are_removed(memory: int) -> None:
+    """By a later rollback of a savepoint around it, or of the whole transaction."""
+    before = [*block(RELATION, insert(1)), *block(insert(2), insert(3), sub=8, first=False)]
+    doubted = [*before, *block(MESSAGE, first=False), *block(insert(4), sub=9, first=False), encode(StreamAbort(7, 9))]
+    sent = [*doubted, *block(insert(5), sub=8, first=False)]
+    replayed = through_spool(Spool(memory_bytes=memory), [*sent, encode(StreamAbort(7, 8)), encode(COMMIT)])
+    assert [RELATION, insert(1)] == [decode(payload) for payload in replayed][1:-1]
+    assert not [*through_spool(Spool(memory_bytes=memory), [*sent, encode(StreamAbort(7, 7))])]
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 20], ids=["file", "memory"])
