@@ -21,7 +21,7 @@ import psycopg
 
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
-from auditlake.errors import AuditlakeError, ConfigError, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.errors import AuditlakeError, ConfigError, LakeUnusable, SourceUnreachable, WrongSource
 from auditlake.lake.belonging import require_together
 from auditlake.lake.erasures import Erasure, read_erasures, read_returned
 from auditlake.lake.histories import histories_of
@@ -35,10 +35,10 @@ from auditlake.lake.records import CaptureState, LastBatch, read_capture_state, 
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.snapshot.plan import read_source
-from auditlake.source.catalog import choose
+from auditlake.source.catalog import Source, choose, read_tables
 from auditlake.source.connection import Row, connect
 from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
+from auditlake.source.publication import read_publication
 from auditlake.source.server import clock_skew_s
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
 from auditlake.temporal.moments import with_pending_names
@@ -50,15 +50,15 @@ class SourceStatus:
     """Facts reported by the source; `lag_bytes` is WAL that capture has not acknowledged.
 
     `refusal` is the error with which a capture would fail now. Tables without a history are `new` if the publication
-    carries them, else `unfollowed`; None if the catalog could not be read, because a table is locked.
+    carries them, else `unfollowed`.
     """
 
     slot: SlotState | None
     reader: SlotReader | None
     lag_bytes: int | None
     refusal: AuditlakeError | None
-    new: tuple[TableName, ...] | None
-    unfollowed: tuple[TableName, ...] | None
+    new: tuple[TableName, ...]
+    unfollowed: tuple[TableName, ...]
     clock_skew_s: float
     """Seconds by which the source's clock is ahead of ours."""
     ddl_trigger: DdlTrigger
@@ -226,15 +226,13 @@ def _refusal(
 
 def _without_history(
     conn: psycopg.Connection[Row], publication: str, followed: frozenset[int]
-) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
+) -> tuple[tuple[TableName, ...], tuple[TableName, ...]]:
     """Name the tables without a history that the publication carries, and those that it does not.
 
     `followed` are the OIDs of the tables with a history.
     """
-    try:
-        source = read_source(conn, publication)
-    except SourceUnready:  # a session holds a lock on a published table: unknown, and reported as null
-        return None, None
+    published = read_publication(conn, publication, names_alone=True)
+    source = Source(read_tables(conn), published, carries_stored=False)
     every = choose(source, lambda _: True)
     missing = [table.name for table in every if table.relation.oid not in followed]
     new = tuple(name for name in missing if source.published(name) is not None)

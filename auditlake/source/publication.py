@@ -203,14 +203,20 @@ class Publication:
     tables: tuple[PublishedTable, ...]
 
 
-def read_publication(conn: psycopg.Connection[Row], name: str) -> Publication | None:
-    """Read a publication; None if it does not exist."""
+def read_publication(conn: psycopg.Connection[Row], name: str, *, names_alone: bool = False) -> Publication | None:
+    """Read a publication; None if it does not exist.
+
+    With `names_alone` without the row filters and columns of its tables, which opens none: it waits for no lock.
+    """
     rows = fetch(conn, _PUBLICATION, name)
     if not rows:
         return None
     all_operations, via_root, stored, version = rows[0]
     can_store = cast("int", version) >= STORED_GENERATED_SINCE
-    tables = tuple(_published(row) for row in fetch_in_savepoint(conn, _TABLES, name))
+    if names_alone:
+        tables = tuple(_published((*row[:2], None, None)) for row in fetch(conn, _for_server(conn, _MEMBERS), name))
+    else:
+        tables = tuple(_published(row) for row in fetch_in_savepoint(conn, _TABLES, name))
     return Publication(name, bool(all_operations), bool(via_root), can_store and bool(stored), tables)
 
 

@@ -13,14 +13,19 @@ pytestmark = pytest.mark.pg
 
 
 def test_status_lists_tables_without_a_history_and_sets_the_exit_code(database: str, tmp_path: Path) -> None:
-    """New tables are in the publication, unfollowed ones are not; the cause determines the code."""
+    """New tables are in the publication, unfollowed ones are not; the cause determines the code.
+
+    Nothing waits for a migration that holds a table.
+    """
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table kept (id int primary key)")
         lake = make_lake(database, tmp_path / "lake")
         conn.execute("create table late (id int primary key); alter publication auditlake add table late")
         conn.execute("create table aside (id int primary key)")
         asked: list[str | Path] = ["status", "--lake", lake.root, "--source"]
-        found = json.loads(run_here([*asked, database, "--json"]).stdout)
+        with psycopg.connect(database) as migration:
+            migration.execute("lock table kept, late, aside in access exclusive mode")
+            found = json.loads(run_here([*asked, database, "--json"]).stdout)
         assert (found["new_tables"], found["unfollowed_tables"]) == (["public.late"], ["public.aside"])
         assert (found["check_code"], found["remedy"]) == (3, "Start auditlake follow.")
         done = run_here([*asked, database, "--check"])
