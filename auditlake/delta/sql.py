@@ -82,6 +82,9 @@ def open_duckdb(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> 
     No filter of a join is pushed into a scan. DuckDB 1.5 loses rows by them if threads run in parallel
     (github.com/duckdb/duckdb/issues/22075) or the join spills (pull request 25929), and cannot push them into Arrow.
     Nor is the first row of a window's partitions found by `arg_min`, which makes 0 of -0 in arrays of floats.
+
+    Parts of files are not kept, as they may have values that are erased. On a disk these were ranges of at most 8 kB,
+    in a store nothing; the questions of `bench/one_shot.py`, asked again and again, took as long without (2026-11).
     """
     import duckdb  # noqa: PLC0415 - see above
 
@@ -93,6 +96,7 @@ def open_duckdb(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> 
             "temp_directory": "" if spill is None else str(spill),
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
+            "enable_external_file_cache": "false",
         },
     )
     connection.execute("set timezone = 'UTC'")

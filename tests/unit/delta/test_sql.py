@@ -1,11 +1,13 @@
 """Tests of SQL over versions of Delta tables: the rows of each version, files that are not opened, requests."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import Schema
 from pyroaring import BitMap64
@@ -15,7 +17,7 @@ from auditlake.delta.data_files import list_files, write_file, write_part
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_schema
-from auditlake.delta.sql import TableFiles, read_log_at, read_newest, select
+from auditlake.delta.sql import TableFiles, open_duckdb, read_log_at, read_newest, select
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.sql_names import duckdb_literal
@@ -80,6 +82,15 @@ def test_each_version_has_its_rows(folder: str, request: pytest.FixtureRequest) 
     gone = {*range(10, 20), 20, 23}
     assert _numbers(read_newest(path)) == [n for n in range(10, 120) if n not in gone]
     assert _numbers(read_log_at(path, 12)) == list(range(20, 120))
+
+
+def test_no_part_of_a_file_is_kept(tmp_path: Path) -> None:
+    """It may have values that are erased later; a process may run for months."""
+    file = tmp_path / "small.parquet"
+    pq.write_table(pa.table({"v": ["erased later"]}), file)
+    with closing(open_duckdb()) as connection:
+        assert connection.execute(f"select v from '{file}'").fetchall() == [("erased later",)]
+        assert connection.execute("select * from duckdb_external_file_cache()").fetchall() == []
 
 
 def test_columns_have_names_of_duckdb(tmp_path: Path) -> None:
