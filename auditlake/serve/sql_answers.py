@@ -251,10 +251,13 @@ class _Jobs(JobGroup):
 
 
 def _is_idle(spark: "SparkSession") -> bool:
-    """Return whether no task runs any more, after some time."""
+    """Return whether no task runs any more, after some time.
+
+    The scheduler knows; what `statusTracker` says of a task that has just begun is late, by seconds on a busy machine.
+    """
     until = time.monotonic() + _GRACE_S / 2
-    tracker = cast("Any", spark.sparkContext)._jsc.sc().statusTracker()  # noqa: SLF001 - there is no public way to it
-    while any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+    scheduler = cast("Any", spark.sparkContext)._jsc.sc().taskScheduler()  # noqa: SLF001 - there is no public way to it
+    while scheduler.runningTasksByExecutors().values().toSet().mkString() not in {"", "0"}:
         if time.monotonic() > until:
             return False
         time.sleep(_TICK_S)
