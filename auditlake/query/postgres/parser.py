@@ -96,13 +96,14 @@ class _Parser(Periods, PostgresParser):
             self.raise_error("WITHIN GROUP is for aggregates of ordered sets, such as percentile_cont", self._prev)
         return found
 
-    def _plus(self) -> exp.Expr | None:
-        sign, found = self._prev, self._parse_unary()
-        if isinstance(
-            found, exp.Column
-        ):  # sqlglot leaves the sign out, and the name of a result's column is another one
-            raise NotAnswerable(f"the sign + at line {sign.line}, column {sign.col} is not translated", "Leave it out.")
-        return found
+    def _plus(self) -> exp.Expr:
+        """Read the sign +, which sqlglot leaves out: neither is `order by +1` a place, nor has `+id` the name of id."""
+        place = f"line {self._prev.line}, column {self._prev.col}"
+        operand = self._parse_unary()
+        number = operand.this if isinstance(operand, exp.Neg) else operand
+        if not isinstance(number, exp.Literal) or number.is_string:
+            raise NotAnswerable(f"the sign + at {place} is not translated", "Leave it out.")
+        return exp.Paren(this=exp.Add(this=exp.Literal.number(0), expression=operand))
 
     def _parse_string_as_identifier(self) -> exp.Identifier | None:
         return None
@@ -308,6 +309,8 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
     for token in tokens:
         if token.token_type is TokenType.NUMBER and len(token.text) > LONGEST_NUMBER:
             raise BadUsage(f"the number at {place_in(sql, token.start)} has {len(token.text):,} characters", _SHORTER)
+        if token.token_type is TokenType.HEREDOC_STRING and sql[token.start + 1].isdigit():
+            raise BadUsage(f"the string at {place_in(sql, token.start)} begins as a parameter does", "Write $$…$$.")
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
         if depth > _DEEPEST:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")

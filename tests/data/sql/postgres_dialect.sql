@@ -1059,4 +1059,6 @@ select interval '2' day, interval '1.7' second, interval ' -3 ' month
 select name from customers order by name collate ucs_basic, id
 select email::text from customers group by email order by 1
 select id, id::int as id from customers order by id
-select +3, + 1.5, + -2, 1 + + 2, 1 - + 2
+select -(-3), - - 1.5, 1 - -2, 1 + -2
+select +3, + 1.50, + -2, 1 + + 2, 1 - + 2, pg_typeof(+2147483648), pg_typeof(+1.0)
+select email from customers order by +1

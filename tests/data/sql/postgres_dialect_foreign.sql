@@ -651,3 +651,5 @@ select timestampadd(day, 1, now())
 select array_concat(array[1], array[2])
 select soundex('a')
 select levenshtein('a', 'b')
+select $1a$x$1a$
+select +name from customers

@@ -160,3 +160,5 @@ select interval '1' hour to minute
 select interval '1.5' hour
 select interval '1.5' month
 select +id from customers
+select +(id) from customers
+select + -qty, + + 1 from orders
