@@ -43,6 +43,7 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
     seen_us = {(gap.table, gap.lsn_to): gap.to_us for gap in reader.known.gaps}
     changes: list[SchemaChange] = []
     before: dict[TableName | int, Relation] = {}
+    numbered: dict[TableName | int, Relation] = {}
     for version in reader.known.versions:
         now = version.relation
         table = reader.table_with(now.oid, version.lsn)
@@ -50,6 +51,10 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
         was = before.get(history or now.oid) or (None if table is None else _first(reader, table, now))
         before[history or now.oid] = now
         words = [] if was is None else list(_differences(was, now))
+        if not words and (earlier := numbered.get(history or now.oid)) is not None:
+            words = list(_differences(earlier, now))  # a message did not show which columns it has
+        if attnums_of(now) is not None:
+            numbered[history or now.oid] = now
         is_moved = was is not None and was.oid != now.oid  # to another source of the lake
         if not words and (is_moved or version.source is ShapeSource.STREAM):
             continue

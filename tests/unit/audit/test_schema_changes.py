@@ -39,3 +39,20 @@ def test_another_source_is_no_schema_change(tmp_path: Path) -> None:
         (0x200, "public.orders: its columns were changed", ORDERS),
         (0x300, "public.orders: column kind was renamed to sort", ORDERS),
     ]
+
+
+def test_columns_are_compared_with_the_last_ones_that_are_known(tmp_path: Path) -> None:
+    """A column was dropped and added again; a message in between did not show which one it has."""
+    lake = write_small_lake(tmp_path / "lake")
+    log, (first, *rest) = RelationsLog(lake), ORDER_COLUMNS
+    added = [replace(each, attnum=number) for number, each in enumerate(rest, start=20)]
+    last = replace(added[-1], attnum=30)
+    shapes = [(*_numbered(first), *added), ORDER_COLUMNS, (*_numbered(first), *added[:-1], last)]
+    log.record(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, shapes[0]), Lsn(0x200))
+    log.record(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, shapes[1]), Lsn(0x280))
+    seen = Relation(1, ORDERS, ReplicaIdentity.DEFAULT, shapes[2])
+    log.record(seen, Lsn(0x300), after_lsn=Lsn(0x290), source=ShapeSource.CATALOG)
+    log.flush()
+    found = read_schema_changes(Reader(lake, datetime.now(UTC), read_known(lake)))
+    what = f"column {last.name} was dropped, column {last.name} was added, between 0/290 and 0/300"
+    assert found[-1].what == f"public.orders: {what}"
