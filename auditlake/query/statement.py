@@ -41,7 +41,7 @@ from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import NamedTables, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
-from auditlake.query.unknown_columns import check_columns
+from auditlake.query.unknown_columns import check_case, check_columns
 from auditlake.relation import Column, TableName
 from auditlake.store.files import read_each
 from auditlake.temporal.moments import Known, read_known, resolve
@@ -246,10 +246,11 @@ def check_names(query: PreparedQuery) -> None:
 
 def _checked(query: PreparedQuery, defined: Defined) -> Checked:
     """Check the comparisons of a query, unless no column needs it."""
-    tables, shapes = dict(defined), recorded_shapes(query)
+    tables, shapes, escaped = dict(defined), recorded_shapes(query), dict[str, str]()
     for view, (name, selection) in query.views.items():
         if not isinstance(selection, Log):
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
+            escaped |= _escaped(columns, names)
             label, shape = query.known.tables[name].last_name, shapes.get(name)
             tables[view] = columns_shown_of(
                 ComparedColumn(label, names[c.stored], *c.type, recorded_in(shape, c), _origin(name, selection, c))
@@ -257,9 +258,18 @@ def _checked(query: PreparedQuery, defined: Defined) -> Checked:
             )
     tokens = spark_tokens(query.sql)
     marked = any(each.marks for columns in tables.values() for each in columns)
-    if not marked or tokens[0].text.upper() not in QUERY_STARTS:
+    if not (marked or escaped) or tokens[0].text.upper() not in QUERY_STARTS:
         return Checked()
-    return check_comparisons(parse_query(query.sql, tokens), tables)
+    tree = parse_query(query.sql, tokens)
+    check_case(tree, escaped)
+    return check_comparisons(tree, tables)
+
+
+def _escaped(columns: Collection[Column], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns under whose own name Spark finds another one: how they are shown, by that name."""
+    shown = {*names.values()}
+    folded = {name.casefold() for name in shown}
+    return {c.name: names[c.stored] for c in columns if c.name not in shown and c.name.casefold() in folded}
 
 
 def recorded_shapes(query: PreparedQuery, *, every: bool = False) -> dict[TableName, Shape]:

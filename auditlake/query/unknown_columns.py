@@ -1,4 +1,4 @@
-"""Names of columns that no table of a statement in Spark's dialect has: refused before Spark starts. Pure.
+"""Names of columns in Spark's dialect that no table of a statement has, or that differ in case alone: refused. Pure.
 
 Spark has more ways to make a name than are known here. So only a statement is checked that is one SELECT over tables of
 the lake, and of it only names in conditions, comparisons, arithmetic and plain aggregates. Spark judges all others.
@@ -21,6 +21,21 @@ _OTHERS = (exp.Lateral, exp.Lambda, exp.Pivot, exp.With, exp.Subquery, exp.Value
 _MOST_PARTS = 2
 _LISTED = 12
 _OF_FILES = "_metadata"
+
+
+def check_case(tree: exp.Expr, escaped: Mapping[str, str]) -> None:
+    """Check that no name is that of a column which Spark, telling no case apart, would take for another one.
+
+    `escaped` has the names in Spark of such columns, by their own. Raises BadUsage.
+    """
+    aliases = {each.alias for each in tree.find_all(exp.Alias)}
+    for name in tree.find_all(exp.Identifier):
+        shown = escaped.get(name.name)
+        if shown is not None and isinstance(name.parent, exp.Column | exp.Join) and name.name not in aliases:
+            raise BadUsage(
+                f"Spark's dialect tells no case apart and takes {name.name} for another column",
+                f"Column {name.name} is called `{shown}` there; write another one as PostgreSQL has it.",
+            )
 
 
 def check_columns(tree: exp.Expr, tables: Mapping[str, Collection[str]]) -> None:
