@@ -102,6 +102,9 @@ with a noise of 1 to 3 % (`bench/values.py`).
 The server converts from the database's encoding to UTF-8. SQL_ASCII has no defined characters to convert, so `check`
 refuses it. Some encodings, such as WIN1252 and EUC_JP, let bytes be stored that they do not assign. The server cannot
 send a row with them, so one such row ends capture of the database (exit code 5, [troubleshooting](troubleshooting.md)).
+Its error has an LSN and no table, so no table is parked for it, and nothing after that LSN is sent. Without the
+server's conversion the stream would go on, but each encoding would have to be converted here exactly as the server does
+in a copy, and the row would still have no text to record.
 `check` and `bootstrap` warn of such an encoding: let only clients write there that convert from UTF-8, or keep the data
 in a database with the encoding UTF8.
 
