@@ -48,6 +48,9 @@ class Column:
     In a history, `stored_as` is the name of the physical column if it differs (`lake.column_names`). The table has the
     column from the commit at `since` on, None if the snapshot had it, and before the commit at `until`, None if it
     still has it. `former` are its earlier names, oldest first.
+
+    `compared`, where a question has read it: on what comparisons depend besides a built-in type
+    (`audit.state.with_comparisons`).
     """
 
     name: str
@@ -59,6 +62,7 @@ class Column:
     attnum: int | None = field(default=None, compare=False)
     until: Lsn | None = None
     former: tuple[Former, ...] = ()
+    compared: str | None = field(default=None, compare=False)
 
     @property
     def type(self) -> tuple[int, int]:

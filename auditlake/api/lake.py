@@ -316,9 +316,10 @@ class Moment:
         """Return a table's rows at the moment, in the columns that it had then; nothing is read yet.
 
         `where` are conditions `(column, op, value)` with `=`, `<>`, `<`, `<=`, `>`, `>=`, `contains`, `begins with`,
-        `is null` and `is not null`; a text is read as PostgreSQL reads a value of the column.
-        `order_by` are columns, `-name` descending. A value that its Arrow type cannot represent is NULL; a `char(n)` is
-        without trailing blanks. `raw` adds the column `_raw` with the exact text of such values.
+        `is null` and `is not null`; a text is read as PostgreSQL reads a value of the column. `order_by` are columns,
+        `-name` descending. A column whose equality or order is not known here as PostgreSQL has it, such as a `json`
+        or an `inet`, has no such condition or order. A value that its Arrow type cannot represent is NULL; a `char(n)`
+        is without trailing blanks. `raw` adds the column `_raw` with the exact text of such values.
 
         Raises BadUsage, NotAnswerable.
         """

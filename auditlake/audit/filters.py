@@ -6,10 +6,10 @@
     name:has:desk      ("name", "contains", "desk")   contains this text
     note:null:         ("note", "is null", None)      is NULL
 
-Order is compared only if that of the typed column is PostgreSQL's own (`values.equality`); text is compared byte by
-byte, as under the collation C. A value that does not fit its typed column (`_raw`) is before or after all values that
-do: `-infinity` and years BC before, the others after. An array is compared with a list only, as Python has it: its text
-is not read.
+Values are compared, and rows sorted, by `lake.comparison_keys`, which have PostgreSQL's equality and order; a column of
+a type without such a key has neither operation. Text is compared byte by byte, as under the collation C. A value that
+does not fit its typed column (`_raw`) is before or after all values that do: `-infinity` and years BC before, the
+others after. An array is compared with a list only, as Python has it: its text is not read.
 
 A condition is on a row `h` that has `_raw` if a column of the condition may have such values.
 """
@@ -23,12 +23,14 @@ import pyarrow as pa
 
 from auditlake.audit.row_key import input_text, read_value
 from auditlake.errors import BadUsage
-from auditlake.lake.duckdb_rows import bare, quoted, raw_entry, unpushed
+from auditlake.lake.comparison_keys import has_own_key, is_equal_by_key, is_ordered_by_key, key_of, key_of_text
+from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
-from auditlake.values.equality import has_order
+from auditlake.values.equality import printed
 from auditlake.values.exact_text import typed_values
-from auditlake.values.types import BUILT_IN, Conversion
+from auditlake.values.input_syntax import type_name
+from auditlake.values.types import BUILT_IN, Conversion, element_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +66,29 @@ Condition = tuple[str, list[Any]]
 
 def operations_of(column: Column) -> tuple[Operation, ...]:
     """Return the operations that a filter on this column may use."""
-    kind = type_of(column).kind
-    if kind is Conversion.ARRAY:
+    if is_array(column):
         return _NULLS
-    ordered, parts = _ORDERED if has_order(*column.type) else (), _PARTS if kind is Conversion.TEXT else ()
-    return (*_EQUAL, *ordered, *parts, *_NULLS)
+    equal, ordered = _EQUAL if is_equal_by_key(column) else (), _ORDERED if may_sort(column) else ()
+    parts = _PARTS if type_of(column).kind is Conversion.TEXT else ()
+    return (*equal, *ordered, *parts, *_NULLS)
+
+
+def is_array(column: Column) -> bool:
+    """Return whether values are arrays."""
+    return type_of(column).kind is Conversion.ARRAY
 
 
 def may_sort(column: Column) -> bool:
-    """Return whether rows can be sorted by this column."""
-    return type_of(column).kind is not Conversion.ARRAY
+    """Return whether rows can be sorted by this column, as PostgreSQL sorts them."""
+    return not is_array(column) and is_ordered_by_key(column)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """One filter; `given` is the value as it was given, `value` the typed one, None if the type cannot represent it.
 
-    `text` is the value as PostgreSQL prints it; "" if the operation takes none, or the value is a list.
+    `text` is the value as PostgreSQL prints it; "" if the operation takes none, or the value is a list. `key` is SQL of
+    the value's key, None if that is `value`; `by_text`: values are compared by their text.
     """
 
     column: Column
@@ -88,6 +96,8 @@ class Filter:
     given: Any
     text: str
     value: Any = field(compare=False)
+    key: str | None = field(default=None, compare=False)
+    by_text: bool = False
 
     def __str__(self) -> str:
         return f"{self.column.name}:{self.operation.name}:{self.given}"
@@ -108,13 +118,17 @@ class Filter:
 
     def _compared(self, *, partial: bool) -> Condition:
         name, entry, sign = f"h.{quoted(self.column)}", raw_entry(self.column), self.operation.sign
+        if self.key is not None:
+            return f"{key_of(self.column, name)} {sign} {self.key}", []
         if self.value is None:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
-        left = unpushed(name) if type_of(self.column).kind is Conversion.FLOAT else bare(self.column, name)
+        left = bare(self.column, name) if self.by_text and has_own_key(self.column) else key_of(self.column, name)
         condition = f"{left} {sign} {bare(self.column, '?')}"
         if sign == "=" or not partial:
             return condition, [self.value]
-        outside = f"{entry} is not null" if sign == "<>" else f"{_place(self.column)} {sign} 0"
+        outside = f"{entry} is not null"
+        if sign != "<>":
+            outside += f" and {_place(self.column)} {sign} {_FITTING}"
         return f"({condition} or {outside})", [self.value]
 
 
@@ -123,10 +137,23 @@ def may_not_fit(column: Column, fitting: Container[str] = ()) -> bool:
     return type_of(column).may_not_fit and column.stored not in fitting
 
 
+_FITTING = "'2'"
+
+
 def _place(column: Column) -> str:
-    """Return SQL for the place of a value outside of its type: -1 before those that fit, 1 after them, else NULL."""
-    entry = raw_entry(column)
-    return f"case when {entry} like '-%' or {entry} like '% BC' then -1 when {entry} is not null then 1 end"
+    """Return SQL for the place of a value in the order of those that fit, which are at `_FITTING`; NULL for NULL.
+
+    Years BC count backwards; the rest of a date or time sorts as its text.
+    """
+    name, entry = f"h.{quoted(column)}", raw_entry(column)
+    year, rest = f"regexp_extract({entry}, '^[0-9]+')", f"regexp_replace({entry}, '^[0-9]+', '')"
+    before = f"lpad(cast(99999999 - cast({year} as bigint) as varchar), 8, '0')"
+    return (
+        f"case when {name} is not null then {_FITTING} when {entry} like '-%' then '0'"
+        f" when {entry} like '% BC' then '1' || {before} || {rest}"
+        f" when {entry} = 'NaN' then '5' when lower({entry}) = 'infinity' then '4'"
+        f" when {entry} is not null then '3' || lpad({year}, 8, '0') || {rest} end"
+    )
 
 
 def parse_filters(given: Sequence[str], columns: Mapping[str, Column]) -> tuple[Filter, ...]:
@@ -153,11 +180,14 @@ def signed(sign: str) -> Operation:
 def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter:  # noqa: ANN401 - of any type
     """Return a filter; a text is read by the rules of the column's type. Raises BadUsage."""
     allowed = operations_of(column)
-    if isinstance(given, list) and not may_sort(column):
-        allowed = _EQUAL
+    if is_array(column) and isinstance(given, list):
+        return _list_filter(column, operation, given)
     if operation not in allowed:
         signs = (f"{each.name} ({each.sign})" for each in allowed)
-        raise BadUsage(f"{column.name} cannot be filtered by {operation.name}", f"It can by {', '.join(signs)}.")
+        kind = type_name(*column.type)
+        raise BadUsage(
+            f"{column.name} ({kind}) cannot be filtered by {operation.name}", f"It can by {', '.join(signs)}."
+        )
     if operation in _NULLS:
         return Filter(column, operation, "", "", None)
     if given is None:
@@ -165,15 +195,54 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
     if operation in _PARTS:
         part = read_value(replace(column, type_oid=BUILT_IN["text"][0], typmod=-1), input_text(given))
         return Filter(column, operation, given, part.text, None)
-    if isinstance(given, list) and not may_sort(column):
-        return Filter(column, operation, given, "", given)
-    text = read_value(column, input_text(given)).text
-    value = typed_values(pa.array([text]), type_of(column))[0].as_py()
-    if value is None and operation in _ORDERED:
+    text, key = _compared_value(column, input_text(given))
+    value = None if key else _typed(column, text)
+    if value is None and key is None and operation in _ORDERED:
         raise BadUsage(
             f"{column.name} cannot be compared with this value", "Compare with a finite one, of the years 1 to 9999."
         )
-    return Filter(column, operation, given, text, value)
+    return Filter(column, operation, given, text, value, key)
+
+
+def text_filter(column: Column, given: str) -> Filter:
+    """Return a filter of the values with the text of this one, as PostgreSQL prints it; raises BadUsage."""
+    text = read_value(column, given).text
+    return Filter(column, _EQUAL[0], given, text, _typed(column, text), by_text=True)
+
+
+def _compared_value(column: Column, given: str) -> tuple[str, str | None]:
+    """Return PostgreSQL's text of a value, and SQL of its key if that is not its typed value; raises BadUsage."""
+    read = read_value(column, given)
+    try:
+        key = key_of_text(column, read.text)
+        if key is not None or read.exact or type_of(column).kind is not Conversion.TEXT:
+            return read.text, key
+        return printed(*column.type, read.text), None
+    except ValueError as exc:
+        kind = type_name(*column.type)
+        raise BadUsage(
+            f"the value for {column.name} is not known to be a {kind}", "Write it as PostgreSQL prints it."
+        ) from exc
+
+
+def _list_filter(column: Column, operation: Operation, given: list[Any]) -> Filter:
+    """Return a filter of arrays by the elements of one; raises BadUsage."""
+    of_element = replace(column, type_oid=element_of(column.type_oid) or 0)
+    floats = type_of(of_element).kind is Conversion.FLOAT
+    if operation not in _EQUAL or floats or has_own_key(of_element) or not is_equal_by_key(of_element):
+        raise BadUsage(
+            f"{column.name} ({type_name(*column.type)}) cannot be filtered by {operation.name} with a list",
+            "Compare arrays of types whose equal values have one text, by = or <>.",
+        )
+    elements = [None if each is None else _compared_value(of_element, input_text(each))[0] for each in given]
+    value = typed_values(pa.array(elements, pa.string()), type_of(of_element)).to_pylist()
+    if any(typed is None and each is not None for typed, each in zip(value, elements, strict=True)):
+        raise BadUsage(f"{column.name} cannot be compared with this value", "Compare with finite ones.")
+    return Filter(column, operation, given, "", value)
+
+
+def _typed(column: Column, text: str) -> Any:  # noqa: ANN401 - of any type
+    return typed_values(pa.array([text]), type_of(column))[0].as_py()
 
 
 def column_named(name: str, columns: Mapping[str, Column]) -> Column:
@@ -188,7 +257,8 @@ def sort_column(name: str, columns: Mapping[str, Column]) -> tuple[Column, bool]
     descending = name.startswith("-") and name not in columns
     column = column_named(name.removeprefix("-") if descending else name, columns)
     if not may_sort(column):
-        raise BadUsage(f"{column.name} is an array, by which rows cannot be sorted", "Sort by another column.")
+        kind = type_name(*column.type)
+        raise BadUsage(f"rows cannot be sorted by {column.name} ({kind})", "Sort by another column.")
     return column, descending
 
 
@@ -196,7 +266,7 @@ def ordered(column: Column, *, descending: bool = False, fitting: Container[str]
     """Return the terms of ORDER BY for a column: NULL is last, first if descending, as in PostgreSQL."""
     way = "desc nulls first" if descending else "asc nulls last"
     name = f"h.{quoted(column)}"
-    term = f"{bare(column, name)} {way}"
+    term = f"{key_of(column, name) if may_sort(column) else name} {way}"
     if not may_not_fit(column, fitting):
         return term
-    return f"case when {name} is not null then 0 else {_place(column)} end {way}, {term}"
+    return f"{_place(column)} {way}, {term}"

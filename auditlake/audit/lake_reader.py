@@ -19,9 +19,10 @@ from auditlake.lake.expiries import expired_upto
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.records import read_recorded
+from auditlake.lake.records import read_recorded, read_shape
 from auditlake.lsn import Lsn
 from auditlake.messages import say
+from auditlake.pgoutput.table_shape import Shape
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, find_shapes, follow_versions
 from auditlake.sql_names import standard_literal
@@ -135,6 +136,7 @@ class Reader:
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, TableFiles] = {}
+        self._recorded: dict[TableName, Shape | None] = {}
 
     def with_clock(self, now: datetime) -> "Reader":
         """Return the same state of the lake with another clock."""
@@ -317,6 +319,12 @@ class Reader:
     def rekeyed_at(self, table: HistoryTable, lsn: Lsn) -> Lsn | None:
         """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
         return self._shapes[table.name].rekeyed_at(lsn)
+
+    def recorded_shape(self, name: TableName) -> Shape | None:
+        """Return the last shape of a table that capture recorded; None if there is none."""
+        if name not in self._recorded:
+            self._recorded[name] = read_shape(self.lake, name)
+        return self._recorded[name]
 
     def shapes_of(self, table: HistoryTable) -> TableShapes:
         """Return the shapes of a table."""

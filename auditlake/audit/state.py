@@ -30,13 +30,16 @@ from auditlake.audit.row_key import Key
 from auditlake.delta.log_reader import list_with
 from auditlake.delta.sql import VIRTUAL_COLUMNS, shared_cursor
 from auditlake.errors import LakeConflict, Unsupported
+from auditlake.lake.comparison_keys import ENUM
 from auditlake.lake.duckdb_rows import bare, quoted, raw_with_printed, rows_of, sql_type
 from auditlake.lake.history import STORED_PERIOD, HistoryTable
 from auditlake.lake.history_files import READ_AGAIN, Files, find_files
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
+from auditlake.values.equality import differs_in, may_differ
 from auditlake.values.types import is_widened
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -102,7 +105,9 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     another program has given the history table features.
     """
     reader.check(table, lsn, str(lsn))
-    had = {column.name: column for column in columns_of(reader, table, lsn)}
+    columns_then = columns_of(reader, table, lsn)
+    compared = with_comparisons(reader, table, columns_then) if where or page.order else columns_then
+    had = {column.name: column for column in compared}
     chosen = tuple(column_named(name, had) for name in (had if columns is None else columns))
     filters = [filter_on(column_named(name, had), signed(sign), *value) for name, sign, *value in where]
     order = [sort_column(name, had) for name in page.order]
@@ -140,6 +145,21 @@ def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, .
     """Return the columns of a table at an LSN, with their stored names."""
     stored = {column.stored: column for column in table.columns}
     return tuple(_named_as(stored.get(column.stored, column), column) for column in reader.columns_at(table, lsn))
+
+
+def with_comparisons(reader: Reader, table: HistoryTable, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return columns with what the lake recorded of comparisons with them: `ENUM`, or what equality depends on."""
+    if not any(may_differ(column.type_oid) for column in columns):
+        return tuple(columns)
+    shape = reader.recorded_shape(table.name)
+    return tuple(replace(column, compared=_compared(column, shape)) for column in columns)
+
+
+def _compared(column: Column, shape: Shape | None) -> str | None:
+    found = None if shape is None else shape.compared.get(compared_key(column.attnum or 0, column.type_oid))
+    if shape is not None and found is not None and len(found) == 1 and column.type_oid in shape.labels():
+        return ENUM
+    return differs_in(column.type_oid, found)
 
 
 def _named_as(column: Column, now: Column) -> Column:

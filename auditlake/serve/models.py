@@ -93,13 +93,14 @@ class CommitJson(Model):
 
 
 class ColumnJson(Model):
-    """A column at a moment: its type as SQL has it, and the operations of filters on it."""
+    """A column at a moment: its type as SQL has it, the operations of filters on it, and whether rows sort by it."""
 
     name: str
     type: str
     key: bool
     numeric: bool
     ops: list[str]
+    sortable: bool
 
 
 class TableSummaryJson(Model):

@@ -12,7 +12,18 @@ from pydantic import Field
 
 from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values, changes_of
-from auditlake.audit.filters import Condition, Filter, column_named, filter_on, operations_of, parse_filters, signed
+from auditlake.audit.filters import (
+    Condition,
+    Filter,
+    column_named,
+    filter_on,
+    is_array,
+    may_sort,
+    operations_of,
+    parse_filters,
+    signed,
+    text_filter,
+)
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay
 from auditlake.audit.row_key import Key
@@ -106,6 +117,7 @@ def column_model(column: Column) -> models.ColumnJson:
         key=column.key,
         numeric=type_of(column).kind in _NUMBERS,
         ops=[each.name for each in operations_of(column)],
+        sortable=may_sort(column),
     )
 
 
@@ -305,9 +317,11 @@ def _search(state: TableState, asked: OfFind) -> Search:
 
 def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Filter]:
     for column in types:
-        operation = signed("contains" if asked.contains and type_of(column).kind is Conversion.TEXT else "=")
+        contains = asked.contains and type_of(column).kind is Conversion.TEXT
+        if is_array(column):
+            continue
         try:
-            yield filter_on(column, operation, asked.value)
+            yield filter_on(column, signed("contains"), asked.value) if contains else text_filter(column, asked.value)
         except BadUsage:  # the value is not one of this type
             continue
 

@@ -22,8 +22,8 @@ from auditlake.audit.filters import (
     Condition,
     Filter,
     filter_on,
+    is_array,
     may_not_fit,
-    may_sort,
     ordered,
     signed,
     sort_column,
@@ -32,10 +32,11 @@ from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.overlay import Overlay
 from auditlake.audit.row_key import Key
-from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto
+from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto, with_comparisons
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
-from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
+from auditlake.lake.comparison_keys import key_of
+from auditlake.lake.duckdb_rows import quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -69,7 +70,7 @@ class Order:
 
     def sql(self) -> str:
         """Return the ORDER BY clause; "" for no order."""
-        others = (column for column in self.key if column != self.column and may_sort(column))
+        others = (column for column in self.key if column != self.column and not is_array(column))
         terms = [*self._first(()), *(ordered(column, descending=self.backwards) for column in others)]
         return f" order by {', '.join(terms)}" if terms else ""
 
@@ -106,7 +107,7 @@ class TableState:
         self.reader = reader
         self.table = table
         self.lsn = lsn
-        self.columns = columns_of(reader, table, lsn)
+        self.columns = with_comparisons(reader, table, columns_of(reader, table, lsn))
 
     @property
     def by_name(self) -> dict[str, Column]:
@@ -310,7 +311,7 @@ class OpenState:
         order, first = selection.order, selection.offset
         if order.column is None or may_not_fit(order.column, held.fitting):
             return None
-        name = bare(order.column, f"h.{quoted(order.column)}")
+        name = key_of(order.column, f"h.{quoted(order.column)}")
         count, values = self._query(f"count(*), count({name})", selection.where, "")
         rows, valued = self._cursor.execute(count, values).fetchone() or (0, 0)
         nulls = rows - valued if order.descending else 0

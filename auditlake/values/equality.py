@@ -17,7 +17,7 @@ Authority: the operators in src/include/catalog/pg_operator.dat and the output f
 import re
 from collections.abc import Sequence
 
-from auditlake.values.input_syntax import spelling, type_name
+from auditlake.values.input_syntax import is_read, spelling, type_name
 from auditlake.values.types import BUILT_IN, Conversion, column_type, element_of, is_built_in
 
 _EXACT = "text varchar bpchar name uuid macaddr macaddr8 bit varbit time"
@@ -34,7 +34,7 @@ _WHOLE, _HEX = "(?:0|[1-9][0-9]*)", "(?:0|[1-9A-F][0-9A-F]{0,7})"
 _FORMS = {
     BUILT_IN[name][0]: re.compile(form)
     for name, form in (
-        ("char", "."),
+        ("char", ".?"),
         ("xid", _WHOLE),
         ("xid8", _WHOLE),
         ("cid", _WHOLE),
@@ -95,6 +95,11 @@ def has_order(type_oid: int, typmod: int) -> bool:
 def is_plain(type_oid: int, typmod: int) -> bool:
     """Return whether comparisons are exact with any other value, also with any text in a statement."""
     return has_order(type_oid, typmod) and type_oid not in (_EXACT_OIDS | {_BYTEA}) - _PLAIN_TEXTS
+
+
+def can_be_given(type_oid: int) -> bool:
+    """Return whether it is known of some texts that PostgreSQL prints the value that it reads from them so."""
+    return type_oid in _FORMS or is_read(type_oid) or element_of(type_oid) is not None
 
 
 def printed(type_oid: int, typmod: int, given: str) -> str:

@@ -49,6 +49,11 @@ def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
     return Spelling(given, exact=False) if read is None else read(given, typmod)
 
 
+def is_read(type_oid: int) -> bool:
+    """Return whether the input rules of a type are known here."""
+    return BUILT_IN_NAMES.get(type_oid, "") in _READERS
+
+
 def type_name(type_oid: int, typmod: int) -> str:
     """Return the name of a built-in type as PostgreSQL's `format_type` does, except for the fields of an interval."""
     if (element := element_of(type_oid)) is not None:

@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.cells import NULL, Cell, Refused, construct
-from auditlake.query.postgres.intervals import read_interval
 from auditlake.query.postgres.types import (
     BPCHAR,
     DATE,
@@ -35,6 +34,7 @@ from auditlake.query.postgres.types import (
 )
 from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
+from auditlake.values.intervals import read_interval
 from auditlake.values.types import MOST_DIGITS
 
 _BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}

@@ -20,9 +20,9 @@ from zoneinfo import ZoneInfo
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.query.postgres.identifiers import quoted_name
-from auditlake.query.postgres.intervals import read_interval, scaled
 from auditlake.query.postgres.numbers import NotFinite
 from auditlake.query.years import NO_YEAR
+from auditlake.values.intervals import read_interval, scaled
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here

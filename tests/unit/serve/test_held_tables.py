@@ -88,7 +88,7 @@ def test_pages_are_the_same_before_and_after_rows_are_held(lake: Lake) -> None:
 
 def test_far_pages_are_those_of_the_files(lake: Lake) -> None:
     """Also beside NULL, which is last, or first if the order is descending; and in a selection of rows."""
-    files, memory = Page(lake), Page(lake)
+    files, memory = Page(lake), Page(Lake(lake.root))  # answers are kept by the session of a lake
     memory.json("rows", table="items", limit=1)
     memory.resources.held.wait()
     draw = random.Random(3)  # noqa: S311 - no secrets
