@@ -299,9 +299,14 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     micros = f"{functions.micros}({_PARAMETER})"
     path = str(clock.transactions)
     source = engine.table.format(text=engine.literal(path), path=engine.name(path))
+    commit_lsn, time, mono = map(engine.name, ("lsn", "time", "time_mono"))
+    inexact = functions.fail.format(
+        engine.literal("the last commit before this time has a time far ahead of the clock")
+    )
+    exact = f"coalesce(max(case when {time} <= {mono} then {commit_lsn} end), 0)"  # `moments` has why
     last = (
-        f"select max({engine.name('lsn')}) from {source}"
-        f" where {engine.name('lsn')} <= {clock.watermark:d} and {engine.name('time_mono')} <= {_PARAMETER}"
+        f"select case when max({commit_lsn}) > {exact} then {inexact} else max({commit_lsn}) end from {source}"
+        f" where {commit_lsn} <= {clock.watermark:d} and {mono} <= {_PARAMETER}"
     )
     snapshots = [f"case when {micros} >= {taken_us} then {lsn:d} end" for taken_us, lsn in clock.snapshots]
     gone = functions.fail.format(engine.literal("the transactions of this time have expired"))

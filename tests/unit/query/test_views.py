@@ -6,17 +6,19 @@ from pathlib import Path
 
 import duckdb
 import duckdb_extension_delta
+import pyarrow as pa
 import pytest
 import sqlglot
 from sqlglot import exp
 
+from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
 from auditlake.engine import Engine
 from auditlake.erasure.retention import expire
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.follow import Applier
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import CURRENT_APP, Lake
+from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.exported_views import (
@@ -144,6 +146,31 @@ def test_a_function_of_a_time_refuses_what_has_expired(reader: "duckdb.DuckDBPyC
         for seconds, lsn in ((10, 0x250), (29, 0x250), (30, 0x300)):
             time = T0 + timedelta(seconds=seconds)
             assert reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall() == [(lsn,)]
+
+
+@on_disk("DuckDB needs another extension")
+def test_a_function_of_a_time_refuses_one_beside_a_commit_set_far_ahead(
+    reader: "duckdb.DuckDBPyConnection", tmp_path: Path
+) -> None:
+    """As WHEN does, until the next commit; it was made before or after that time."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    far, later = T0 + timedelta(days=365 * 9), T0 + timedelta(seconds=50)
+    made = [{"lsn": 0x350, "time": far, "time_mono": T0 + timedelta(seconds=31)}]
+    made.append({"lsn": 0x360, "time": later, "time_mono": later})
+    AppendLog(lake.transactions, MONO_SCHEMA).append(pa.RecordBatch.from_pylist(made, schema=MONO_SCHEMA), {})
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CHANGES_APP: 0x360})
+    make_moments(reader, lake)
+    known = read_known(lake)
+    for seconds, lsn in ((30, 0x300), (50, 0x360), (60, 0x360)):
+        time = T0 + timedelta(seconds=seconds)
+        assert reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall() == [(lsn,)]
+        assert resolve(known, parse_when(time.isoformat(), time)) == lsn
+    for seconds in (31, 49):
+        time = T0 + timedelta(seconds=seconds)
+        with pytest.raises(duckdb.InvalidInputException, match="far ahead of the clock"):
+            reader.execute("select auditlake.lsn_at(?::timestamptz)", [time])
+        with pytest.raises(NotAnswerable, match="far ahead of the clock"):
+            resolve(known, parse_when(time.isoformat(), time))
 
 
 def make_moments(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
