@@ -45,7 +45,8 @@ def restore(settings: Settings, *, folder: str, number: int | None) -> None:
     from auditlake.backup.stored import Folder
 
     lake = lake_of(settings)
-    run(Folder(Lake.at(folder).root), lake, number, say)
+    taken = run(Folder(Lake.at(folder).root), lake, number, say).taken
+    say(f"holds and erasures after {taken} are not in it: add those holds, and erase those rows, again")
     say(f"auditlake status --lake {lake.root} shows whether the slot can go on from there")
     say("one slot has one lake: if the original still captures, use this one for questions only")
 

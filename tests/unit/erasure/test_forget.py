@@ -16,6 +16,7 @@ from auditlake.failpoints import After
 from auditlake.feed import feed
 from auditlake.lake.erasures import require_erased_log
 from auditlake.lake.history import set_columns
+from auditlake.lake.holds import holds_in_force
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lake.relations import RelationsLog
@@ -157,6 +158,20 @@ def test_a_backup_has_nothing_of_what_was_erased_before(lake: Lake, tmp_path: Pa
     assert run_here(["restore", folder, "--lake", restored.root]).code == 0
     assert found_in(restored, ONE) == {}
     require_erased_log(restored)
+
+
+def test_a_restored_backup_of_before_says_that_it_has_no_later_erasures(lake: Lake, tmp_path: Path) -> None:
+    """It has the values again, and neither a record of the erasure nor a hold, so nothing else could say it."""
+    folder, restored = tmp_path / "backups", Lake(tmp_path / "restored")
+    assert run_here(["backup", folder, "--lake", lake.root]).code == 0
+    hold = ["hold", "add", "case-17", "--table", "notes", "--reason", "court", "--lake"]
+    assert run_here([*hold, lake.root]).code == 0
+    assert _forget(lake, *OF_ONE).code == 0
+    done = run_here(["restore", folder, "--lake", restored.root])
+    assert done.code == 0, done.stderr
+    assert (found_in(restored, ONE) == {}, holds_in_force(restored)) == (False, [])
+    (place,) = (folder / "00000001").glob("backup.json")
+    assert f"holds and erasures after {json.loads(place.read_text())['taken']} are not in it" in done.stderr
 
 
 def test_contexts_lose_the_value_and_keep_the_rest(lake: Lake) -> None:
