@@ -13,6 +13,9 @@ from typing import NamedTuple
 from auditlake.lsn import Lsn
 from auditlake.sql_names import display_identifier
 
+SYSTEM_SCHEMA = "auditlake"
+"""The schema that the lake's own tables have in questions, and in which no table of the source is copied."""
+
 
 class TableName(NamedTuple):
     """Schema and name of a table, unquoted; `str` quotes them for people (`sql_names.display_identifier`)."""

@@ -34,7 +34,7 @@ from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positio
 from auditlake.lake.records import CaptureState, LastBatch, read_capture_state, read_last_batch, read_recorded
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
-from auditlake.relation import TableName
+from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.source.catalog import Source, choose, read_tables
 from auditlake.source.connection import Row, connect
 from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
@@ -227,7 +227,7 @@ def _refusal(
 def _without_history(
     conn: psycopg.Connection[Row], publication: str, followed: frozenset[int]
 ) -> tuple[tuple[TableName, ...], tuple[TableName, ...]]:
-    """Name the tables without a history that the publication carries, and those that it does not.
+    """Name the tables without a history that the publication carries, and those that it does not, or that never will.
 
     `followed` are the OIDs of the tables with a history.
     """
@@ -235,7 +235,7 @@ def _without_history(
     source = Source(read_tables(conn), published, carries_stored=False)
     every = choose(source, lambda _: True)
     missing = [table.name for table in every if table.relation.oid not in followed]
-    new = tuple(name for name in missing if source.published(name) is not None)
+    new = tuple(name for name in missing if source.published(name) is not None and name.schema != SYSTEM_SCHEMA)
     return new, tuple(name for name in missing if name not in new)
 
 

@@ -226,7 +226,7 @@ class Reader:
         """Find the name, of one or several tables, that a text on the command line means; raises BadUsage."""
         found = find_table(split_name(name), self.known.names, self.known.in_doubt)
         if found not in self.known.names:
-            raise BadUsage(f"{found} is not a table of the source, so it has no history", "Name one that is.")
+            raise BadUsage(f"{found} is the lake's own table, which has no history", "Name one that is.")
         return found
 
     def table_at(self, name: str, lsn: Lsn) -> HistoryTable:

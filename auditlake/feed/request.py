@@ -20,9 +20,9 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
-from auditlake.relation import TableName
+from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.temporal.moments import Known, begins_at, just_before, read_known, resolve
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, find_table
+from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtTime, format_us, parse_when
 
 BEGINNING = "beginning"
@@ -112,7 +112,7 @@ def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
 def _table(known: Known, name: str) -> TableName:
     found = find_table(split_name(name), known.names, known.in_doubt)
     if found.schema == SYSTEM_SCHEMA:
-        raise BadUsage(f"{found} is not a table of the source, so it has no changes", "Name one that is.")
+        raise BadUsage(f"{found} is the lake's own table, which has no changes", "Name one that is.")
     return found
 
 

@@ -27,9 +27,9 @@ from auditlake.query.dialect import QUERY_STARTS, READ_ONLY, first_word, parse_q
 from auditlake.query.functions import EXACT_TEXT, check_calls
 from auditlake.query.lexical import canonical_sql, tokens_of
 from auditlake.query.system_time import Period, PeriodForm, Reading
-from auditlake.relation import TableName
+from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.sql_names import spark_identifier, spark_literal
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
+from auditlake.temporal.table_lookup import SYSTEM_TABLES, check_copied, find_table
 from auditlake.temporal.when import parse_when
 
 _EXPLAIN = re.compile(r"explain(\s+(extended|codegen|cost|formatted))?(?![\w])", re.IGNORECASE)

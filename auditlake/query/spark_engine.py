@@ -82,7 +82,7 @@ from auditlake.query.statement import (
     with_raw,
 )
 from auditlake.query.system_time import Selection, Versions, select_state
-from auditlake.relation import Column, TableName
+from auditlake.relation import SYSTEM_SCHEMA, Column, TableName
 from auditlake.spark import connect
 from auditlake.spark.closed_session import check, check_analysed, close
 from auditlake.spark.connect import analysed, is_connected, lake_errors
@@ -90,7 +90,7 @@ from auditlake.spark.session import LOGGERS_OF_ROWS
 from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known, read_known, resolve
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, check_copied, find_table, view_names
+from auditlake.temporal.table_lookup import check_copied, find_table, view_names
 from auditlake.temporal.when import When, parse_when
 
 _LSN, _SCHEMA, _TABLE, _COLUMN = "auditlake.lsn", "auditlake.schema", "auditlake.table", "auditlake.column"

@@ -42,10 +42,10 @@ from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import NamedTables, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
 from auditlake.query.unknown_columns import check_case, check_columns
-from auditlake.relation import Column, TableName
+from auditlake.relation import SYSTEM_SCHEMA, Column, TableName
 from auditlake.store.files import read_each
 from auditlake.temporal.moments import Known, read_known, resolve
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, mentioned
+from auditlake.temporal.table_lookup import mentioned
 from auditlake.temporal.when import AtTime, AtXid, When, parse_when
 from auditlake.values.equality import may_differ
 

@@ -14,7 +14,7 @@ standard input and exits at once, wherever it is, when that ends: its parent has
 safe as any kill of a bootstrap. What it leaves unfinished is copied later.
 
 A table that cannot be followed, for example without a replica identity, is reported once. It makes the copy of all fail
-before it begins, so the tables are then copied by halves.
+before it begins, so the tables are then copied by halves. One in the lake's own schema is reported, and not copied.
 """
 
 import os
@@ -37,7 +37,7 @@ from auditlake.lake.manifest import created_publication, read_created_for, read_
 from auditlake.messages import Event, FailureReports, Notice, Say, report_bug
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.plan import chosen_of, read_source
+from auditlake.snapshot.plan import OURS, chosen_of, read_source, without_ours
 from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
@@ -101,7 +101,10 @@ class _Looks:
         if digest == self._digest and not again:
             self._unchanged += 1
             return
-        found = find_new(self._conn, self._job.target)
+        found, ours = _find(self._conn, self._job.target)
+        for name, is_copied in ours:
+            what = "is followed on, but no question finds it by this name" if is_copied else "is not followed"
+            self.report_once(f"{name} {what}: {OURS}")
         new = [table for table in found if again or self._failed.get(table.name) != table.shape]
         if new:
             self.close()  # the copy has its own connections
@@ -192,16 +195,20 @@ def fnmatch_escape(name: str) -> str:
 
 def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTable]:
     """Find the tables to follow that have no history; raises SourceUnready if a published one is locked."""
+    return _find(conn, target)[0]
+
+
+def _find(conn: psycopg.Connection[Row], target: Target) -> tuple[list[FollowedTable], list[tuple[TableName, bool]]]:
+    """Find the same, and the tables in the lake's own schema, with whether they came there with a history."""
     source = read_source(conn, target.publication)
     created_for = read_created_for(target.lake)
     ours = created_publication(target.lake)
     patterns = target.patterns if target.patterns is not None or not ours else created_for
     copied = _copied(target.lake)
-    return [
-        table
-        for table in chosen_of(source, patterns)
-        if (ours or source.published(table.name) is not None) and table.relation.oid not in copied
-    ]
+    every = [t for t in chosen_of(source, patterns) if ours or source.published(t.name) is not None]
+    free, _ = without_ours(every)
+    new = [table for table in free if table.relation.oid not in copied]
+    return new, [(t.name, t.relation.oid in copied) for t in every if t not in free]
 
 
 def _copied(lake: Lake) -> frozenset[int]:

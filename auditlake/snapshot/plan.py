@@ -16,7 +16,7 @@ import psycopg
 from auditlake.errors import ConfigError, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
-from auditlake.relation import TableName
+from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, never_followed, read_tables
 from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
@@ -43,6 +43,7 @@ from auditlake.source.publication import (
 from auditlake.source.slot import SlotState, read_slot
 
 _FIRST = 3
+OURS = f"the schema {SYSTEM_SCHEMA} is the lake's own in questions, so its tables are not copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,18 @@ def survey(
 ) -> CopyPlan:
     """Choose the tables, without checking them; raises ConfigError if no pattern matches or none can be followed."""
     source = read_source(conn, publication_name)
-    chosen = chosen_of(source, patterns)
+    chosen, ours = without_ours(chosen_of(source, patterns))
     left_out = never_followed(source, lambda table: is_chosen(table, patterns or ()))
-    if not chosen and (patterns or left_out):
+    if not chosen and (patterns or left_out or ours):
         what = f"match {', '.join(patterns)}" if patterns else "exist"
         but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
+        if ours:
+            but += f" but {', '.join(map(str, ours))}, in the schema {SYSTEM_SCHEMA}, which is the lake's own"
         raise ConfigError(f"no tables {what}{but}", "Correct the setting tables, or create tables first.")
     lacks = source.publication is not None
     unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
     remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in WAL" for name in left_out]
+    remarks += [f"{name} is left out: {OURS}" for name in ours]
     remarks += [remark for table in chosen for remark in remarks_on(table)]
     slot = read_slot(conn, slot_name)
     advice = advise_on_encoding(conn.info.parameter_status("server_encoding") or "", conn.info.dbname)
@@ -134,6 +138,15 @@ def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
 def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
     """Return the matching tables; without patterns, all published ones, or all if there is no publication."""
     return choose(source, None if patterns is None else lambda table: is_chosen(table, patterns))
+
+
+def without_ours(tables: Sequence[FollowedTable]) -> tuple[tuple[FollowedTable, ...], tuple[TableName, ...]]:
+    """Return the tables that may be copied, and the names of those in the lake's own schema, which never are.
+
+    Questions would take some of them for the lake's tables, and anyone who may create a schema can make them.
+    """
+    ours = tuple(table.name for table in tables if table.name.schema == SYSTEM_SCHEMA)
+    return tuple(table for table in tables if table.name.schema != SYSTEM_SCHEMA), ours
 
 
 def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:

@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import path_segment
-from auditlake.relation import TableName
+from auditlake.relation import SYSTEM_SCHEMA, TableName
 
-SYSTEM_SCHEMA = "auditlake"
 SYSTEM_TABLES = tuple(TableName(SYSTEM_SCHEMA, name) for name in ("changes", "transactions", "relations", "gaps"))
 _DEFAULT_SCHEMA = "public"
 _QUALIFIED = 2
@@ -27,13 +26,19 @@ def find_table(parts: Sequence[str], tables: Iterable[TableName], in_doubt: Sequ
 
     Raises BadUsage if no table matches, or several do; NotAnswerable if one of those in doubt may.
     """
-    known = [table for table in tables if table.schema != SYSTEM_SCHEMA]
+    every = list(tables)
+    known = [table for table in every if table.schema != SYSTEM_SCHEMA]
     if len(parts) == _QUALIFIED:
         found = _exact_first(TableName(*parts), [*known, *SYSTEM_TABLES])
     elif len(parts) == 1:
         found = _unqualified(parts[0], known)
     else:
         found = []
+    if not found and len(parts) == _QUALIFIED and TableName(*parts) in every:
+        raise BadUsage(
+            f"{'.'.join(parts)} is in the schema {SYSTEM_SCHEMA}, whose tables are the lake's own in questions",
+            "Ask for a moment at which the table had another name, by that, or move it into another schema.",
+        )
     if not found and in_doubt:
         raise NotAnswerable(
             f"there is no table {'.'.join(parts)} in this lake, and the definition of "
