@@ -289,7 +289,7 @@ class _SavedColumns(Sequence[Column]):
 
 
 def _column(values: Sequence[Any]) -> Column:
-    name, type_oid, typmod, key, stored_as, since, attnum, until, former = values
+    name, type_oid, typmod, key, stored_as, since, attnum, until, former, _ = values  # `compared` is not stored
     return Column(
         name, type_oid, typmod, key, stored_as, lsn_or_none(since), attnum, lsn_or_none(until), former_of(former)
     )
