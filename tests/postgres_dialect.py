@@ -69,8 +69,11 @@ insert into orders select n, 1 + n * 7 % 29, (array['new','paid','sent','lost', 
   timestamp '2025-12-31 23:59:59.999999' + n * interval '29 days 5 hours',
   (array['12','-7',' 5','x','1.5', null])[1 + n % 6]
   from generate_series(1, 60) n;
+create table doubles (id int primary key, f float8);
+insert into doubles values (1, 'NaN'), (2, 'Infinity'), (3, '-Infinity'), (4, 0), (5, '-0'), (6, 5e-324), (7, 1),
+  (8, -1), (9, 0.5), (10, -2.5), (11, 1e308), (12, -1e308), (13, null);
 """
-TABLES = ("customers", "orders", "parcels", "boxes", "spans", "kinds")
+TABLES = ("customers", "orders", "parcels", "boxes", "spans", "kinds", "doubles")
 _LSN = 0x100
 _PARENTHESES = re.compile(r"\([^()]*\)")
 

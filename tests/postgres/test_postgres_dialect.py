@@ -11,6 +11,8 @@ import pytest
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
+from auditlake.query.postgres.functions import FORMS
+from auditlake.query.postgres.types import FLOAT8
 from tests.postgres_dialect import SCHEMA, Both, answer_of_postgresql, copied_lake, create_database
 from tests.random_postgres_sql import Draw
 from tests.server import Server
@@ -55,6 +57,26 @@ def test_no_statement_is_answered_that_postgresql_refuses(both: Both) -> None:
     assert not different, "\n".join(different)
     assert [sql for sql in FOREIGN if not isinstance(answer_of_postgresql(both.conn, sql), str)] == []
     assert refused.answered + len(refused.refused) == len(FOREIGN)
+
+
+def test_functions_of_doubles_are_those_of_postgresql(both: Both) -> None:
+    """Of NaN, infinities, both zeros, and the least and greatest numbers; of two arguments, each with each."""
+    ids = range(1, 14)
+    ones = [f"{name}(f)" for name, forms in FORMS.items() if any(form.takes == (FLOAT8,) for form in forms)]
+    twos = [f"{name}(a.f, b.f)" for name, forms in FORMS.items() if any(form.takes == (FLOAT8,) * 2 for form in forms)]
+    assert {"exp(f)", "sin(f)"} <= {*ones}
+    assert twos == ["power(a.f, b.f)", "atan2(a.f, b.f)"]
+    statements = [f"select {one}, {one} is null from doubles where id = {n}" for one in ones for n in ids]
+    pairs = [
+        (f"select {two} from doubles a, doubles b where a.id = {n} and b.id = {m}")
+        for two in twos
+        for n in ids
+        for m in ids
+    ]
+    asked = Both(both.conn, both.lake)
+    different = [found for sql in (*statements, *pairs) if (found := asked.difference(sql))]
+    assert not different, "\n".join(different)
+    assert {sql for sql in asked.refused if "to_timestamp" not in sql} == set()
 
 
 def test_random_statements_have_the_answers_of_postgresql(both: Both) -> None:

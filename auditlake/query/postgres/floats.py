@@ -1,5 +1,7 @@
 """Functions of double precision by those of Python, which are the C library's, as PostgreSQL's are. Pure.
 
+They return the shortest text that reads back equal: DuckDB makes NULL of a NaN that a function in Python returns.
+
 Authority: src/backend/utils/adt/float.c; postgresql.org/docs/current/functions-math.html
 """
 
@@ -12,11 +14,11 @@ _DEGREE = math.pi / 180.0
 _UNDERFLOW = "value out of range: underflow"
 
 
-def _checked(function: Callable[..., float]) -> Callable[..., float]:
+def _checked(function: Callable[..., float]) -> Callable[[float], str]:
     """Return a function of one number that fails as PostgreSQL's does: out of range, or of its domain."""
 
-    def called(value: float) -> float:
-        return _result(function, value)
+    def called(value: float) -> str:
+        return repr(_result(function, value))
 
     return called
 
@@ -31,12 +33,16 @@ def _result(function: Callable[..., float], *given: float) -> float:
     return result
 
 
-def power(base: float, exponent: float) -> float:
-    """`power` and `^`; raises Failed."""
+def power(base: float, exponent: float) -> str:
+    """`power` and `^`; raises Failed, also for infinities of which C has a result."""
+    if not base and exponent < 0:
+        raise Failed("zero raised to a negative power is undefined")
+    if base < 0 and math.isfinite(exponent) and not exponent.is_integer():
+        raise Failed("a negative number raised to a non-integer power yields a complex result")
     result = _result(math.pow, base, exponent)
     if not result and base and math.isfinite(base) and math.isfinite(exponent):
         raise Failed(_UNDERFLOW)
-    return result
+    return repr(result)
 
 
 def _exponential(value: float) -> float:
@@ -65,6 +71,6 @@ ONE_ARGUMENT = {
 """Functions by PostgreSQL's names."""
 
 
-def angle(one: float, other: float) -> float:
+def angle(one: float, other: float) -> str:
     """`atan2`."""
-    return math.atan2(one, other)
+    return repr(math.atan2(one, other))
