@@ -1,22 +1,27 @@
 """Cancellation of work that a thread does for a client: its queries are ended, and the work gets no further cursor.
 
 A server cancels the work of a client that has gone or has waited for too long; that frees a thread and memory. Every
-cursor of a question is made `cancellable`, which has no effect in a command: it cancels nothing. So are the jobs of a
-statement in Spark. Python's own work between two queries is not interrupted. A function in Python that a query calls
-runs in any thread, so the query names its work by `work_number`.
+cursor of a question is made `cancellable`, which has no effect in a command that is not `ended_by_interrupt`. So are
+the jobs of a statement in Spark. Python's own work between two queries is not interrupted. A function in Python that a
+query calls runs in any thread, so the query names its work by `work_number`; its long loops are `cancellable_loop`s.
 """
 
 import itertools
+import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import FrameType
 from typing import Protocol, TypeVar
 
 from auditlake.errors import AuditlakeError
+from auditlake.signals import handled
 
 _AGAIN_S = 0.5
+_STEPS = 1 << 10
+"""A loop of a call looks so often whether its work was cancelled."""
 
 
 _numbers = itertools.count(1)
@@ -122,6 +127,52 @@ def require_uncancelled_work(number: int) -> None:
     """Raise Cancelled if the work of that number is cancelled."""
     if (found := _numbered.get(number)) is not None:
         found.require()
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Do work in the block that Ctrl-C ends, also in functions that a query calls in other threads.
+
+    Raises KeyboardInterrupt. Outside of the main thread, which hears no signal, nothing ends it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    cancellation = Cancellation()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        cancellation.cancel()
+        signal.default_int_handler(number, frame)
+
+    try:
+        with handled((signal.SIGINT,), interrupt), cancellation.work():
+            yield
+    except Cancelled as exc:
+        raise KeyboardInterrupt from exc
+
+
+class _Call(threading.local):
+    """The call of a function by a query in this thread."""
+
+    number = 0
+
+
+_call = _Call()
+_Value = TypeVar("_Value")
+
+
+def begin_call(number: int) -> None:
+    """Begin a call by a query for the work of that number; raises Cancelled."""
+    _call.number = number
+    require_uncancelled_work(number)
+
+
+def cancellable_loop(values: Iterable[_Value]) -> Iterator[_Value]:
+    """Yield values within a call; raises Cancelled if its work is cancelled meanwhile."""
+    for step, value in enumerate(values):
+        if not step % _STEPS:
+            require_uncancelled_work(_call.number)
+        yield value
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 
+from auditlake.cancellation import ended_by_interrupt
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -113,7 +114,7 @@ class Shell:
             if _word(text) in _END:
                 break
             try:
-                with self._reported():
+                with self._reported(), ended_by_interrupt():
                     self._one(text.strip())
             except KeyboardInterrupt:
                 self._stop_jobs()

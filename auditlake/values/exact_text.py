@@ -143,7 +143,6 @@ def _array_texts(values: pa.Array, held: ColumnType) -> pa.Array:
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"]+)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_TO_ESCAPE = re.compile(r'(["\\])')
 _TO_QUOTE = re.compile(r'[{},"\\ \t\n\r\v\f]')
 
 
@@ -175,7 +174,8 @@ def array_text(texts: Iterable[str | None]) -> str:
 def _quoted(text: str) -> str:
     if text and text.upper() != "NULL" and not _TO_QUOTE.search(text):
         return text
-    return '"' + _TO_ESCAPE.sub(r"\\\1", text) + '"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 _LEAST_EXPONENT = -4

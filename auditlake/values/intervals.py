@@ -39,7 +39,7 @@ _CLOCK = re.compile(rf"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d)(?P<
 _MONTHS = re.compile(rf"\s*(?P<sign>[+-]?)(?P<y>\d+)-(?P<m>\d+){_END}", re.ASCII)
 _ISO = re.compile(r"P(?=.)(?P<days>(-?\d+(\.\d+)?[YMWD])*)(T(?P<clock>(-?\d+(\.\d+)?[HMS])+))?", re.ASCII)
 _OF_ISO_PART = re.compile(r"(?P<n>-?\d+(\.\d+)?)(?P<unit>[A-Z])", re.ASCII)
-_AROUND = re.compile(r"\s*(@\s*)?(?P<inside>.*?)(?P<ago>\s+ago)?\s*", re.ASCII | re.IGNORECASE | re.DOTALL)
+_BLANKS, _AGO = " \t\n\r\f\v", "ago"
 
 
 def scaled(parts: Sequence[int], factor: float, *, divided: bool) -> list[int]:
@@ -66,11 +66,13 @@ def read_interval(text: str) -> _Parts:
     """Read a text; raises ValueError for one that is not read here, although PostgreSQL may read it."""
     if (iso := _ISO.fullmatch(text)) is not None:
         return _total(_iso_parts(iso))
-    around = _AROUND.fullmatch(text)
-    if around is None or not around["inside"]:
+    inside = text.strip(_BLANKS).removeprefix("@").lstrip(_BLANKS)
+    before = inside[: -len(_AGO)]
+    is_ago = inside[len(before) :].lower() == _AGO and before.endswith((*_BLANKS,))
+    if not inside:
         raise ValueError(text)
-    months, days, micros = _total(_parts(around["inside"], bare=not around["ago"]))
-    return (-months, -days, -micros) if around["ago"] else (months, days, micros)
+    months, days, micros = _total(_parts(before.rstrip(_BLANKS) if is_ago else inside, bare=not is_ago))
+    return (-months, -days, -micros) if is_ago else (months, days, micros)
 
 
 def _total(parts: Iterator[tuple[str, _Parts]]) -> _Parts:

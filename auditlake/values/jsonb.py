@@ -9,6 +9,7 @@ from typing import Any
 from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
 _SYNTAX = "invalid input syntax for type json"
+TOO_DEEP = "a document is nested too deep"
 
 
 class Number(str):
@@ -21,8 +22,10 @@ def read_document(text: str) -> Any:  # noqa: ANN401 - a document
     """Read a document; raises Failed."""
     try:
         return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise Failed(_SYNTAX) from None
+    except RecursionError:
+        raise Failed(TOO_DEEP) from None
 
 
 def _no_constant(_: str) -> None:
@@ -34,7 +37,7 @@ def canonical(text: str) -> str:
     try:
         return printed_jsonb(_canonical(read_document(text)))
     except RecursionError:
-        raise Failed("a document is nested too deep") from None
+        raise Failed(TOO_DEEP) from None
 
 
 def _canonical(value: Any) -> Any:  # noqa: ANN401 - a part of a document
@@ -62,12 +65,28 @@ def _utf8(text: str) -> bytes:
 
 def printed_jsonb(value: Any) -> str:  # noqa: ANN401 - a part of a document
     """Return PostgreSQL's text of a part of a jsonb."""
+    parts: list[str] = []
+    _print(value, parts)
+    return "".join(parts)
+
+
+def _print(value: Any, parts: list[str]) -> None:  # noqa: ANN401 - a part of a document
+    """Append the text in parts: to join it at each level would take time with every one."""
     if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed_jsonb(v)}" for k, v in value.items()) + "}"
-        )
-    if isinstance(value, list):
-        return "[" + ", ".join(map(printed_jsonb, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+        parts.append(value)
+    elif isinstance(value, dict):
+        before = "{"
+        for key, each in value.items():
+            parts += (before, json.dumps(key, ensure_ascii=False), ": ")
+            _print(each, parts)
+            before = ", "
+        parts.append("}" if value else "{}")
+    elif isinstance(value, list):
+        before = "["
+        for each in value:
+            parts.append(before)
+            _print(each, parts)
+            before = ", "
+        parts.append("]" if value else "[]")
+    else:
+        parts.append(json.dumps(value, ensure_ascii=False))

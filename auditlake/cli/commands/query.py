@@ -120,6 +120,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: OutputForm, sc
       auditlake sql "select date_trunc('day', placed)::date, count(*) from orders group by 1"
       auditlake sql --dialect spark 'select product_id, exact_text(price) from products'
     """
+    from auditlake.cancellation import ended_by_interrupt
     from auditlake.query.languages import language
     from auditlake.query.output import answer
     from auditlake.query.statement import read_state
@@ -131,14 +132,15 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: OutputForm, sc
     queries = language(settings.dialect).prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
     engines = _engines(engine, settings, functools.cache(lambda: _start_spark(settings)))
-    with working("asking"):
-        answers = engines.answer(state, queries)
 
     def note(number: int, nulls: set[int]) -> None:
         for text in answers[number].notes(nulls):
             say(text)
 
-    answer([each.rows for each in answers], replace(form, zone=settings.zone), notes=note)
+    with ended_by_interrupt():
+        with working("asking"):
+            answers = engines.answer(state, queries)
+        answer([each.rows for each in answers], replace(form, zone=settings.zone), notes=note)
     engines.report()
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
+from auditlake.cancellation import cancellable_loop
 from auditlake.values import jsonb
 from auditlake.values.jsonb import Number, printed_jsonb, read_document
 from auditlake.values.numeric_text import Failed
@@ -122,22 +123,45 @@ def contains(text: str, part: str) -> bool:
     """`@>`."""
     whole, searched = parsed(text), parsed(part)
     if isinstance(whole, list) and not isinstance(searched, dict | list):
-        return any(_same(each, searched) for each in whole)
-    return _contains(whole, searched)
+        return _scalar(searched) in _Containers().scalars(whole)
+    return _Containers().contain(whole, searched)
 
 
-def _contains(whole: Any, part: Any) -> bool:  # noqa: ANN401 - parts of documents
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(k in whole and _contains(whole[k], v) for k, v in part.items())
-    if isinstance(part, list):
-        return isinstance(whole, list) and all(any(_contains(each, v) for each in whole) for v in part)
-    return _same(whole, part)
+class _Containers:
+    """Containment of parts of two documents, scalars by a lookup; of objects in arrays, each is compared with each."""
+
+    def __init__(self) -> None:
+        self._scalars: dict[int, set[Any]] = {}
+
+    def contain(self, whole: Any, part: Any) -> bool:  # noqa: ANN401 - parts of documents
+        """Return whether a part of a document contains another; raises Cancelled."""
+        if isinstance(part, dict):
+            return isinstance(whole, dict) and all(k in whole and self.contain(whole[k], v) for k, v in part.items())
+        if isinstance(part, list):
+            return isinstance(whole, list) and self._in_array(whole, part)
+        return _scalar(whole) == _scalar(part)
+
+    def _in_array(self, whole: Sequence[Any], part: Sequence[Any]) -> bool:
+        containers = [each for each in whole if isinstance(each, dict | list)]
+        for each in cancellable_loop(part):
+            if not isinstance(each, dict | list):
+                if _scalar(each) not in self.scalars(whole):
+                    return False
+            elif not any(self.contain(other, each) for other in cancellable_loop(containers)):
+                return False
+        return True
+
+    def scalars(self, array: Sequence[Any]) -> set[Any]:
+        """Return the scalars of an array, which lives as long as this."""
+        if (found := self._scalars.get(id(array))) is None:
+            found = {_scalar(each) for each in cancellable_loop(array) if not isinstance(each, dict | list)}
+            self._scalars[id(array)] = found
+        return found
 
 
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - scalars of documents
-    if isinstance(one, Number) and isinstance(other, Number):
-        return Decimal(one) == Decimal(other)
-    return type(one) is type(other) and bool(one == other)
+def _scalar(value: Any) -> tuple[type, Any]:  # noqa: ANN401 - a scalar of a document
+    """Return what is equal for equal scalars: numbers are compared by their values, and 1 is not true."""
+    return type(value), Decimal(value) if isinstance(value, Number) else value
 
 
 def equal(one: str, other: str) -> bool:
@@ -149,8 +173,8 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - parts of documents
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(each, other[key]) for key, each in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return _same(one, other)
+        return len(one) == len(other) and all(_equal(*each) for each in cancellable_loop(zip(one, other, strict=True)))
+    return _scalar(one) == _scalar(other)
 
 
 def number_of(text: str) -> str | None:
@@ -195,13 +219,13 @@ def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - a document
 
 def without_keys(text: str, keys: Sequence[str | None]) -> str:
     """`-` of keys: members of an object, texts of an array; raises Failed."""
-    value = parsed(text)
+    value, gone = parsed(text), {*keys}
     if isinstance(value, dict):
-        return printed_jsonb({key: each for key, each in value.items() if key not in keys})
+        return printed_jsonb({key: each for key, each in value.items() if key not in gone})
     if not isinstance(value, list):
         raise Failed("cannot delete from scalar")
     return printed_jsonb(
-        [each for each in value if isinstance(each, Number) or not isinstance(each, str) or each not in keys]
+        [each for each in value if isinstance(each, Number) or not isinstance(each, str) or each not in gone]
     )
 
 
@@ -220,24 +244,26 @@ def without_path(text: str, path: Sequence[str | None]) -> str:
     value = parsed(text)
     if not isinstance(value, dict | list):
         raise Failed("cannot delete path in scalar")
-    return printed_jsonb(_without_path(value, path) if value else value)
+    return printed_jsonb(_without_path(value, path, 0) if value else value)
 
 
-def _without_path(value: Any, path: Sequence[str | None]) -> Any:  # noqa: ANN401 - parts of documents
-    if not path:
+def _without_path(value: Any, path: Sequence[str | None], at: int) -> Any:  # noqa: ANN401 - parts of documents
+    if at == len(path):
         return value
-    step, rest = path[0], path[1:]
+    step, rest = path[at], at + 1 < len(path)
     if step is None:
         raise Failed("path element is null")
     if not isinstance(value, dict | list):
         return value
     if isinstance(value, dict):
         kept = {key: each for key, each in value.items() if rest or key != step}
-        return {**kept, step: _without_path(kept[step], rest)} if step in kept else kept
+        return {**kept, step: _without_path(kept[step], path, at + 1)} if step in kept else kept
     if not PLACE.fullmatch(step):
         raise Failed("path element is not an integer")
     place = int(step) + (len(value) if int(step) < 0 else 0)
-    return [_without_path(each, rest) if n == place else each for n, each in enumerate(value) if rest or n != place]
+    return [
+        _without_path(each, path, at + 1) if n == place else each for n, each in enumerate(value) if rest or n != place
+    ]
 
 
 def without_nulls(text: str) -> str:

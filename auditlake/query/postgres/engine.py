@@ -4,7 +4,8 @@ A value that its typed column cannot hold (`NaN`, `infinity`) would be NULL in t
 that names the column. An expression that fails on a row fails as in PostgreSQL: BadUsage, without the value.
 
 DuckDB calls a function in Python 2,048 times before it looks whether the statement was interrupted, in any of its
-threads. So a statement passes the number of its work, and each call looks whether that was cancelled.
+threads. So a statement passes the number of its work, and each call looks whether that was cancelled, before it begins
+and in each loop that may be long (`cancellation.cancellable_loop`).
 """
 
 import inspect
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.cancellation import require_uncancelled_work, work_number
+from auditlake.cancellation import begin_call, work_number
 from auditlake.errors import BadUsage, NotAnswerable, TableUnreadable, Unsupported
 from auditlake.lake.duckdb_rows import raw_entry
 from auditlake.lake.history import type_of
@@ -62,6 +63,7 @@ from auditlake.query.years import NO_YEAR, no_year, require_years
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
+from auditlake.values.jsonb import TOO_DEEP
 from auditlake.values.numeric_text import Failed
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -298,7 +300,7 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
     longest = sys.maxsize if may_be_long else LONGEST
 
     def called(number: int, *given: Any) -> Any:  # noqa: ANN401 - values of DuckDB
-        require_uncancelled_work(number)
+        begin_call(number)
         if None in given:
             return None
         _require_short(given, longest)
@@ -309,7 +311,7 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
         except tuple(_MARKS) as exc:
             raise ValueError(_MARKS[type(exc)]) from None
         except RecursionError:
-            raise ValueError(f"{FAILED}a document is nested too deep\n") from None
+            raise ValueError(f"{FAILED}{TOO_DEEP}\n") from None
         except DecimalException:
             raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.documents import PLACE
 from auditlake.values.numeric_text import Failed
 
@@ -31,7 +32,7 @@ def _string(written: str) -> str:
 def _parts(text: str) -> list[str]:
     """Divide an object or an array at the commas that are not in a part of it; a scalar has no parts."""
     depth, cuts = 0, []
-    for found in _TOKEN.finditer(text):
+    for found in cancellable_loop(_TOKEN.finditer(text)):
         mark = found[0]
         if mark[0] == '"':
             if "\\u" in mark:
@@ -59,7 +60,7 @@ def _element(text: str, place: int) -> str | None:
 
 def _at(text: str, path: Sequence[str | None]) -> str | None:
     found: str | None = text
-    for step in path:
+    for step in cancellable_loop(path):
         if step is None or found is None:
             return None
         if found.startswith("["):

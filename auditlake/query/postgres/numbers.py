@@ -24,6 +24,7 @@ from decimal import (
 )
 from fractions import Fraction
 
+from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.number_syntax import plain
 from auditlake.values.numeric_text import Failed, decimal_text, read_number
 
@@ -254,7 +255,7 @@ def deviation(texts: str, is_sample: int) -> str | None:
 
 def _listed(texts: str) -> Iterator[Decimal]:
     """Read numbers one by one: a list of millions takes a hundred bytes for each."""
-    return (read_decimal(found[0]) for found in _NOT_BLANK.finditer(texts))
+    return (read_decimal(found[0]) for found in cancellable_loop(_NOT_BLANK.finditer(texts)))
 
 
 def _variance(values: Iterable[Decimal], is_sample: int) -> tuple[Decimal, int] | None:

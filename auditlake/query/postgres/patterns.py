@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
+from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, padded
 from auditlake.query.postgres.growth import MOST_BYTES, held
@@ -71,7 +72,7 @@ def regular(pattern: str, escape: str) -> str:
 
 
 def _parts(pattern: str, escape: str) -> Iterator[str]:
-    signs = iter(pattern)
+    signs = cancellable_loop(pattern)
     for sign in signs:
         if escape and sign == escape:
             escaped = next(signs, None)

@@ -17,6 +17,7 @@ from io import StringIO
 from unicodedata import category
 from zoneinfo import ZoneInfo
 
+from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.query.postgres.identifiers import quoted_name
@@ -149,7 +150,7 @@ def encoded(content: bytes, form: str) -> str:
             whole = (b64encode(each).decode() + "\n" * (len(each) == _BASE64_LINE) for each in lines)
             return _held("".join(whole), len(content))
         case "escape":
-            return _held("".join(map(_escaped, content)), len(content))
+            return _held("".join(map(_escaped, cancellable_loop(content))), len(content))
         case _:
             raise Failed(_NO_FORM)
 
@@ -193,7 +194,7 @@ def initcap(text: str) -> str:
     Whether a mark ends a word differs from mark to mark, and between the locales of PostgreSQL.
     """
     found, inside = StringIO(), False
-    for sign in text:
+    for sign in cancellable_loop(text):
         changed = sign.lower() if inside else sign.upper()
         found.write(changed if len(changed) == 1 else changed[0] if inside else sign)
         kind = category(sign)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from auditlake import cancellation
 from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import open_duckdb
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
@@ -22,11 +23,11 @@ from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import POSTGRES, SPARK, Dialect
 from auditlake.query.postgres import documents, json_texts, numbers
 from auditlake.query.postgres import engine as postgres_engine
-from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines
+from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines, _guarded
 from auditlake.query.postgres.numbers import divide
 from auditlake.query.postgres.parser import is_complete, split
 from auditlake.query.postgres.statement import prepare_query
-from auditlake.query.postgres.texts import interval_text
+from auditlake.query.postgres.texts import NotRead, interval_parts, interval_text
 from auditlake.query.statement import LakeState, read_state
 from auditlake.relation import Column, TableName
 from tests.command import run_here
@@ -97,7 +98,7 @@ def test_a_document_that_is_nested_too_deep_is_named_so(tmp_path: Path) -> None:
     """It can be read, but not taken apart."""
     lake = write_lake_with_manifest(tmp_path / "lake")
     columns = (Column("id", 23, -1, key=True), Column("doc", 3802, -1, key=False))
-    document = {"id": 1, "doc": f'{{"a": {"[" * 500}{"]" * 500}}}'}
+    document = {"id": 1, "doc": f'{{"a": {"[" * 5000}{"]" * 5000}}}'}
     positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     rows = [version(0x100, None, "snapshot", None) | document]
     write_history(lake, TableName("public", "documents"), columns, rows, positions)
@@ -135,19 +136,61 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
 
 def test_a_cancelled_statement_ends_within_a_batch(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB does not look before the next one: 2,048 calls may take half an hour, and occupy a thread of a server."""
-    cancellation, calls = Cancellation(), list[str]()
+    running, calls = Cancellation(), list[str]()
     function, takes, gives = _FUNCTIONS["pg_reverse"]
 
     def slow(text: str) -> Any:
         calls.append(text)
-        cancellation.cancel()
+        running.cancel()
         return function(text)
 
     monkeypatch.setitem(_FUNCTIONS, "pg_reverse", (slow, takes, gives))
-    with pytest.raises(Cancelled), cancellation.work():
+    with pytest.raises(Cancelled), running.work():
         _rows(state, "select reverse(a.id::text || b.id::text) from orders a, orders b")
     assert len(calls) == 1
     assert _rows(state, "select reverse('pg_reverse(' || id::text) from orders where id = 1") == [("1(esrever_gp",)]
+
+
+_MANY = 5000
+_LISTS = f"[{', '.join(['[1]'] * _MANY)}]"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("pg_contains", (_LISTS, _LISTS)),
+        ("pg_contains", (f"[{_LISTS}]", f"[[[2], {_LISTS[1:]}]")),
+        ("pg_json_equal", (_LISTS, f" {_LISTS}")),
+        ("pg_raw_element", (_LISTS, 0)),
+        ("pg_raw_at_path", (f"{'[' * _MANY}{']' * _MANY}", ["0"] * _MANY)),
+        ("pg_initcap", ("a" * _MANY,)),
+        ("pg_encode", (b"a" * _MANY, "escape")),
+        ("pg_total", ("1 " * _MANY,)),
+        ("pg_variance", ("1 " * _MANY, 1)),
+        ("pg_like", ("a" * _MANY, "")),
+    ],
+)
+def test_a_cancelled_call_ends_within_it(monkeypatch: pytest.MonkeyPatch, name: str, given: tuple[object, ...]) -> None:
+    """DuckDB interrupts no call, and one of large documents would compute for hours."""
+    running, looks, require = Cancellation(), list[int](), cancellation.require_uncancelled_work
+
+    def looked(number: int) -> None:
+        looks.append(number)
+        if len(looks) == 3:
+            running.cancel()
+        require(number)
+
+    monkeypatch.setattr(cancellation, "require_uncancelled_work", looked)
+    called = _guarded(_FUNCTIONS[name][0])
+    with pytest.raises(Cancelled), running.work():
+        called(running.number, *given)
+    assert looks == [running.number] * 3
+
+
+def test_an_interval_is_read_once_from_its_first_to_its_last_character() -> None:
+    """Blanks that are searched again from each place on would take a billion steps here."""
+    with pytest.raises(NotRead):
+        interval_parts(f"1 day{' ' * 1_000_000}x")
 
 
 @pytest.mark.parametrize("sql", ["select '1'::jsonb || '[2]'", "select (note || '{')::jsonb from orders"])
