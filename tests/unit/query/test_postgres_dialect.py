@@ -1,6 +1,8 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
 import gc
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -396,6 +398,32 @@ def test_a_function_takes_a_text_of_any_length(state: LakeState) -> None:
     assert _rows(state, f"select replace(t, 'z', 'long') as z, replace(t, '', 'long') as e from {texts} limit 1") == [
         ("ab" * 200_000,) * 2
     ]
+
+
+_LISTED = """
+import sys
+from auditlake.startup import lean
+
+searched = []
+lean()
+hidden = sys.meta_path[0].find_spec
+sys.meta_path[0].find_spec = lambda name, *given: searched.append(name) or hidden(name, *given)
+import duckdb
+from auditlake.query.postgres.engine import register_functions
+
+connection = duckdb.connect()
+register_functions(connection)
+searched.clear()
+print(connection.execute("select len(pg_split(0, repeat('1,', 999) || '1', ',', '7'))").fetchone()[0], len(searched))
+"""
+
+
+def test_the_elements_of_a_list_are_not_looked_at_one_by_one() -> None:
+    """DuckDB asks for each value from Python whether it is one of pandas, and commands have no pandas."""
+    done = subprocess.run([sys.executable, "-c", _LISTED], capture_output=True, check=True)
+    length, searches = map(int, done.stdout.split())
+    assert length == 1000
+    assert searches < length
 
 
 @pytest.mark.parametrize(
