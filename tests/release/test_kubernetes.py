@@ -64,6 +64,15 @@ def test_pods_are_restricted() -> None:
         assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
+def test_capture_has_memory_for_the_largest_message() -> None:
+    """Libpq holds one of 1 GB twice; killed by it, follow would get the same one after each start."""
+    (pod,) = (each for each in _pods() if each["spec"]["containers"][0]["args"][0] == "follow")
+    (container,) = pod["spec"]["containers"]
+    limit = container["resources"]["limits"]["memory"]
+    assert limit.endswith("Gi")
+    assert int(limit.removesuffix("Gi")) * 2**30 >= 2 * 2**30 + 600 * 2**20
+
+
 def test_commands_and_settings_exist() -> None:
     """Click parses the arguments, and each variable is a setting; the password comes from a secret."""
     for pod in _pods():
