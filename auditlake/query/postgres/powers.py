@@ -36,7 +36,8 @@ def exp_of(text: str) -> str:
         if value > 0:
             raise Failed(_OVERFLOW)
         return _shown(Decimal(0), scale)
-    return _shown(_context(scale + abs(int(float(value) * _LOG_E))).exp(value), scale)
+    rounded = _context(DIGITS).plus(value)  # exp takes more than linear time, and nothing interrupts it
+    return _shown(_context(scale + abs(int(float(value) * _LOG_E))).exp(rounded), scale)
 
 
 def ln_of(text: str) -> str:
