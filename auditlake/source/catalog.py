@@ -90,8 +90,8 @@ _SIZES = """
 select c.oid::bigint, s.heap_bytes / pg_catalog.current_setting('block_size')::int,
        s.heap_bytes + coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0),
        case when c.reltuples >= 0 and c.relpages > 0
-            then (c.reltuples / c.relpages
-                  * (s.heap_bytes / pg_catalog.current_setting('block_size')::int))::bigint
+            then least(c.reltuples / c.relpages
+                       * (s.heap_bytes / pg_catalog.current_setting('block_size')::int), 1e18)::bigint
             when s.heap_bytes = 0 then 0 end
   from pg_catalog.pg_class c, pg_catalog.pg_relation_size(c.oid) s (heap_bytes)
  where c.oid = any (%s::oid[])

@@ -6,7 +6,7 @@ Rows are inserted after the creation of a slot and read back from it, and copied
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pyarrow.parquet as pq
@@ -244,6 +244,18 @@ def test_a_single_unlogged_table_is_named(database: str) -> None:
         _execute(conn, "create unlogged table u (id int primary key)")
         with pytest.raises(ConfigError, match=r"public\.u, unlogged or foreign"):
             survey(conn, ("public.u",), "none", "p")
+
+
+def test_an_estimate_of_rows_may_be_any_number(database: str) -> None:
+    """The owner of a table sets its statistics, since 18 without any other privilege."""
+    with connect(database) as conn:
+        conn.execute("create table public.t (id int primary key); insert into public.t values (1)")
+        conn.execute("set allow_system_table_mods = on")
+        for estimate in ("3e38", "infinity", "nan", "-1", "7"):
+            conn.execute(f"update pg_class set relpages = 1, reltuples = '{estimate}' where relname = 't'")
+            ((oid, estimated),) = conn.execute("select oid::bigint, reltuples::text from pg_class where relname = 't'")
+            found = read_sizes(conn, [cast("int", oid)])[cast("int", oid)].rows
+            assert found == {"-1": None, "7": 7}.get(str(estimated), 10**18)
 
 
 def test_a_role_under_row_security_is_refused(database: str) -> None:
