@@ -95,6 +95,25 @@ def test_every_keyword_is_quoted_as_in_postgresql(both: Both) -> None:
     assert len(words) > 400
 
 
+def test_numbers_that_json_does_not_have_are_strings_in_it(both: Both, tmp_path: Path) -> None:
+    """NaN and the infinities, as values and in arrays and objects."""
+    both.conn.execute(b"create table unbounded (id int primary key, n numeric)")
+    both.conn.execute(
+        b"insert into unbounded values (1, 'NaN'), (2, 'Infinity'), (3, '-Infinity'), (4, 1.50), (5, null)"
+    )
+    lake = Lake(tmp_path / "lake")
+    write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
+    other = Both(both.conn, copied_lake(both.conn, lake, ("unbounded",)))
+    for made in (
+        "to_jsonb(n), jsonb_typeof(to_jsonb(n)), jsonb_build_array(n, 1.50), jsonb_build_object('n', n)",
+        "to_jsonb(n) = '\"NaN\"', jsonb_build_array(n) ->> 0",
+    ):
+        assert other.difference(f"select id, {made} from unbounded order by id") is None
+    aggregates = "jsonb_agg(n order by id), json_agg(n order by id), jsonb_object_agg(id, n)"
+    assert other.difference(f"select {aggregates} from unbounded") is None
+    assert not other.refused
+
+
 def test_a_statement_that_reads_an_infinite_interval_is_refused(both: Both, tmp_path: Path) -> None:
     """The error names the column; a statement that leaves the row out has PostgreSQL's answer."""
     both.conn.execute(b"create table endless (id int primary key, span interval)")

@@ -74,8 +74,10 @@ def json_text(cell: Cell, node: exp.Expr) -> str:
     match cell.type.name:
         case _ if text is None or cell.type.element is not None or cell.type.name in {"interval", "bytea", "bpchar"}:
             raise Refused(node, f"a jsonb of {cell.type.shown}", "Cast it to text.")
-        case "int2" | "int4" | "int8" | "numeric" | "bool" | "jsonb":
+        case "int2" | "int4" | "int8" | "bool" | "jsonb":
             pass
+        case "numeric":  # JSON has no such numbers: they are strings
+            text = f"regexp_replace({text}, '^(NaN|-?Infinity)$', '\"\\1\"')"
         case "float4" | "float8":
             raise Refused(node, f"a jsonb of {cell.type.shown}", "Cast it to numeric.")
         case "json":
