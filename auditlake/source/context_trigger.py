@@ -20,6 +20,7 @@ from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, name_blockers, unlimit_waits
+from auditlake.sql_names import display_identifier
 
 _FUNCTION = """create or replace function auditlake.observe() returns trigger language plpgsql as $$
 declare
@@ -112,16 +113,17 @@ def _require_function_rights(conn: psycopg.Connection[Row]) -> bool:
 
     IF NOT EXISTS would need the privilege to create a schema even for one that exists.
     """
-    role, database, may_create_schema, may_use_schema, owner = fetch_one(conn, _FUNCTION_RIGHTS)
+    given, database, may_create_schema, may_use_schema, owner = fetch_one(conn, _FUNCTION_RIGHTS)
+    role = display_identifier(str(given))
     if owner is not None:
         raise SourceUnready(
             f"role {role} may not replace function auditlake.observe(), which {owner} owns",
-            f"Run the same command as {owner}, or grant that role: GRANT {owner} TO {role}.",
+            f"Run the same command as {owner}, or grant that role: GRANT {display_identifier(str(owner))} TO {role}.",
         )
     if may_use_schema is None and not may_create_schema:
         raise SourceUnready(
             f"role {role} may not create schema auditlake in database {database}",
-            f"Run GRANT CREATE ON DATABASE {database} TO {role}.",
+            f"Run GRANT CREATE ON DATABASE {display_identifier(str(database))} TO {role}.",
         )
     if may_use_schema is False:
         raise SourceUnready(
@@ -140,7 +142,8 @@ def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:
     except psycopg.errors.LockNotAvailable:
         return f"locked by {name_blockers(conn, [name], _CONFLICTING) or 'a session that has ended'}"
     except psycopg.errors.InsufficientPrivilege:
-        return f"our role lacks the privilege TRIGGER on it: GRANT TRIGGER ON {name} TO {conn.info.user}"
+        role = display_identifier(conn.info.user)
+        return f"our role lacks the privilege TRIGGER on it: GRANT TRIGGER ON {name} TO {role}"
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return "it was dropped or renamed meanwhile"
     finally:

@@ -25,7 +25,7 @@ from auditlake.source.publication import (
     adding_statement,
     creating_statement,
 )
-from auditlake.sql_names import standard_identifier
+from auditlake.sql_names import display_identifier, standard_identifier
 
 _FIRST_VERSION, _LAST_VERSION = 14, 18
 _SLOTS_NEEDED = 2
@@ -220,8 +220,8 @@ def _access_problems(part: CatalogTable, role: str) -> list[_Problem]:
     problems: list[_Problem] = []
     if not part.readable:
         fix = (
-            f"Run GRANT SELECT ON {part.name} TO {role} (and USAGE on its schema); ALTER DEFAULT PRIVILEGES grants it"
-            " for tables that are created later."
+            f"Run GRANT SELECT ON {part.name} TO {display_identifier(role)} (and USAGE on its schema);"
+            " ALTER DEFAULT PRIVILEGES grants it for tables that are created later."
         )
         grants = (
             f"GRANT USAGE ON SCHEMA {standard_identifier(part.name.schema)} TO {standard_identifier(role)};",

@@ -19,6 +19,7 @@ import psycopg
 from auditlake.errors import SourceAway, SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
 from auditlake.source.connection import NotGranted, Row, fetch_one, for_other_machines, identify_system, lsn_in_lake
+from auditlake.sql_names import display_identifier
 
 _LONG_PAGE_HEADER_BYTES = 40
 _XID_BITS = 0xFFFF_FFFF
@@ -93,8 +94,8 @@ def _identify_by_walsender(conn: psycopg.Connection[Row], refused: NotGranted | 
         raise SourceUnready(
             f"role {conn.info.user} can read the server's identity neither by SQL ({reason})"
             f" nor by a replication connection: {exc.message}",
-            f"Run GRANT EXECUTE ON FUNCTION pg_control_system(), pg_walfile_name(pg_lsn) TO {conn.info.user}, or give"
-            " the role REPLICATION.",
+            f"Run GRANT EXECUTE ON FUNCTION pg_control_system(), pg_walfile_name(pg_lsn) TO"
+            f" {display_identifier(conn.info.user)}, or give the role REPLICATION.",
         ) from exc
 
 
