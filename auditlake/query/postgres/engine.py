@@ -56,7 +56,7 @@ from auditlake.query.postgres import (
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
-from auditlake.query.postgres.growth import LONGEST
+from auditlake.query.postgres.growth import LONGEST, bytes_of_array, may_be_long
 from auditlake.query.postgres.scopes import Query
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import INTERVAL, JSONB, TEXT, Type
@@ -71,12 +71,19 @@ from auditlake.values.numeric_text import Failed
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-_BATCH_ROWS = 1 << 14
+_BATCH_ROWS = 2048
+"""As many as DuckDB computes at once."""
+_SHORT_ROW = 16 << 10
+_LONG_ROWS = 64 << 20
+"""Bytes of those of one batch that are no short rows: DuckDB's limit does not count the copies that it hands out."""
+_PADDED = 16 << 20
+"""Characters of `char(n)` that are padded at once."""
 _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 _UNSETTLED = "the last digit is not certain\n"
 _NOT_READ = "not a text that is read here\n"
 _OF_LOCALE = "words end where the locale says\n"
+_LONG = "rows that are held at once are too long\n"
 
 _MARKS: Mapping[type[Exception], str] = {
     numbers.NotFinite: _NOT_FINITE,
@@ -252,14 +259,15 @@ class PostgresEngines:
         try:
             with _reported():
                 _create_views(connection, state, query)
-                batches = connection.execute(_numbered(_with_texts(query.translated))).to_arrow_reader(_BATCH_ROWS)
+                batches = connection.execute(_numbered(_as_shown(query.translated))).to_arrow_reader(_BATCH_ROWS)
                 first = list(islice(batches, 1))
         except BaseException:
             documents.clear_read()
             connection.close()
             raise
         schema = _schema(cells)
-        fetched = _forgetting(_shown(batch, cells, schema) for batch in chain(first, _rest(batches)))
+        parts = chain.from_iterable(_padded_at_once(batch, cells) for batch in chain(first, _rest(batches)))
+        fetched = _forgetting(_shown(part, cells, schema) for part in parts)
         types = [TEXT.shown if cell.is_unknown else cell.type.shown for cell in cells]
         return PostgresRows(schema, closing(connection, fetched), types)
 
@@ -272,7 +280,7 @@ class PostgresEngines:
 
 def register_functions(connection: "DuckDBPyConnection") -> None:
     """Register the functions that translated statements call."""
-    from duckdb.func import FunctionNullHandling  # noqa: PLC0415 - it takes a tenth of a second to import
+    from duckdb.func import ARROW, FunctionNullHandling  # noqa: PLC0415 - it takes a tenth of a second to import
 
     for name, (function, takes, gives) in _FUNCTIONS.items():
         is_list = gives == _TEXTS
@@ -294,6 +302,7 @@ def register_functions(connection: "DuckDBPyConnection") -> None:
     connection.create_function(
         "pg_interval_parts", _guarded(texts.interval_text), [_NUMBER, "integer", "integer", "bigint"], _TEXT
     )
+    connection.create_function("pg_long_rows", _long_rows, [_NUMBER], _NUMBER, type=ARROW, side_effects=True)
     months, days, micros = parts_of("x")
     for name, result in (
         (_INTERVAL_TEXT, f"pg_interval_parts(0, cast({months} as integer), cast({days} as integer), {micros})"),
@@ -343,6 +352,13 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
     return called
 
 
+def _long_rows(sizes: pa.Array) -> Any:  # noqa: ANN401 - the class is not in DuckDB's types
+    """Return the sizes of the long rows of a batch; it fails if they are too long together, but not for one row."""
+    if len(sizes) > 1 and pc.sum(sizes).as_py() > _LONG_ROWS:
+        raise ValueError(_LONG)
+    return sizes
+
+
 def _numbered(sql: str) -> str:
     """Return a statement whose calls of our functions have the number of this thread's work."""
     number = work_number()
@@ -376,12 +392,26 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
         create_view(connection, view, [*map(_numbered, cells)], rows.sql)
 
 
-def _with_texts(query: Query) -> str:
-    """Return a query with the texts of its intervals: those of Arrow count nanoseconds, and long ones overflow."""
-    if all(cell.type != INTERVAL for cell in query.columns):
+def _as_shown(query: Query) -> str:
+    """Return a query with the texts of its intervals, and with the size of its long rows as its last column.
+
+    Intervals of Arrow count nanoseconds, and long ones overflow.
+    """
+    cells = [(f"o{n}", cell) for n, cell in enumerate(query.columns)]
+    sizes = [_bytes_of(name, cell) for name, cell in cells if may_be_long(cell) and cell.type.name != "map"]
+    if not sizes and all(cell.type != INTERVAL for _, cell in cells):
         return query.sql
-    shown = (f"{_INTERVAL_TEXT}(o{n}) as o{n}" if c.type == INTERVAL else f"o{n}" for n, c in enumerate(query.columns))
+    shown = [f"{_INTERVAL_TEXT}({name}) as {name}" if cell.type == INTERVAL else name for name, cell in cells]
+    if sizes:
+        shown.append(f"case when {(size := ' + '.join(sizes))} > {_SHORT_ROW} then pg_long_rows({size}) end as size")
     return f"select {', '.join(shown)} from ({query.sql})"
+
+
+def _bytes_of(name: str, cell: Cell) -> str:
+    if cell.type.element is not None:
+        return f"coalesce(cast({bytes_of_array(name, cell.type)} as bigint), 0)"
+    measured = f"octet_length({name})" if cell.type.name == "bytea" else f"strlen(cast({name} as varchar))"
+    return f"coalesce({measured}, 0)"
 
 
 def _value(typed: TypedColumn, columns: Sequence[ViewColumn], table: TableName, *, has_texts: bool) -> str:
@@ -408,16 +438,28 @@ def _utc(value: str, kind: Type, n: int) -> str:
 
 def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows as they are shown: times with a zone, padded characters, texts of intervals."""
-    columns = [_column(column, cell) for column, cell in zip(batch.columns, cells, strict=True)]
+    columns = [_column(column, cell) for column, cell in zip(batch.columns[: len(cells)], cells, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _padded_at_once(batch: pa.RecordBatch, cells: Sequence[Cell]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in parts that are short when padded; raises NotAnswerable if one row is too long."""
+    width = sum(map(_blanks, cells))
+    if width > _LONG_ROWS:
+        raise NotAnswerable(f"a row has {width:,} characters of char(n)", "Ask for fewer columns.")
+    rows = max(1, _PADDED // max(1, width))
+    yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
+
+
+def _blanks(cell: Cell) -> int:
+    """Return the length to which values are padded, 0 if they are not."""
+    return 0 if cell.type.name == "varchar" else cell.type.length or 0
 
 
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
     require_years(values)
     found = values.cast(_arrow(cell))
-    if cell.type.name != "varchar" and cell.type.length is not None:
-        return pc.utf8_rpad(found, cell.type.length, " ")
-    return found
+    return pc.utf8_rpad(found, blanks, " ") if (blanks := _blanks(cell)) else found
 
 
 def _rest(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -471,12 +513,14 @@ def _marked(text: str) -> BadUsage | NotAnswerable | None:
     return BadUsage(f"the statement fails on a row: {failure}") if failure else None
 
 
+_FEWER = "Ask for fewer columns, or for parts of the rows with LIMIT."
 _FORMS = "Intervals are read as '1 day 02:30:00', times with exactly the digits of their format."
 _REASONS: Mapping[str, tuple[str, str]] = {
     MIXED: (
         "numbers that are equal have different texts here, such as 1.0 and 1.00",
         "Cast them to a scale, numeric(12,2), or to text.",
     ),
+    _LONG: (f"{_BATCH_ROWS:,} rows have texts of more than {_LONG_ROWS >> 20} MB", _FEWER),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
     _NOT_READ: ("a text of a time or an interval has a form that is not read here", _FORMS),
     _OF_LOCALE: (

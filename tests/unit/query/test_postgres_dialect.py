@@ -80,6 +80,42 @@ def test_tables_are_read_at_their_moments(state: LakeState, sql: str, rows: list
     assert _rows(state, sql) == rows
 
 
+@pytest.mark.parametrize(
+    "value", ["repeat('x', 40000)", "decode(repeat('61', 40000), 'hex')", "array[repeat('x', 40000)]"]
+)
+def test_rows_that_are_too_long_together_are_refused(state: LakeState, value: str) -> None:
+    """DuckDB copies 2,048 rows at once, outside of its limit of memory."""
+    sql = f"select 1 as a, {value} as v from generate_series(1, 2048)"
+    with pytest.raises(NotAnswerable, match="2,048 rows have texts of more than 64 MB"):
+        _rows(state, sql)
+    assert len(_rows(state, f"{sql} limit 100")) == 100
+
+
+def test_one_row_may_be_longer_than_many(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No LIMIT would make it shorter."""
+    monkeypatch.setattr(postgres_engine, "_LONG_ROWS", 1 << 20)
+    assert _rows(state, "select string_agg(repeat('x', 200000), '') as v from generate_series(1, 10)") == [
+        ("x" * 2_000_000,)
+    ]
+
+
+def test_rows_are_padded_in_short_batches(state: LakeState) -> None:
+    """A batch of all rows would have 131 MB."""
+    sql = "select g::text::char(32000) as a, null::char(32000) as b, g as c from generate_series(1, 2048) g"
+    _, fetched = PostgresEngines().rows(state, prepare_query(state, sql)).batches()
+    batches = list(fetched)
+    assert max(batch.nbytes for batch in batches) < 20 << 20
+    assert [row["c"] for batch in batches for row in batch.to_pylist()] == list(range(1, 2049))
+    assert batches[0]["a"][0].as_py() == "1".ljust(32000)
+
+
+def test_a_row_of_too_many_blanks_is_refused(state: LakeState) -> None:
+    """Nothing else would bound its length."""
+    columns = ", ".join(f"'a'::char(10000000) as c{n}" for n in range(7))
+    with pytest.raises(NotAnswerable, match=r"a row has 70,000,000 characters of char\(n\)"):
+        _rows(state, f"select {columns}")
+
+
 def _points(folder: Path, values: Sequence[float | None]) -> LakeState:
     """Return the state of a lake with a table of floats."""
     lake = write_lake_with_manifest(folder / "lake")
