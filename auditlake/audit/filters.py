@@ -17,6 +17,7 @@ A condition is on a row `h` that has `_raw` if a column of the condition may hav
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import copysign
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +125,8 @@ class Filter:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
         left = bare(self.column, name) if self.by_text and has_own_key(self.column) else key_of(self.column, name)
         condition = f"{left} {sign} {bare(self.column, '?')}"
+        if self.by_text and isinstance(self.value, float):  # -0 is equal to 0
+            condition = f"({condition} and signbit({name}) = {copysign(1, self.value) < 0})"
         if sign == "=" or not partial:
             return condition, [self.value]
         outside = f"{entry} is not null"

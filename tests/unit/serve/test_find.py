@@ -137,3 +137,18 @@ def test_rows_of_a_table_without_a_key_are_found_in_the_tail(tmp_path: Path) -> 
     for value, state in (("sent", "exists"), ("held", "deleted")):
         found = page.json("find", table="bag", value=value, limit=9)["found"]
         assert [(each["values"], each["state"]) for each in found] == [([value], state)]
+
+
+def test_a_zero_is_found_by_its_sign_however_many_have_the_other(tmp_path: Path) -> None:
+    """Both are equal numbers, and have different texts."""
+    lake, name = write_lake(tmp_path / "lake"), TableName("public", "sign")
+    columns = (Column("id", 23, -1, key=True), Column("f", 701, -1, key=False))
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    zeros = [-0.0] * 9 + [0.0] + [-0.0] * 9
+    rows = [{"id": n, "f": zero} | version(0x100, None, "snapshot", None) for n, zero in enumerate(zeros)]
+    write_history(lake, name, columns, rows, positions, 9)
+    page = Page(lake)
+    for value, count in (("0", 1), ("-0", 3)):
+        answer = page.json("find", table="sign", value=value, column="f", limit=3)
+        assert [each["values"][1] for each in answer["found"]] == [value] * count
+        assert answer["more"] is (value == "-0")
