@@ -121,7 +121,9 @@ def character(code: int) -> str:
 
 def translated(text: str, given: str, to: str) -> str:
     """`translate`: the first place of a character counts, one without a counterpart goes."""
-    table = {ord(each): to[n] if n < len(to) else None for n, each in reversed(list(enumerate(given)))}
+    table: dict[int, str | None] = {}
+    for place, sign in enumerate(cancellable_loop(given)):
+        table.setdefault(ord(sign), to[place] if place < len(to) else None)
     return text.translate(table)
 
 
