@@ -24,7 +24,13 @@ import pyarrow as pa
 
 from auditlake.audit.row_key import input_text, read_value
 from auditlake.errors import BadUsage
-from auditlake.lake.comparison_keys import has_own_key, is_equal_by_key, is_ordered_by_key, key_of, key_of_text
+from auditlake.lake.comparison_keys import (
+    compared_sql,
+    compared_text_sql,
+    has_own_key,
+    is_equal_by_key,
+    is_ordered_by_key,
+)
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
@@ -120,10 +126,10 @@ class Filter:
     def _compared(self, *, partial: bool) -> Condition:
         name, entry, sign = f"h.{quoted(self.column)}", raw_entry(self.column), self.operation.sign
         if self.key is not None:
-            return f"{key_of(self.column, name)} {sign} {self.key}", []
+            return f"{compared_sql(self.column, name)} {sign} {self.key}", []
         if self.value is None:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
-        left = bare(self.column, name) if self.by_text and has_own_key(self.column) else key_of(self.column, name)
+        left = bare(self.column, name) if self.by_text and has_own_key(self.column) else compared_sql(self.column, name)
         condition = f"{left} {sign} {bare(self.column, '?')}"
         if self.by_text and isinstance(self.value, float):  # -0 is equal to 0
             condition = f"({condition} and signbit({name}) = {copysign(1, self.value) < 0})"
@@ -217,7 +223,7 @@ def _compared_value(column: Column, given: str) -> tuple[str, str | None]:
     """Return PostgreSQL's text of a value, and SQL of its key if that is not its typed value; raises BadUsage."""
     read = read_value(column, given)
     try:
-        key = key_of_text(column, read.text)
+        key = compared_text_sql(column, read.text)
         if key is not None or read.exact or type_of(column).kind is not Conversion.TEXT:
             return read.text, key
         return printed(*column.type, read.text), None
@@ -269,7 +275,7 @@ def ordered(column: Column, *, descending: bool = False, fitting: Container[str]
     """Return the terms of ORDER BY for a column: NULL is last, first if descending, as in PostgreSQL."""
     way = "desc nulls first" if descending else "asc nulls last"
     name = f"h.{quoted(column)}"
-    term = f"{key_of(column, name) if may_sort(column) else name} {way}"
+    term = f"{compared_sql(column, name) if may_sort(column) else name} {way}"
     if not may_not_fit(column, fitting):
         return term
     return f"{_place(column)} {way}, {term}"

@@ -49,21 +49,21 @@ def has_own_key(column: Column) -> bool:
     return type_of(column).kind is Conversion.TEXT and column.type_oid in _KEYS
 
 
-def key_of(column: Column, value: str) -> str:
+def compared_sql(column: Column, value: str) -> str:
     """Return SQL for the key of a value, which is SQL that may be repeated."""
     if has_own_key(column):
         return _KEYS[column.type_oid](value)
     return unpushed(value) if type_of(column).kind is Conversion.FLOAT else bare(column, value)
 
 
-def key_of_text(column: Column, text: str) -> str | None:
+def compared_text_sql(column: Column, text: str) -> str | None:
     """Return SQL for the key of PostgreSQL's text of a value; None if its typed value is the key.
 
     Raises ValueError for an interval in a form that is not read here.
     """
     if column.type_oid == _INTERVAL:
         return str(length_of_interval(text))
-    return key_of(column, duckdb_literal(text)) if has_own_key(column) else None
+    return compared_sql(column, duckdb_literal(text)) if has_own_key(column) else None
 
 
 def length_of_interval(text: str) -> int:

@@ -35,7 +35,7 @@ from auditlake.audit.row_key import Key
 from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto, with_comparisons
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
-from auditlake.lake.comparison_keys import key_of
+from auditlake.lake.comparison_keys import compared_sql
 from auditlake.lake.duckdb_rows import quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
@@ -311,7 +311,7 @@ class OpenState:
         order, first = selection.order, selection.offset
         if order.column is None or may_not_fit(order.column, held.fitting):
             return None
-        name = key_of(order.column, f"h.{quoted(order.column)}")
+        name = compared_sql(order.column, f"h.{quoted(order.column)}")
         count, values = self._query(f"count(*), count({name})", selection.where, "")
         rows, valued = self._cursor.execute(count, values).fetchone() or (0, 0)
         nulls = rows - valued if order.descending else 0
