@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 _TAIL_BYTES = 64 << 20
-_HELD_ROWS, _HELD_BYTES = 2048, 64 << 20
+HELD_ROWS, HELD_BYTES = 2048, 64 << 20
 """Rows that DuckDB holds at a time, whatever their length, and how many bytes they may have."""
 _RAW = "_raw"
 
@@ -274,8 +274,8 @@ def _check_files(table: HistoryTable, selection: Selection) -> bool:
 def _check_length(name: TableName, paths: Iterable[Place]) -> Sequence[RowGroup]:
     """Return the row groups of files; raises NotEmbedded if rows that DuckDB holds at a time are too long."""
     groups = all_row_groups(paths)
-    held = max((group.size_bytes * min(1, _HELD_ROWS / max(1, group.rows)) for group in groups), default=0)
-    if held > _HELD_BYTES:
+    held = max((group.size_bytes * min(1, HELD_ROWS / max(1, group.rows)) for group in groups), default=0)
+    if held > HELD_BYTES:
         raise NotEmbedded(f"a batch of {held / (1 << 20):,.0f} MB of rows of {name}")
     return groups
 

@@ -209,7 +209,7 @@ def test_long_messages_leave_the_log_readable(site: Site, monkeypatch: pytest.Mo
     question.append("select prefix, count(*) from auditlake.changes where op = 'message' group by 1")
     done = command.run_here(question)
     assert "of somebody,3" in done.stdout, done.stderr
-    monkeypatch.setattr(duckdb_views, "_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(duckdb_views, "HELD_BYTES", 1 << 20)
     refused = command.run_here(question)
     assert (refused.code, "MB of rows of auditlake.changes" in refused.stderr) == (7, True)
 

@@ -29,6 +29,8 @@ from auditlake.lake.duckdb_rows import raw_entry
 from auditlake.lake.history import type_of
 from auditlake.messages import say
 from auditlake.query.duckdb_views import (
+    HELD_BYTES,
+    HELD_ROWS,
     RowsOfDuckDb,
     StatementDatabase,
     ViewColumn,
@@ -71,11 +73,8 @@ from auditlake.values.numeric_text import Failed
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-_BATCH_ROWS = 2048
-"""As many as DuckDB computes at once."""
 _SHORT_ROW = 16 << 10
-_LONG_ROWS = 64 << 20
-"""Bytes of those of one batch that are no short rows: DuckDB's limit does not count the copies that it hands out."""
+"""Longer rows may have `HELD_BYTES` together: DuckDB's limit does not count the copies that it hands out."""
 _PADDED = 16 << 20
 """Characters of `char(n)` that are padded at once."""
 _INEXACT = "not held: "
@@ -259,7 +258,7 @@ class PostgresEngines:
         try:
             with _reported():
                 _create_views(connection, state, query)
-                batches = connection.execute(_numbered(_as_shown(query.translated))).to_arrow_reader(_BATCH_ROWS)
+                batches = connection.execute(_numbered(_as_shown(query.translated))).to_arrow_reader(HELD_ROWS)
                 first = list(islice(batches, 1))
         except BaseException:
             documents.clear_read()
@@ -354,7 +353,7 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
 
 def _long_rows(sizes: pa.Array) -> Any:  # noqa: ANN401 - the class is not in DuckDB's types
     """Return the sizes of the long rows of a batch; it fails if they are too long together, but not for one row."""
-    if len(sizes) > 1 and pc.sum(sizes).as_py() > _LONG_ROWS:
+    if len(sizes) > 1 and pc.sum(sizes).as_py() > HELD_BYTES:
         raise ValueError(_LONG)
     return sizes
 
@@ -445,7 +444,7 @@ def _shown(batch: pa.RecordBatch, cells: Sequence[Cell], schema: pa.Schema) -> p
 def _padded_at_once(batch: pa.RecordBatch, cells: Sequence[Cell]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch in parts that are short when padded; raises NotAnswerable if one row is too long."""
     width = sum(map(_blanks, cells))
-    if width > _LONG_ROWS:
+    if width > HELD_BYTES:
         raise NotAnswerable(f"a row has {width:,} characters of char(n)", "Ask for fewer columns.")
     rows = max(1, _PADDED // max(1, width))
     yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
@@ -520,7 +519,7 @@ _REASONS: Mapping[str, tuple[str, str]] = {
         "numbers that are equal have different texts here, such as 1.0 and 1.00",
         "Cast them to a scale, numeric(12,2), or to text.",
     ),
-    _LONG: (f"{_BATCH_ROWS:,} rows have texts of more than {_LONG_ROWS >> 20} MB", _FEWER),
+    _LONG: (f"{HELD_ROWS:,} rows have texts of more than {HELD_BYTES >> 20} MB", _FEWER),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
     _NOT_READ: ("a text of a time or an interval has a form that is not read here", _FORMS),
     _OF_LOCALE: (
