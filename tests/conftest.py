@@ -64,6 +64,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+_FOLDING = ("tests/spark/apply/", "tests/spark/resync/", "tests/crash/")
+
+
 def _group(test: pytest.Function) -> str | None:
     """Name the group of a test: its JVM, a server that few tests need, or its module if that shares a fixture.
 
@@ -73,7 +76,7 @@ def _group(test: pytest.Function) -> str | None:
     if test.get_closest_marker("spark"):
         if "spark" not in fixtures:
             return "own-jvm"
-        return "folding-jvm" if test.nodeid.startswith(("tests/spark/apply/", "tests/crash/")) else "jvm"
+        return "folding-jvm" if test.nodeid.startswith(_FOLDING) else "jvm"
     if "bucket" in fixtures and CHOSEN == "disk":
         return "bucket"
     if "complete_server" in fixtures:

@@ -214,6 +214,7 @@ def test_messages_of_a_savepoint_that_is_rolled_back_have_no_effect(
         one.execute(many("t", 20_000, 10))
         one.commit()
         sessions.await_confirmed("streamed")
+        two.execute(many("t", 50_000, 10))  # without a change, the server does not look whether it is too large
         sessions.await_true("select stream_txns > 2 from pg_stat_replication_slots where slot_name = 'streamed'")
         two.commit()
         sessions.await_confirmed("streamed")
