@@ -231,7 +231,7 @@ def _without_history(
 
     `followed` are the OIDs of the tables with a history.
     """
-    published = read_publication(conn, publication, names_alone=True)
+    published = read_publication(conn, publication)
     source = Source(read_tables(conn), published, carries_stored=False)
     every = choose(source, lambda _: True)
     missing = [table.name for table in every if table.relation.oid not in followed]

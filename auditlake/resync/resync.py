@@ -24,7 +24,7 @@ folded: the snapshot has their result, and what the table was between two of the
 from __future__ import annotations  # types of Spark are imported for mypy only
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ from auditlake.snapshot.plan import CopyPlan, find_unreadable, publish, read_sou
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
-from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
+from auditlake.source.catalog import FollowedTable, choose, read_row_filters, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
 from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
@@ -169,11 +169,6 @@ class _Tables:
     def history_of(self, relation: Relation) -> TableName | None:
         """Return the name of the table's history; None if it has none of these."""
         return self.by_oid.get(relation.oid) or self.by_name.get(relation.name)
-
-
-def _sizes(holder: SnapshotHolder, tables: Iterable[FollowedTable]) -> dict[int, TableSize]:
-    with holder.catalog() as conn:
-        return read_sizes(conn, [part.relation.oid for table in tables for part in table.parts])
 
 
 def _oids(tables: Mapping[TableName, FollowedTable]) -> dict[TableName, int]:
@@ -295,9 +290,13 @@ class _Resync:
             )
         tables = tuple(chosen.values())
         unpublished = tuple(table for table in tables if source.published(table.name) is None)
-        if not publish(self.control, name, CopyPlan(name, tables, unpublished, source.publication, None, ())):
+        locked = publish(self.control, name, CopyPlan(name, tables, unpublished, source.publication, None, ()))
+        if locked is None:
             raise SourceUnready(f"publication {name}, or a table for it, changed meanwhile", _AGAIN)
-        return self._chosen(names, read_source(self.control, name))
+        for table, lock in locked.items():
+            self.progress.fail(table, lock)
+        published = self._chosen(names, read_source(self.control, name))
+        return {history: table for history, table in published.items() if table.name not in locked}
 
     def _chosen(self, names: Collection[TableName], source: CatalogSource) -> dict[TableName, FollowedTable]:
         """Return the tables of the source that have these histories, by the names of the histories."""
@@ -345,12 +344,14 @@ class _Resync:
                 slot = target.renewal.manifest.slot
                 ensure_failover(self.control, target.conninfo, slot, wanted=target.failover, report=self.report)
             todo = {name: table for name, table in todo.items() if name in columns}
-            sizes = _sizes(holder, todo.values())
+            with holder.catalog() as conn:
+                sizes = read_sizes(conn, [part.relation.oid for table in todo.values() for part in table.parts])
+                row_filters = read_row_filters(conn, require_manifest(target.lake).publication, todo.values())
             staging = _Staging(target.lake, columns, todo)
             snapshot = exported(target.conninfo, holder, snapshot_id, mark)
             capture = self._capture(beside)
             copier = Copier(workers.result(), staging, snapshot, target.limits, self.progress, masks)
-            copier.copy(list(todo.values()), sizes)
+            copier.copy(list(todo.values()), sizes, row_filters)
         if any(holds[name].is_complete for name in staging.copied):
             capture.await_passed(created.consistent_point)
         return staging, capture

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psycopg
 
@@ -53,7 +53,7 @@ from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
 from auditlake.source import lock_waits as blockers
-from auditlake.source.catalog import FollowedTable, read_sizes
+from auditlake.source.catalog import FollowedTable, read_row_filters, read_sizes
 from auditlake.source.connection import Row, connect, connect_replication_beside
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
@@ -182,18 +182,20 @@ def _fail_missing(progress: Progress, todo: Sequence[FollowedTable], why: GaveWa
 
 
 def _publish(run: "_Run", plan: CopyPlan) -> CopyPlan:
-    """Publish the plan's tables, and return the plan without tables that were dropped since it was made."""
+    """Publish the plan's tables; return the plan without those that were dropped since it was made, or are locked."""
     target = run.target
     if plan.publication is None:
         record_created_publication(
             target.lake, target.patterns
         )  # before it exists: `drop` removes only a recorded publication
-    while not publish(run.control, target.publication, plan):
+    while (locked := publish(run.control, target.publication, plan)) is None:
         before, plan = plan, make_plan(run.control, target.patterns, target.publication, target.slot)
         for name in sorted({table.name for table in before.chosen} - {table.name for table in plan.chosen}):
             why = f"table {name} was dropped before it could be published"
             run.progress.fail(name, SourceUnready(why, "Run auditlake bootstrap again."))
-    return plan
+    for name, reason in locked.items():
+        run.progress.fail(name, reason)
+    return replace(plan, chosen=tuple(table for table in plan.chosen if table.name not in locked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
             with holder.catalog() as conn:
                 todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.patterns))
                 sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
+                row_filters = read_row_filters(conn, target.publication, todo)
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
         masks = bind_copies(target.lake, target.masking, [table.relation for table in todo])
         is_first = created.name == target.slot
@@ -247,7 +250,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
                 run.progress,
                 masks,
             )
-            copier.copy(todo, sizes)
+            copier.copy(todo, sizes, row_filters)
             capture.await_passed(created.consistent_point)
 
 

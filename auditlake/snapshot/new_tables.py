@@ -194,7 +194,7 @@ def fnmatch_escape(name: str) -> str:
 
 
 def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTable]:
-    """Find the tables to follow that have no history; raises SourceUnready if a published one is locked."""
+    """Find the tables to follow that have no history."""
     return _find(conn, target)[0]
 
 

@@ -8,6 +8,7 @@ Order of effects, as `bootstrap` calls them:
 """
 
 import fnmatch
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,9 +18,9 @@ from auditlake.errors import ConfigError, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.relation import SYSTEM_SCHEMA, TableName
+from auditlake.source import lock_waits
 from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, never_followed, read_tables
 from auditlake.source.connection import Row
-from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
     Obstacle,
     advise_on_encoding,
@@ -43,6 +44,8 @@ from auditlake.source.publication import (
 from auditlake.source.slot import SlotState, read_slot
 
 _FIRST = 3
+_ALL_TIMEOUT_S = 1.0
+"""How long a lock may delay the publication of all tables, before it delays that of its own."""
 OURS = f"the schema {SYSTEM_SCHEMA} is the lake's own in questions, so its tables are not copied"
 
 
@@ -128,11 +131,8 @@ def survey(
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
-    """Read tables and publication under the connection's snapshot; raises SourceUnready if one is locked."""
-    tables = read_tables(conn)
-    what = f"the tables of publication {publication_name} could not be read"
-    with locks_awaited(conn, what, [table.name for table in tables]):
-        return Source(tables, read_publication(conn, publication_name), can_publish_stored(conn))
+    """Read tables and publication under the connection's snapshot; it waits for no lock."""
+    return Source(read_tables(conn), read_publication(conn, publication_name), can_publish_stored(conn))
 
 
 def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
@@ -211,22 +211,46 @@ _CHANGED_MEANWHILE = (
 )
 
 
-def publish(control: psycopg.Connection[Row], publication: str, plan: CopyPlan) -> bool:
-    """Create the publication, or add tables; raises SourceUnready.
+def publish(
+    control: psycopg.Connection[Row], publication: str, plan: CopyPlan
+) -> dict[TableName, SourceUnready] | None:
+    """Create the publication, or add tables; return those that other sessions lock, which are not added, and why.
 
-    False, and nothing changed, if a table, its schema or the publication was dropped or renamed since the plan, or
-    another process was faster.
+    None if a table, its schema or the publication was dropped or renamed since the plan, or another process was faster.
+    Raises SourceUnready, also if a lock keeps the publication from being created: it gets all of the tables or none.
     """
-    names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
-    if not names and plan.publication is not None:
-        return True
-    what = f"publication {publication} could not be created or extended"
+    deadline = time.monotonic() + lock_waits.LOCK_TIMEOUT_S
     try:
-        with locks_awaited(control, what, names, AGAINST_PUBLISHING):
-            if plan.publication is None:
+        if plan.publication is None:
+            what, names = f"publication {publication} could not be created", [table.name for table in plan.chosen]
+            with lock_waits.locks_awaited(control, what, names, lock_waits.AGAINST_PUBLISHING, deadline):
                 create_publication(control, publication, names)
-            else:
-                add_tables(control, publication, names)
+            return {}
+        return _add(control, publication, [table.name for table in plan.unpublished], deadline)
     except _CHANGED_MEANWHILE:
-        return False
-    return True
+        return None
+
+
+def _add(
+    control: psycopg.Connection[Row], publication: str, names: Sequence[TableName], deadline: float
+) -> dict[TableName, SourceUnready]:
+    """Add tables together or, if one is locked, each for itself; return those that stay locked, with the reason."""
+    if not names or _find_lock(control, publication, names, time.monotonic() + _ALL_TIMEOUT_S) is None:
+        return {}
+    locks = {name: _find_lock(control, publication, [name], deadline) for name in names}
+    return {name: lock for name, lock in locks.items() if lock is not None}
+
+
+def _find_lock(
+    control: psycopg.Connection[Row], publication: str, names: Sequence[TableName], deadline: float
+) -> SourceUnready | None:
+    """Add tables to a publication; return the reason if a lock on one of them prevents it up to the deadline."""
+    what = f"table {', '.join(map(str, names))} could not be published"
+    try:
+        with lock_waits.locks_awaited(control, what, names, lock_waits.AGAINST_PUBLISHING, deadline):
+            add_tables(control, publication, names)
+    except SourceUnready as exc:
+        if not isinstance(exc.__cause__, psycopg.errors.LockNotAvailable):
+            raise
+        return exc
+    return None

@@ -143,9 +143,14 @@ class Copier:
         self._committing: list[Future[None]] = []
         self._interrupted = False
 
-    def copy(self, tables: Sequence[FollowedTable], sizes: Mapping[int, TableSize]) -> None:
-        """Copy all tables; record a failed table in `progress` and continue with the others."""
-        jobs = [self._plan(table, sizes) for table in tables]
+    def copy(
+        self, tables: Sequence[FollowedTable], sizes: Mapping[int, TableSize], row_filters: Mapping[int, str]
+    ) -> None:
+        """Copy all tables; record a failed table in `progress` and continue with the others.
+
+        `row_filters` are the SQL of the tables' row filters, by OID.
+        """
+        jobs = [self._plan(table, sizes, row_filters) for table in tables]
         bundles = bundled([(job, task) for job in jobs for task in job.tasks], lambda item: item[1].source_bytes)
         with self._commits, ThreadPoolExecutor(self._at_once) as copies:
             try:
@@ -162,7 +167,7 @@ class Copier:
         for future in self._committing:
             future.result()
 
-    def _plan(self, table: FollowedTable, sizes: Mapping[int, TableSize]) -> _Job:
+    def _plan(self, table: FollowedTable, sizes: Mapping[int, TableSize], row_filters: Mapping[int, str]) -> _Job:
         """Plan one range for each partition (or the table itself) that is empty or small, more for a large one."""
         parts = [(part.name, sizes.get(part.relation.oid, _NOTHING)) for part in table.parts]
         estimates = [size.rows for _, size in parts]
@@ -172,10 +177,15 @@ class Copier:
             None if None in estimates else sum(estimate or 0 for estimate in estimates),
         )
         columns = self._destination.columns(table)
-        return _Job(table, columns, self._tasks(table, columns, parts))
+        row_filter = None if table.row_filter is None else row_filters[table.relation.oid]
+        return _Job(table, columns, self._tasks(table, columns, parts, row_filter))
 
     def _tasks(
-        self, table: FollowedTable, columns: tuple[Column, ...], parts: Sequence[tuple[TableName, TableSize]]
+        self,
+        table: FollowedTable,
+        columns: tuple[Column, ...],
+        parts: Sequence[tuple[TableName, TableSize]],
+        row_filter: str | None,
     ) -> list[CopyTask]:
         ranges = [
             (name, size, pages)
@@ -192,7 +202,7 @@ class Copier:
                 pages,
                 self._destination.folder(table.name),
                 self._snapshot.mark,
-                row_filter=table.row_filter,
+                row_filter=row_filter,
                 # Interleaved, because the number of rows in a range is unknown before it is read.
                 ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
                 source_bytes=pages.share(size.pages, size.size_bytes),

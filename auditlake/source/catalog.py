@@ -2,7 +2,7 @@
 
 `read_tables` returns the relation that a Relation message would have if all columns were published, and facts that may
 prevent replication. It waits for no lock; the result stays true only while the caller holds a lock on the table.
-`read_sizes` opens the tables' files and so waits for a concurrent rewrite: call it only for tables that we have locked.
+`read_sizes` and `read_row_filters` open the tables, and so wait for locks: call them for those that we have locked.
 Whether a table can be replicated is decided in `source.preflight`.
 
 `choose` returns the tables under whose names the stream sends changes, and the tables that store their rows. A
@@ -95,6 +95,15 @@ select c.oid::bigint, s.heap_bytes / pg_catalog.current_setting('block_size')::i
             when s.heap_bytes = 0 then 0 end
   from pg_catalog.pg_class c, pg_catalog.pg_relation_size(c.oid) s (heap_bytes)
  where c.oid = any (%s::oid[])
+"""
+
+_ROW_FILTERS = """
+select r.prrelid::bigint, pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+  from pg_catalog.pg_publication_rel r
+  join pg_catalog.pg_publication p on p.oid = r.prpubid
+  join unnest(%s::bigint[], %s::text[]) known (relation, condition)
+    on known.relation = r.prrelid::bigint and known.condition = r.prqual::text
+ where p.pubname = %s
 """
 
 SHAPE = """jsonb_build_object(
@@ -353,7 +362,7 @@ def read_sizes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, 
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
-    """A catalog table; `relation` has its published columns, `row_filter` is the SQL condition of its published rows.
+    """A catalog table; `relation` has its published columns, `row_filter` is as in PublishedTable.
 
     `members` are its partitions of every level, `parts` the tables that store the rows.
     """
@@ -380,6 +389,15 @@ class FollowedTable:
     def shape(self) -> object:
         """Return everything that must not change between two reads of the catalog."""
         return self.relation, self.row_filter, sorted(member.relation.oid for member in self.members)
+
+
+def read_row_filters(
+    conn: psycopg.Connection[Row], publication: str, tables: Iterable[FollowedTable]
+) -> dict[int, str]:
+    """Read the row filters of these tables as SQL, by OID; not those that were changed since."""
+    filters = {table.relation.oid: table.row_filter for table in tables if table.row_filter is not None}
+    rows = fetch(conn, _ROW_FILTERS, [*filters], [*filters.values()], publication) if filters else []
+    return {cast("int", oid): str(condition) for oid, condition in rows}
 
 
 @dataclass(frozen=True)

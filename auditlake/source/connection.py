@@ -24,7 +24,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, LiteralString, TypeAlias, cast
 
@@ -422,32 +422,15 @@ def identify_system(source: str) -> tuple[str, int]:
 def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
     """Run one query and return its rows; again if a relation was dropped while it ran.
 
-    Functions such as pg_get_publication_tables open each relation of the catalog's snapshot, and fail with an internal
-    error if one does not exist any more. A transaction cannot go on after that: there `fetch_in_savepoint` is needed.
+    A function that opens a relation of the catalog's snapshot fails with an internal error if that does not exist any
+    more. A transaction cannot go on after that.
 
     Raises NotGranted, SourceUnreachable.
     """
-    return _repeated(conn, lambda: conn.execute(query, args or None).fetchall())
-
-
-def fetch_in_savepoint(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
-    """Run one query as `fetch` does; a transaction can go on even after a failed attempt."""
-    if conn.info.transaction_status != pq.TransactionStatus.INTRANS:
-        return fetch(conn, query, *args)
-
-    def attempt() -> list[Row]:
-        with conn.transaction():
-            return conn.execute(query, args or None).fetchall()
-
-    return _repeated(conn, attempt)
-
-
-def _repeated(conn: psycopg.Connection[Row], attempt: Callable[[], list[Row]]) -> list[Row]:
-    repeatable = {pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS}
     with translated_errors():
         for left in reversed(range(_ATTEMPTS)):
             try:
-                return attempt()
+                return conn.execute(query, args or None).fetchall()
             except psycopg.errors.InsufficientPrivilege as exc:
                 raise NotGranted(
                     f"role {conn.info.user}: {exc.diag.message_primary}",
@@ -460,7 +443,7 @@ def _repeated(conn: psycopg.Connection[Row], attempt: Callable[[], list[Row]]) -
                     " encoding.",
                 ) from exc
             except psycopg.errors.InternalError_:
-                if not left or conn.info.transaction_status not in repeatable:
+                if not left or conn.info.transaction_status != pq.TransactionStatus.IDLE:
                     raise
     raise AssertionError  # the last attempt returns or raises
 

@@ -12,6 +12,7 @@ Authority: postgresql.org/docs/current/explicit-locking.html; view-pg-locks.html
 """
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -114,19 +115,17 @@ def transaction_age(age_s: object) -> str:
 
 @contextmanager
 def locks_awaited(
-    conn: psycopg.Connection[Row], what: str, tables: Sequence[TableName], modes: Sequence[str] = AGAINST_READING
+    conn: psycopg.Connection[Row], what: str, tables: Sequence[TableName], modes: Sequence[str], deadline: float
 ) -> Iterator[None]:
-    """Limit waiting for locks in the block; raises SourceUnready, of `what`, with the blocking sessions."""
-    conn.execute(f"set lock_timeout = '{int(LOCK_TIMEOUT_S * 1000)}ms'".encode())
+    """Limit waiting for locks in the block, up to a monotonic time; raises SourceUnready, with the sessions."""
+    left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+    conn.execute(f"set lock_timeout = '{left_ms}ms'".encode())
     try:
         yield
     except psycopg.errors.LockNotAvailable as exc:
         conn.rollback()
         sessions = name_blockers(conn, tables, modes) or "a session that has ended"
-        raise SourceUnready(
-            f"{what} in {LOCK_TIMEOUT_S:g} s because of {sessions}",
-            END_BLOCKERS,
-        ) from exc
+        raise SourceUnready(f"{what} in time because of {sessions}", END_BLOCKERS) from exc
     finally:
         unlimit_waits(conn)
 

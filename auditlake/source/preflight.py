@@ -16,7 +16,7 @@ import psycopg
 from auditlake.errors import SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
-from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
+from auditlake.source.connection import Row, connect_replication, fetch_one
 from auditlake.source.publication import (
     STORED_GENERATED,
     STORED_GENERATED_SINCE,
@@ -24,6 +24,7 @@ from auditlake.source.publication import (
     Publication,
     adding_statement,
     creating_statement,
+    read_failing,
 )
 from auditlake.sql_names import display_identifier, standard_identifier
 
@@ -48,17 +49,6 @@ select pg_catalog.current_setting('server_version_num')::int / 10000,
        (select count(*) from pg_catalog.pg_stat_get_wal_senders())
 """
 
-_FAILING = """
-select t.schemaname::text, t.tablename::text, min(t.pubname)::text
-  from pg_catalog.pg_publication_tables t
-  join pg_catalog.pg_publication p on p.pubname = t.pubname and (p.pubupdate or p.pubdelete)
-  join pg_catalog.pg_namespace n on n.nspname = t.schemaname
-  join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = t.tablename and c.relkind = 'r'
- where c.relreplident <> 'f'
-   and not exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisvalid and i.indimmediate
-                      and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
- group by 1, 2 order by 1, 2
-"""
 _COMPLETE = (
     *("UTF8", "LATIN1", "LATIN2", "LATIN4", "LATIN5", "LATIN6", "LATIN7", "LATIN8", "LATIN9", "LATIN10"),
     *("ISO_8859_5", "KOI8R", "KOI8U", "WIN866", "WIN1256"),
@@ -182,12 +172,12 @@ def find_failing(conn: psycopg.Connection[Row]) -> list[Obstacle]:
     """Find tables on which UPDATE and DELETE already fail: they are published without a replica identity."""
     return [
         Obstacle(
-            f"table {(name := TableName(str(schema), str(table)))}",
+            f"table {name}",
             f"UPDATE and DELETE fail already: publication {publication} publishes them without a replica identity",
             f"Give it a primary key, or run {_with_identity(name)[:-1]}.",
             (_with_identity(name),),
         )
-        for schema, table, publication in fetch(conn, _FAILING)
+        for name, publication in read_failing(conn)
     ]
 
 

@@ -6,9 +6,11 @@
    identity, and make the application's UPDATE and DELETE on them fail.
 3. `read_membership` includes the OIDs of publication, tables and entries, by which `publication_membership`
    detects that the publication was changed. `read_publication_digest` shows cheaply that it was not.
+4. Everything is read from the catalog, so that no lock on a table, which any role with DELETE on it can hold, delays
+   others. So a row filter is in the catalog's own form here; `source.catalog` reads its SQL.
 
 Authority: postgresql.org/docs/current/sql-createpublication.html; catalog-pg-publication.html;
-view-pg-publication-tables.html
+catalog-pg-publication-rel.html; pg_publication.c, pg_get_publication_tables
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,7 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch, fetch_in_savepoint, fetch_one, refused_by_functions
+from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions
 from auditlake.source.publication_membership import Member, Membership
 
 _MEMBERSHIP = """
@@ -32,8 +34,9 @@ select oid::bigint, array_remove(array[
   from pg_catalog.pg_publication p where pubname = %s
 """
 
-# The tables of pg_publication_tables, from the catalog alone: that view opens each table, so it waits for the lock of a
-# migration, and fails if a table is dropped meanwhile. A partition is published through the entry of a listed ancestor.
+# The tables of pg_publication_tables, each with the row filter of its own entry, in the catalog's form, and the columns
+# that it lists. An entry is ignored if all tables, or all of its schema, are published. A partition is published by
+# the entry of a listed ancestor. prattrs and prqual, which 15 added, are read through to_jsonb.
 _MEMBERS = """
 with recursive publication as (
   select oid, puballtables, pubviaroot from pg_catalog.pg_publication where pubname = %s
@@ -62,10 +65,19 @@ select n.nspname::text, c.relname::text, c.oid::bigint,
                 and (s.pnnspid = c.relnamespace
                      or s.pnnspid in (select a.relnamespace
                                         from pg_catalog.pg_partition_ancestors(c.oid) t
-                                        join pg_catalog.pg_class a on a.oid = t.relid)))
+                                        join pg_catalog.pg_class a on a.oid = t.relid))),
+       own.entry ->> 'prqual',
+       case when own.entry ->> 'prattrs' is not null then array(
+            select a.attname::text from pg_catalog.pg_attribute a
+             where a.attrelid = c.oid and own.entry -> 'prattrs' @> pg_catalog.to_jsonb(a.attnum)) end
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
  cross join publication p
+  left join lateral (
+    select pg_catalog.to_jsonb(r) as entry from pg_catalog.pg_publication_rel r
+     where r.prpubid = p.oid and r.prrelid = c.oid and not p.puballtables
+       and not exists (select from pg_catalog.pg_publication_namespace s
+                        where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)) own on true
  where case when p.pubviaroot
             then c.oid in (select oid from listed)
                  and not (c.relispartition
@@ -94,10 +106,23 @@ select pubinsert and pubupdate and pubdelete and pubtruncate,
        pg_catalog.current_setting('server_version_num')::int
   from pg_catalog.pg_publication p where pubname = %s
 """
-_TABLES = """
-select t.schemaname::text, t.tablename::text,
-       pg_catalog.to_jsonb(t) ->> 'rowfilter', pg_catalog.to_jsonb(t) -> 'attnames'
-  from pg_catalog.pg_publication_tables t where t.pubname = %s
+# UPDATE and DELETE of a table need a replica identity if a publication publishes them for it or for an ancestor of it.
+_FAILING = """
+select n.nspname::text, c.relname::text, min(p.pubname)::text
+  from pg_catalog.pg_class c
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+  join pg_catalog.pg_publication p on p.pubupdate or p.pubdelete
+ where c.relkind = 'r' and c.relpersistence = 'p' and c.oid >= 16384 and c.relreplident <> 'f'
+   and not exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisvalid and i.indimmediate
+                      and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
+   and (p.puballtables
+        or exists (select from pg_catalog.pg_class a
+                    where (a.oid = c.oid or a.oid in (select relid from pg_catalog.pg_partition_ancestors(c.oid)))
+                      and (exists (select from pg_catalog.pg_publication_rel r
+                                    where r.prpubid = p.oid and r.prrelid = a.oid)
+                           or exists (select from pg_catalog.pg_publication_namespace s
+                                       where s.pnpubid = p.oid and s.pnnspid = a.relnamespace))))
+ group by 1, 2 order by 1, 2
 """
 _OPTIONS = """
 select pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's',
@@ -135,7 +160,7 @@ def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | No
         TableName(str(schema), str(table)): Member(
             cast("int", relation), cast("int | None", entry), frozenset(cast("list[int]", entries)), by
         )
-        for schema, table, relation, entry, entries in fetch(conn, _for_server(conn, _MEMBERS), name)
+        for schema, table, relation, entry, entries, _, _ in fetch(conn, _for_server(conn, _MEMBERS), name)
     }
     of_all = frozenset(cast("list[int]", schemas))
     return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables, of_all)
@@ -162,7 +187,7 @@ class Entries:
 
 
 def read_publication_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
-    """Read the entries of a publication; opens no table."""
+    """Read the entries of a publication."""
     options = fetch(conn, _for_server(conn, _OPTIONS), name)
     listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}
     with_columns = frozenset(oid for oid, columns in listed.items() if columns)
@@ -180,7 +205,7 @@ def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> di
 class PublishedTable:
     """One table of a publication.
 
-    `row_filter` is SQL, None for all rows; `column_names` is None if the server version always publishes all columns.
+    `row_filter` is its condition as the catalog has it, None for all rows; `column_names` is None without a list.
     """
 
     name: TableName
@@ -203,27 +228,27 @@ class Publication:
     tables: tuple[PublishedTable, ...]
 
 
-def read_publication(conn: psycopg.Connection[Row], name: str, *, names_alone: bool = False) -> Publication | None:
-    """Read a publication; None if it does not exist.
-
-    With `names_alone` without the row filters and columns of its tables, which opens none: it waits for no lock.
-    """
+def read_publication(conn: psycopg.Connection[Row], name: str) -> Publication | None:
+    """Read a publication; None if it does not exist."""
     rows = fetch(conn, _PUBLICATION, name)
     if not rows:
         return None
     all_operations, via_root, stored, version = rows[0]
     can_store = cast("int", version) >= STORED_GENERATED_SINCE
-    if names_alone:
-        tables = tuple(_published((*row[:2], None, None)) for row in fetch(conn, _for_server(conn, _MEMBERS), name))
-    else:
-        tables = tuple(_published(row) for row in fetch_in_savepoint(conn, _TABLES, name))
+    tables = tuple(_published(row) for row in fetch(conn, _for_server(conn, _MEMBERS), name))
     return Publication(name, bool(all_operations), bool(via_root), can_store and bool(stored), tables)
 
 
 def _published(row: Row) -> PublishedTable:
-    schema, table, row_filter, columns = row
+    schema, table, _, _, _, row_filter, columns = row
     names = None if columns is None else frozenset(cast("list[str]", columns))
-    return PublishedTable(TableName(str(schema), str(table)), None if row_filter is None else str(row_filter), names)
+    return PublishedTable(TableName(str(schema), str(table)), cast("str | None", row_filter), names)
+
+
+def read_failing(conn: psycopg.Connection[Row]) -> list[tuple[TableName, str]]:
+    """Return the tables on which UPDATE or DELETE fail for want of a replica identity, each with a publication."""
+    rows = fetch(conn, _for_server(conn, _FAILING))
+    return [(TableName(str(schema), str(table)), str(publication)) for schema, table, publication in rows]
 
 
 def create_publication(conn: psycopg.Connection[Row], name: str, tables: Iterable[TableName]) -> None:

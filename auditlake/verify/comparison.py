@@ -148,14 +148,14 @@ class SourceComparison:
         held = self._columns[table.relation.oid] | {column.name for column in history.current}
         columns = tuple(column for column in table.relation.columns if column.name in held)
         names = [column.name for column in columns]
+        key = _key_places(table, names)
         try:
             sizes = self._source.sizes(table)
+            rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
+            digest = Digest.of_table(key, rows, _floats(history, columns, key))
+            tasks = tuple(self._source.tasks(table, sizes, columns, digest, self._masks.of(table.relation).columns))
         except SourceUnready as exc:
             return TableReport(name, reason=exc.message, remedy=exc.hint)
-        rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
-        key = _key_places(table, names)
-        digest = Digest.of_table(key, rows, _floats(history, columns, key))
-        tasks = tuple(self._source.tasks(table, sizes, columns, digest, self._masks.of(table.relation).columns))
         unknown = [column.name for column in table.relation.columns if column.name not in held]
         notes = (f"its history has no column {', '.join(unknown)} yet",) if unknown else ()
         return _Side(table, columns, tasks, Sums(digest.buckets), digest, notes)

@@ -41,7 +41,7 @@ from auditlake.snapshot.copy import RangeReader, ReadFailed, Throttle
 from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.scheduler import SourceLoad
-from auditlake.source.catalog import FollowedTable, TableSize, read_sizes
+from auditlake.source.catalog import FollowedTable, TableSize, read_row_filters, read_sizes
 from auditlake.source.connection import (
     Row,
     connect,
@@ -148,10 +148,16 @@ class SourceSnapshot:
 
     def sizes(self, table: FollowedTable) -> dict[int, TableSize]:
         """Return the sizes of the tables that hold the rows; raises SourceUnready if one is locked."""
-        try:
+        with _unlocked():
             return read_sizes(self.control, [part.relation.oid for part in table.parts])
-        except psycopg.errors.LockNotAvailable:
-            raise SourceUnready("a session holds or awaits ACCESS EXCLUSIVE on it") from None
+
+    def _row_filter(self, table: FollowedTable) -> str | None:
+        """Return the row filter of a table as SQL; raises SourceUnready if it is locked, or the filter was changed."""
+        with _unlocked():
+            found = read_row_filters(self.control, self.publication, [table]).get(table.relation.oid)
+        if found is None and table.row_filter is not None:
+            raise SourceUnready("its row filter was changed while it was being verified")
+        return found
 
     def tasks(
         self,
@@ -161,7 +167,8 @@ class SourceSnapshot:
         digest: Digest,
         masks: Mapping[str, ColumnMask],
     ) -> list[RangeTask]:
-        """Cut a table into ranges; `masks` are by the names of columns."""
+        """Cut a table into ranges; `masks` are by the names of columns. Raises SourceUnready as `sizes` does."""
+        row_filter = self._row_filter(table)
         rate = None if self.load.bytes_per_s is None else self.load.bytes_per_s / self.load.connections
         tasks = []
         for part in table.parts:
@@ -171,8 +178,16 @@ class SourceSnapshot:
                 task = RangeTask(
                     self.conninfo, self.snapshot_id, part.name, tuple(columns), pages, None, digest, share, rate
                 )
-                tasks.append(replace(task, row_filter=table.row_filter, masks=masks))
+                tasks.append(replace(task, row_filter=row_filter, masks=masks))
         return tasks
+
+
+@contextmanager
+def _unlocked() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable:
+        raise SourceUnready("a session holds or awaits ACCESS EXCLUSIVE on it") from None
 
 
 @contextmanager

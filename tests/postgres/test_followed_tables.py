@@ -19,7 +19,7 @@ from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, page_ranges
 from auditlake.snapshot.plan import CopyPlan, findings, survey
-from auditlake.source.catalog import FollowedTable, read_sizes
+from auditlake.source.catalog import FollowedTable, read_row_filters, read_sizes
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.source.preflight import fixing_sql
 from auditlake.source.publication import create_publication
@@ -310,6 +310,8 @@ def _copied(conn: "psycopg.Connection[Any]", database: str, table: FollowedTable
         conn.execute("set transaction isolation level repeatable read")
         ((snapshot_id,),) = conn.execute("select pg_export_snapshot()").fetchall()
         sizes = read_sizes(conn, [part.relation.oid for part in table.parts])
+        filters = read_row_filters(conn, "p", [table])
+        assert len(filters) == (table.row_filter is not None)
         for part in table.parts:
             for pages in page_ranges(sizes[part.relation.oid].pages, 1):
                 task = CopyTask(
@@ -320,7 +322,7 @@ def _copied(conn: "psycopg.Connection[Any]", database: str, table: FollowedTable
                     pages,
                     folder,
                     SnapshotMark(Lsn(1), 1),
-                    row_filter=table.row_filter,
+                    row_filter=filters.get(table.relation.oid),
                 )
                 (copied,) = copy_bundle([task])
                 assert isinstance(copied, CopiedFile)

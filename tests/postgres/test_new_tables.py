@@ -135,6 +135,20 @@ def test_a_table_locked_by_the_application_makes_nobody_wait(site: Site) -> None
         await_true(lambda: site.has("b"))
 
 
+def test_a_locked_table_delays_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table on which CREATE INDEX CONCURRENTLY runs cannot be published, and another new one is."""
+    assert site.bootstrap().code == 0
+    hurried = f"from auditlake.source import lock_waits; lock_waits.LOCK_TIMEOUT_S = 1; {_COPIES}"
+    monkeypatch.setattr(new_tables, "_CHILD", hurried)
+    with psycopg.connect(site.dsn) as holder:
+        site.execute("begin; create table a (id int primary key); create table b (id int primary key); commit")
+        holder.execute("lock table a in share mode")
+        with site.followed():
+            await_true(lambda: site.has("b"))
+            await_true(lambda: any("public.a could not be published in time" in line for line in site.said))
+    assert not site.has("a")
+
+
 def test_a_bug_while_a_new_table_is_copied_is_reported_with_its_place(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -36,6 +37,7 @@ from auditlake.source import lock_waits
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, connect_replication, pinned_conninfo
+from auditlake.source.publication import Publication, read_publication
 from auditlake.source.slot import Waiting, create_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from tests import command
@@ -155,14 +157,23 @@ def test_a_connection_that_is_lost_while_a_slot_is_created_is_a_source_that_is_a
             create_slot(replication, control, "lost", temporary=True, waiting=Waiting(60, lose))
 
 
-def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL opens the tables to list a publication's columns, so a lock blocks it until the lock timeout."""
+def test_a_locked_table_is_not_published_and_names_the_blocking_session(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are added, but a publication is created with all or not at all; a VACUUM holds such a lock, too."""
     monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 0.2)
     execute(database, "create table t (id int primary key)", "create table u (id int primary key)")
-    with _session(database, "lock table u in access exclusive mode") as owner, connect(database) as control:
+    with _session(database, "lock table u in share update exclusive mode") as owner, connect(database) as control:
+        held = f"pid {owner.info.backend_pid} of postgres, which holds SHARE UPDATE EXCLUSIVE"
         plan = make_plan(control, None, "p", "s")
-        with pytest.raises(SourceUnready, match=f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLU"):
+        with pytest.raises(SourceUnready, match=f"publication p could not be created in time because of {held}"):
             publish(control, "p", plan)
+        execute(database, "create publication p")
+        locked = publish(control, "p", make_plan(control, ("public.*",), "p", "s")) or {}
+        assert [str(name) for name in locked] == ["public.u"]
+        assert f"table public.u could not be published in time because of {held}" in str(*locked.values())
+        assert [table.name.table for table in cast("Publication", read_publication(control, "p")).tables] == ["t"]
+        execute(database, "drop publication p")
         owner.rollback()
         owner.execute("drop table u")
         with ThreadPoolExecutor(1) as pool:
@@ -171,12 +182,12 @@ def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkey
             with connect(database) as other:
                 await_true(lambda: other.execute(_WAITING).fetchall())
             owner.commit()
-            assert publishing.result() is False
+            assert publishing.result() is None
         execute(database, "create schema before", "create table before.v (id int primary key)")
         plan = make_plan(control, None, "p", "s")
         execute(database, "alter schema before rename to after")
-        assert publish(control, "p", plan) is False
-        assert publish(control, "p", make_plan(control, None, "p", "s"))
+        assert publish(control, "p", plan) is None
+        assert publish(control, "p", make_plan(control, None, "p", "s")) == {}
 
 
 def test_timeouts_of_role_and_database_have_no_effect(server: Server, database: str) -> None:
@@ -418,7 +429,10 @@ def test_an_interrupt_while_a_statement_waits_for_a_lock_is_no_failure_of_the_so
     """The statement is still under way, so that no other could be sent: that was raised instead."""
 
     def interrupt() -> None:
-        with connect(database) as conn, blockers.locks_awaited(conn, "a table cannot be locked", []):
+        with (
+            connect(database) as conn,
+            blockers.locks_awaited(conn, "a table cannot be locked", [], (), time.monotonic() + 30),
+        ):
             conn.pgconn.send_query(b"select pg_sleep(60)")
             raise KeyboardInterrupt
 

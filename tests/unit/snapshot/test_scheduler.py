@@ -67,7 +67,7 @@ def _copy_interrupted(workers: _Workers, prepare: Callable[[], object], *more: A
     made: Any = (workers, _Destination(prepare), snapshot, limits, silent, masks)
     part = SimpleNamespace(name=_COPIED, relation=SimpleNamespace(oid=1))
     with pytest.raises(KeyboardInterrupt), handled([signal.SIGINT], signal.default_int_handler):
-        Copier(*made).copy([_followed(_COPIED, part), *more], {})
+        Copier(*made).copy([_followed(_COPIED, part), *more], {}, {})
     assert workers.was_in_time.wait(5)
 
 
