@@ -7,7 +7,8 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
     attached                it is new. CREATE TABLE … PARTITION OF creates it and its columns in one command; ATTACH
                             updates the entries of the columns. An empty one adds no rows, unless it was a partition
                             before, or was truncated since: then it does not have its first file, of the table's OID.
-                            Nor may it have been vacuumed, which sets `reltuples`: it had rows, if they were deleted.
+                            Nor may it have been vacuumed: it had rows, if they were deleted. VACUUM sets `reltuples`,
+                            which the owner can set back since 18, and is counted, which only a superuser can undo.
     truncated               it has a new file. So it has after VACUUM FULL, CLUSTER and SET TABLESPACE, which keep the
                             rows, and after TRUNCATE of the whole table, which is in the stream.
     unlogged, foreign       its changes are not in the stream
@@ -102,7 +103,7 @@ class PartNow:
     part: Partition
     made_here: bool
     changed_by: int
-    reltuples: float
+    vacuumed: bool
     reshaped: bool = False
     created_by: int = 0
     unlogged: str | None = None
@@ -172,7 +173,9 @@ select t.root::bigint,
 # later one, and has a negative age.
 _PARTS = f"""{_TREE}
 select t.relid::bigint, c.relname::text,
-       c.relfilenode::bigint, t.attached, c.xmin::text::bigint, c.reltuples::float8,
+       c.relfilenode::bigint, t.attached, c.xmin::text::bigint,
+       c.reltuples >= 0
+         or pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) > 0,
        coalesce(t.attached = s.xmin::text and s.xmin = a.xmin and s.cmin = a.cmin and s.xmax = 0 and a.xmax = 0, false),
        c.reltoastrelid::bigint,
        exists (select from pg_catalog.pg_attribute r where r.attrelid = t.root and r.attnum > 0 and r.xmin = c.xmin),
@@ -197,7 +200,7 @@ def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dic
 def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNow]:
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
-    for oid, name, file, attached, changed_by, reltuples, made_here, toast, reshaped, created_by, unlogged in fetch(
+    for oid, name, file, attached, changed_by, vacuumed, made_here, toast, reshaped, created_by, unlogged in fetch(
         conn, _PARTS, [relation]
     ):
         part = Partition(str(name), cast("int", file), str(attached), cast("int", toast))
@@ -205,7 +208,7 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
             part,
             bool(made_here),
             cast("int", changed_by),
-            cast("float", reltuples),
+            bool(vacuumed),
             bool(reshaped),
             cast("int", created_by),
             cast("str | None", unlogged),
@@ -526,7 +529,7 @@ def _lost_or_gained(
     if differences.gone:
         return f"its partition {watched.known.parts[differences.gone[0]].name} was dropped or detached"
     for oid in differences.attached:
-        is_new = oid not in watched.known.parts and now[oid].part.file == oid and now[oid].reltuples < 0
+        is_new = oid not in watched.known.parts and now[oid].part.file == oid and not now[oid].vacuumed
         if not is_new or is_empty(control, oid) is not True:
             return f"its partition {now[oid].part.name} was attached, perhaps with rows"
     return None

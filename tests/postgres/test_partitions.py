@@ -154,6 +154,14 @@ SILENT = {
         "its partition t_a has a new file, and may have been unlogged for some time",
     ),
 }
+if chosen_version() >= 18:
+    SILENT["attached, emptied and vacuumed, and its statistics were cleared"] = (
+        [
+            *SILENT["attached, emptied and vacuumed"][0],
+            "select pg_clear_relation_stats(current_schema()::text, 't_n')",
+        ],
+        "its partition t_n was attached, perhaps with rows",
+    )
 _MADE = "create table t_n partition of t for values in ('n')"
 _FILLED = "insert into t values (2, 'n'), (3, 'n')"
 EMPTIED_AT_ONCE = {

@@ -9,7 +9,7 @@ _BEFORE, _XID = Partition("t_a", 100, "7", 50), 9
 
 
 def _lost(rows: int, since: Since) -> str | None:
-    now = PartNow(Partition("t_a", 200, "7", 50), made_here=False, changed_by=_XID, reltuples=-1)
+    now = PartNow(Partition("t_a", 200, "7", 50), made_here=False, changed_by=_XID, vacuumed=False)
     return lost_rows(_BEFORE, now, rows, since, reports=False)
 
 
