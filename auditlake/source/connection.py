@@ -81,6 +81,8 @@ PINNED = {
     "bytea_output": "hex",
     "extra_float_digits": "3",
     "lc_monetary": "C",
+    # The owner of a database can make it another one that ours is a member of, and that may not replicate.
+    "role": "none",
     # regclass and similar types print a schema only if the search path does not contain it.
     "search_path": "pg_catalog",
     "quote_all_identifiers": "off",

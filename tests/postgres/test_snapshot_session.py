@@ -209,6 +209,20 @@ def test_timeouts_of_role_and_database_have_no_effect(server: Server, database: 
     replication.close()
 
 
+def test_a_role_that_the_database_sets_has_no_effect(server: Server, database: str) -> None:
+    """Its owner, who needs no other privilege, would stop us with one that may not replicate."""
+    name = conninfo_to_dict(database)["dbname"]
+    execute(
+        database,
+        f"create role {name}_login login replication password 'p'; create role {name}_member",
+        f"grant {name}_member to {name}_login; alter database {name} set role = {name}_member",
+    )
+    given = make_conninfo(server.dsn(str(name), tcp=True), user=f"{name}_login", password="p")
+    with connect(given) as ordinary, closing(connect_replication(given)) as replication:
+        assert ordinary.execute("select current_user").fetchone() == (f"{name}_login",)
+        assert replication.execute("show role").fetchone() == ("none",)
+
+
 @pytest.fixture
 def tasks(database: str, tmp_path: Path) -> Iterator[Callable[..., list[CopyTask]]]:
     """Function that creates the copy tasks of tables under one snapshot, as bootstrap does."""
