@@ -201,8 +201,8 @@ class HistoryTable:
 
     @property
     def label(self) -> str:
-        """Return the table's name for messages: with its OID if the history's own name has that (`lake.records`)."""
-        return str(self.name) if self.name in self.all_names else f"{self.last_name} (OID {self.oid})"
+        """Return the table's last name, for messages: with its OID if another history has it (`lake.records`)."""
+        return f"{self.last_name}{'' if self.name in self.all_names else f' (OID {self.oid})'}"
 
     @property
     def _named(self) -> tuple[tuple[Lsn, TableName], ...]:

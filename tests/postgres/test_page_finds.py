@@ -84,6 +84,20 @@ def require_found(page: Page, name: str, before: str) -> None:
     assert page.get("/find", table=name, value="zzz").status_code == 200
 
 
+def test_messages_name_tables_that_exchanged_their_names_as_they_are_asked_for(database: str, tmp_path: Path) -> None:
+    """Each history has the name that the other table has now."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table a (id int primary key); create table b (id int, line int, primary key (id, line))")
+        lake = make_lake(database, tmp_path / "lake")
+        conn.execute("alter table a rename to c; alter table b rename to a; alter table c rename to b")
+        conn.execute("insert into a values (1, 1); insert into b values (1)")
+        capture(database, lake)
+    page = Page(lake)
+    for table, key in (("a", ["1"]), ("b", ["1", "1"])):
+        refused = page.get("/api/v1/row", table=table, key=key)
+        assert (refused.status_code, f"the key of public.{table} is" in refused.json()["error"]) == (400, True)
+
+
 def test_tables_have_the_names_of_the_moment(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page shows no name of a history; a mask of a table's former name masks it."""
     monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
