@@ -172,6 +172,8 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     events = Book(reader, table, span.upto).life(given.key)
     if not events:
         given.check_absent()
+    elif given.other_texts and last_version(events, given.key)[1] is not None:
+        say(f"equal values can have another text ({given.columns_in_doubt}): a row may exist under one of these")
     if unlinked := _unlinked(reader, table, events):
         say(f"the changes up to {reader.expired} have expired: whether the row had another key is not known {unlinked}")
     return Life(reader, table, events, span)

@@ -26,10 +26,9 @@ from auditlake.audit.overlay import Overlay, overlaid
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import CommitMark, KeyReads, Version, history_texts, value_column, versions_from
 from auditlake.errors import BadUsage
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.comparison_keys import compared_sql
+from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
-from auditlake.relation import Column
-from auditlake.values.types import BUILT_IN_NAMES, Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,18 +280,11 @@ def _ended(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
     if any(len(types_over_time(table, column)) > 1 for column in table.key):
         yield from _ended_under_types(reader, overlay, span)
         return
-    same = " and ".join(same_in_history(table, column.name, _comparable) for column in table.key)
+    same = " and ".join(same_in_history(table, column.name, compared_sql) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
     condition = f"{span.sql(f'{HERE}._to_lsn')} and not exists ({later})"
     files = overlay.within_any({"_to_lsn": span.bounds}, {"_from_lsn": span.bounds})
     yield from versions_from(table, history_texts(reader, table, condition, files=files))
-
-
-def _comparable(column: Column, value: str) -> str:
-    """Return SQL for what equal values of a key have in common: a numeric without a scale may end in more zeros."""
-    if type_of(column).kind is not Conversion.TEXT or BUILT_IN_NAMES.get(column.type_oid) != "numeric":
-        return value
-    return f"case when contains({value}, '.') then rtrim(rtrim({value}, '0'), '.') else {value} end"
 
 
 def _ended_under_types(reader: Reader, overlay: Overlay, span: Span) -> Iterator[Version]:
