@@ -11,6 +11,9 @@ a type without such a key has neither operation. Text is compared byte by byte, 
 does not fit its typed column (`_raw`) is before or after all values that do: `-infinity` and years BC before, the
 others after. An array is compared with a list only, as Python has it: its text is not read.
 
+Pages are sorted by the key, too, if its type has no such order: then by what the history has, texts byte by byte
+(`ordered`), and `beside` finds a place in that order.
+
 A condition is on a row `h` that has `_raw` if a column of the condition may have such values.
 """
 
@@ -34,6 +37,7 @@ from auditlake.lake.comparison_keys import (
 from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
+from auditlake.sql_names import duckdb_literal
 from auditlake.values.equality import printed
 from auditlake.values.exact_text import typed_values
 from auditlake.values.input_syntax import type_name
@@ -127,6 +131,8 @@ class Filter:
         name, entry, sign = f"h.{quoted(self.column)}", raw_entry(self.column), self.operation.sign
         if self.key is not None:
             return f"{compared_sql(self.column, name)} {sign} {self.key}", []
+        if self.value is None and sign in _BY_PLACE:
+            return f"{_place(name, entry)} {sign} {_place('null', duckdb_literal(self.text))}", []
         if self.value is None:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
         left = bare(self.column, name) if self.by_text and has_own_key(self.column) else compared_sql(self.column, name)
@@ -137,7 +143,7 @@ class Filter:
             return condition, [self.value]
         outside = f"{entry} is not null"
         if sign != "<>":
-            outside += f" and {_place(self.column)} {sign} {_FITTING}"
+            outside += f" and {_place(name, entry)} {sign} {_FITTING}"
         return f"({condition} or {outside})", [self.value]
 
 
@@ -147,14 +153,15 @@ def may_not_fit(column: Column, fitting: Container[str] = ()) -> bool:
 
 
 _FITTING = "'2'"
+_BY_PLACE = frozenset(each.sign for each in _ORDERED)
 
 
-def _place(column: Column) -> str:
+def _place(name: str, entry: str) -> str:
     """Return SQL for the place of a value in the order of those that fit, which are at `_FITTING`; NULL for NULL.
 
-    Years BC count backwards; the rest of a date or time sorts as its text.
+    `entry` is SQL of its text if it does not fit. Years BC count backwards; the rest of a date or time sorts as its
+    text.
     """
-    name, entry = f"h.{quoted(column)}", raw_entry(column)
     year, rest = f"regexp_extract({entry}, '^[0-9]+')", f"regexp_replace({entry}, '^[0-9]+', '')"
     before = f"lpad(cast(99999999 - cast({year} as bigint) as varchar), 8, '0')"
     return (
@@ -206,10 +213,6 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
         return Filter(column, operation, given, part.text, None)
     text, key = _compared_value(column, input_text(given))
     value = None if key else _typed(column, text)
-    if value is None and key is None and operation in _ORDERED:
-        raise BadUsage(
-            f"{column.name} cannot be compared with this value", "Compare with a finite one, of the years 1 to 9999."
-        )
     return Filter(column, operation, given, text, value, key)
 
 
@@ -228,10 +231,12 @@ def _compared_value(column: Column, given: str) -> tuple[str, str | None]:
             return read.text, key
         return printed(*column.type, read.text), None
     except ValueError as exc:
-        kind = type_name(*column.type)
-        raise BadUsage(
-            f"the value for {column.name} is not known to be a {kind}", "Write it as PostgreSQL prints it."
-        ) from exc
+        raise _unread(column) from exc
+
+
+def _unread(column: Column) -> BadUsage:
+    kind = type_name(*column.type)
+    return BadUsage(f"the value for {column.name} is not known to be a {kind}", "Write it as PostgreSQL prints it.")
 
 
 def _list_filter(column: Column, operation: Operation, given: list[Any]) -> Filter:
@@ -275,7 +280,24 @@ def ordered(column: Column, *, descending: bool = False, fitting: Container[str]
     """Return the terms of ORDER BY for a column: NULL is last, first if descending, as in PostgreSQL."""
     way = "desc nulls first" if descending else "asc nulls last"
     name = f"h.{quoted(column)}"
-    term = f"{compared_sql(column, name) if may_sort(column) else name} {way}"
+    term = f"{compared_sql(column, name) if may_sort(column) else bare(column, name)} {way}"
     if not may_not_fit(column, fitting):
         return term
-    return f"{_place(column)} {way}, {term}"
+    return f"{_place(name, raw_entry(column))} {way}, {term}"
+
+
+def beside(column: Column, sign: str, text: str) -> Filter:
+    """Return a filter of the rows that are at the place of a value in the order of `ordered`, or beyond it.
+
+    `sign` is =, < or >. The value is given as PostgreSQL prints it if values of its type are not sorted here. Raises
+    BadUsage.
+    """
+    operation = signed(sign)
+    if may_sort(column):
+        return filter_on(column, operation, text)
+    read = read_value(column, text).text
+    try:
+        value = _typed(column, read)
+    except (ValueError, IndexError) as exc:
+        raise _unread(column) from exc
+    return Filter(column, operation, text, read, value, by_text=True)

@@ -1,6 +1,7 @@
 """Keys in DuckDB by which values of a column compare as PostgreSQL compares them, if their shown form does not.
 
     numeric without a scale  its text: sign, number of digits before the point, digits, complemented below zero
+    money                    its text: cents
     interval                 its text: microseconds, with months of 30 days of 24 hours
     jsonb                    its text: the same without zeros at the end of fractions; for equality only
     float                    the value, but 0 for -0; DuckDB shows a column by its key of an order, and the scan of a
@@ -16,13 +17,13 @@ from auditlake.lake.duckdb_rows import bare, unpushed
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.sql_names import duckdb_literal
-from auditlake.values.equality import can_be_given, has_equality, has_order
+from auditlake.values.equality import can_be_given, has_equality, has_order, is_grouped
 from auditlake.values.intervals import read_interval
 from auditlake.values.types import BUILT_IN, Conversion, is_built_in
 
 ENUM = "enum"
 """`Column.compared` of an enum."""
-_NUMERIC, _INTERVAL, _JSONB = (BUILT_IN[name][0] for name in ("numeric", "interval", "jsonb"))
+_NUMERIC, _MONEY, _INTERVAL, _JSONB = (BUILT_IN[name][0] for name in ("numeric", "money", "interval", "jsonb"))
 _FARTHEST = 10**30
 """Longer than every finite interval, in microseconds; a HUGEINT has it."""
 _FRACTIONS = r"""("(?:[^"\\]|\\.)*")|([0-9]+\.[0-9]*[1-9])0*|([0-9]+)\.0+"""
@@ -35,6 +36,19 @@ def is_equal_by_key(column: Column) -> bool:
     if column.compared is not None:
         return False
     return has_own_key(column) or (has_equality(*column.type) and can_be_given(column.type_oid))
+
+
+def is_grouped_by_key(column: Column) -> bool:
+    """Return whether values are in one group of GROUP BY if and only if their keys are equal.
+
+    Of a type that PostgreSQL does not group, the texts are the keys. Arrays of floats are not known: `_raw` has -0.
+    """
+    if column.compared not in {None, ENUM}:
+        return False
+    element = type_of(column).element
+    if not is_grouped(column.type_oid) or has_own_key(column):
+        return True
+    return has_equality(*column.type) and (element is None or element.kind is not Conversion.FLOAT)
 
 
 def is_ordered_by_key(column: Column) -> bool:
@@ -88,6 +102,10 @@ def _of_numeric(value: str) -> str:
     )
 
 
+def _of_money(value: str) -> str:
+    return f"cast(translate({value}, '$,.', '') as bigint)"
+
+
 def _of_interval(value: str) -> str:
     def number(pattern: str, size: int) -> str:
         return f"coalesce(try_cast(regexp_extract({value}, '{pattern}', 1) as hugeint), 0) * {size}"
@@ -109,4 +127,4 @@ def _of_jsonb(value: str) -> str:
     return rf"regexp_replace({value}, '{_FRACTIONS}', '\1\2\3', 'g')"
 
 
-_KEYS = {_NUMERIC: _of_numeric, _INTERVAL: _of_interval, _JSONB: _of_jsonb}
+_KEYS = {_NUMERIC: _of_numeric, _MONEY: _of_money, _INTERVAL: _of_interval, _JSONB: _of_jsonb}

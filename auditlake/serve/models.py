@@ -93,7 +93,10 @@ class CommitJson(Model):
 
 
 class ColumnJson(Model):
-    """A column at a moment: its type as SQL has it, the operations of filters on it, and whether rows sort by it."""
+    """A column at a moment: its type as SQL has it, the operations of filters on it, and whether rows sort by it.
+
+    `counted` says whether its values have facets.
+    """
 
     name: str
     type: str
@@ -101,6 +104,7 @@ class ColumnJson(Model):
     numeric: bool
     ops: list[str]
     sortable: bool
+    counted: bool
 
 
 class TableSummaryJson(Model):

@@ -1,6 +1,5 @@
 """Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from auditlake.audit.overlay import Overlay
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import CommitMark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.lake.comparison_keys import is_grouped_by_key
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -118,6 +118,7 @@ def column_model(column: Column) -> models.ColumnJson:
         numeric=type_of(column).kind in _NUMBERS,
         ops=[each.name for each in operations_of(column)],
         sortable=may_sort(column),
+        counted=is_grouped_by_key(column),
     )
 
 
@@ -216,7 +217,7 @@ def neighbour(resources: Resources, asked: OfNeighbour) -> models.NeighbourJson:
     """Return the key of the row before or after a key, in the order of keys; raises BadUsage, NotAnswerable."""
     state, at = state_of(resources, asked.table, asked.at)
     with _opened(resources, state) as opened:
-        found = opened().beside(asked.key, forwards=asked.way == "next")
+        found = opened().next_to(asked.key, forwards=asked.way == "next")
     key = None if found is None else next(_row_models(state, found)).key
     return models.NeighbourJson(at=at, table=state.name, key=key)
 
@@ -227,7 +228,7 @@ def facets(resources: Resources, asked: OfFacets) -> models.FacetsJson:
     where = parse_filters(asked.where, state.by_name)
     column = column_named(asked.column, state.by_name)
 
-    def counts() -> Counter[str | None] | None:
+    def counts() -> dict[str | None, int] | None:
         with _opened(resources, state) as opened:
             return opened().values_of(column, where)
 

@@ -5,7 +5,6 @@ texts. The connection is a cursor of the server's one database, so all questions
 table that is asked for again are in memory (`held_tables`).
 """
 
-from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,11 +20,9 @@ from auditlake.audit.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.audit.filters import (
     Condition,
     Filter,
-    filter_on,
-    is_array,
+    beside,
     may_not_fit,
     ordered,
-    signed,
     sort_column,
 )
 from auditlake.audit.history_conditions import types_over_time
@@ -35,13 +32,15 @@ from auditlake.audit.row_key import Key
 from auditlake.audit.state import StateRequest, columns_of, state_query, versions_upto, with_comparisons
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
-from auditlake.lake.comparison_keys import compared_sql
+from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
 from auditlake.lake.duckdb_rows import quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve.held_tables import Held, HeldRows
 from auditlake.values.exact_text import exact_texts, stored_texts
+from auditlake.values.input_syntax import type_name
+from auditlake.values.types import Conversion
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -70,7 +69,7 @@ class Order:
 
     def sql(self) -> str:
         """Return the ORDER BY clause; "" for no order."""
-        others = (column for column in self.key if column != self.column and not is_array(column))
+        others = (column for column in self.key if column != self.column)
         terms = [*self._first(()), *(ordered(column, descending=self.backwards) for column in others)]
         return f" order by {', '.join(terms)}" if terms else ""
 
@@ -256,16 +255,16 @@ class OpenState:
             return pa.Table.from_batches(first_batches(self.pages(selection), most).batches, schema)
         return self._numbered(self._whole, chosen)
 
-    def beside(self, key: Sequence[str], *, forwards: bool) -> pa.Table | None:
+    def next_to(self, key: Sequence[str], *, forwards: bool) -> pa.Table | None:
         """Return the row after or before a key, which need not exist, None without one; raises BadUsage."""
         columns = self._state.key
         if len(columns) != len(key) or not columns:
             raise BadUsage(f"the key has {len(columns)} columns, {len(key)} values are given", "Give one for each.")
         order = Order(None, descending=False, key=columns, backwards=not forwards)
         for place in reversed(range(len(columns))):
-            same = [filter_on(column, signed("="), value) for column, value in zip(columns[:place], key, strict=False)]
-            beyond = filter_on(columns[place], signed(">" if forwards else "<"), key[place])
-            found = self.page(RowSelection((*same, beyond), order, 0, 1))
+            signs = [*"=" * place, ">" if forwards else "<"]
+            where = map(beside, columns, signs, key)
+            found = self.page(RowSelection(tuple(where), order, 0, 1))
             if found.num_rows:
                 return found
         return None
@@ -341,21 +340,29 @@ class OpenState:
         row = self._cursor.execute(sql, values).fetchone()
         return int(row[0]) if row else 0
 
-    def values_of(self, column: Column, where: Sequence[Filter]) -> Counter[str | None] | None:
-        """Count the rows by the text of a column; None if it has more than `MOST_VALUES` values."""
-        partial = type_of(column).may_not_fit
-        raw = raw_entry(column) if partial else "null"
-        select = f"{quoted(column)} as v, {raw} as r, count(*) as n"
-        sql, values = self._query(select, where, f" group by 1, 2 limit {MOST_VALUES + 1:d}")
+    def values_of(self, column: Column, where: Sequence[Filter]) -> dict[str | None, int] | None:
+        """Count the rows by a column, as GROUP BY does; None if it has more than `MOST_VALUES` values.
+
+        A text stands for all equal ones, such as 1.5 for 1.50. Raises BadUsage if equality is not known here.
+        """
+        if not is_grouped_by_key(column):
+            raise BadUsage(
+                f"the values of {column.name} ({type_name(*column.type)}) cannot be counted: equal ones may differ in"
+                " their texts",
+                "SQL counts the texts: group by them.",
+            )
+        partial, name = type_of(column).may_not_fit, f"h.{quoted(column)}"
+        key, raw = compared_sql(column, name), raw_entry(column) if partial else "null"
+        one = key if type_of(column).kind is Conversion.FLOAT else name
+        sql, values = self._query(
+            f"min({one}) as v, {raw} as r, count(*) as n", where, f" group by {key}, 2 limit {MOST_VALUES + 1:d}"
+        )
         found = self._cursor.execute(sql, values).to_arrow_table().combine_chunks()
         if found.num_rows > MOST_VALUES:
             return None
         typed = found["v"].combine_chunks() if found.num_rows else pa.array([], pa.string())
         texts = exact_texts(typed, type_of(column), found["r"].combine_chunks().cast(pa.string()) if partial else None)
-        counts: Counter[str | None] = Counter()
-        for text, number in zip(texts.to_pylist(), found["n"].to_pylist(), strict=True):
-            counts[text] += number  # -0 and 0 are one group, and have one text each
-        return counts
+        return dict(zip(texts.to_pylist(), found["n"].to_pylist(), strict=True))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

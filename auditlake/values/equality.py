@@ -25,8 +25,13 @@ _EQUALITY = """
 char xid xid8 cid tid pg_lsn oidvector inet cidr money timetz tsvector int4range int8range daterange tsrange tstzrange
 int4multirange int8multirange datemultirange tsmultirange tstzmultirange
 """
+_NO_EQUALITY = """
+json xml point box circle line lseg path polygon jsonpath pg_snapshot txid_snapshot refcursor gtsvector pg_node_tree
+pg_ndistinct pg_dependencies pg_mcv_list pg_brin_bloom_summary pg_brin_minmax_multi_summary
+"""
 _EXACT_OIDS = frozenset(BUILT_IN[name][0] for name in _EXACT.split())
 _EQUALITY_OIDS = frozenset(BUILT_IN[name][0] for name in _EQUALITY.split())
+_NO_EQUALITY_OIDS = frozenset(oid for name in _NO_EQUALITY.split() for oid in BUILT_IN[name])
 _OIDS = frozenset(type_oid for type_oid, _ in BUILT_IN.values())
 _PLAIN_TEXTS = frozenset(BUILT_IN[name][0] for name in ("text", "varchar", "name"))
 _PADDED, _BYTEA, _TIME = (BUILT_IN[name][0] for name in ("bpchar", "bytea", "time"))
@@ -83,6 +88,11 @@ def has_equality(type_oid: int, typmod: int) -> bool:
     if element is not None:
         return has_equality(element, typmod)
     return type_oid in _EQUALITY_OIDS or type_oid not in _OIDS or has_order(type_oid, typmod)
+
+
+def is_grouped(type_oid: int) -> bool:
+    """Return whether PostgreSQL has a GROUP BY of a built-in type: of the others, only of their texts."""
+    return type_oid not in _NO_EQUALITY_OIDS
 
 
 def has_order(type_oid: int, typmod: int) -> bool:

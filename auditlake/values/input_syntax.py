@@ -379,7 +379,7 @@ def _money(given: str, _typmod: int) -> Spelling:
     if match is None or not (match[2] or match[3]) or (match[3] or "")[_MONEY_DIGITS:].strip("0"):
         raise ValueError("an amount with at most two digits behind the point, as $1,234.50")
     cents = int((match[2] or "0").replace(",", "") + (match[3] or "")[:2].ljust(2, "0"))
-    if cents > _LARGEST_MONEY:
+    if cents > _LARGEST_MONEY + (match[1] == "-"):
         raise ValueError("an amount in the range of the type")
     return Spelling(f"{'-' if match[1] and cents else ''}${cents // 100:,}.{cents % 100:02d}")
 

@@ -68,9 +68,15 @@ _MORE: Mapping[str, tuple[str, ...]] = {
     ),
     "jsonb": ("1", "1.00", "1.05", '"1.50"', '"a\\"1.0"', "[1.0, 10, 100]", "[1, 10.0, 1e2]", "null", '{"1.0": 1.50}'),
     'text collate "folded"': ("a", "A"),
+    "money": ("$0.00", "-$9.50", "$92,233,720,368,547,758.07", "-$92,233,720,368,547,758.08"),
     "cid": ("9", "10"),
     "pair": ("(1,a)", "(,)"),
 }
+_KEYS = (
+    *("money", "date", "timestamp", "timestamptz", "numeric(6,2)", "numeric", "interval", "double precision", "jsonb"),
+    *("integer[]", "numeric[]", "bytea", 'char(5) collate "C"', "inet", "int4range", "mood", "boolean"),
+)
+"""Types of keys whose rows are walked; some have no order here."""
 _REFUSED = ('text collate "folded"', "pair")
 _INFINITE_INTERVALS = 170_000
 _MADE = (
@@ -98,7 +104,14 @@ class _Both:
             row = [v[number] if number < len(v) else None for v in self.values.values()]
             places = ", ".join(f"%s::{kind.partition(' collate')[0]}" for kind in self.values)
             conn.execute(f"insert into t values ({number}, {places})".encode(), row)
-        copied_lake(conn, lake, ("t",))
+        self.keyed = {kind: f"k{n}" for n, kind in enumerate(_KEYS)}
+        for (kind, pair), other in zip(self.keyed.items(), (*_KEYS[1:], _KEYS[0]), strict=True):
+            first, second = f"c{[*self.values].index(kind)}", f"c{[*self.values].index(other)}"
+            conn.execute(f"create table {pair} (a {kind}, b {other}, primary key (a, b))".encode())
+            pairs = f"select x.{first}, y.{second} from t x join t y on (x.id + y.id) % 5 = 1"
+            whole = f"where x.{first} is not null and y.{second} is not null"
+            conn.execute(f"insert into {pair} {pairs} {whole} on conflict do nothing".encode())
+        copied_lake(conn, lake, ("t", *self.keyed.values()))
         self.reader = Reader(lake, datetime.now(UTC))
         table, lsn = self.reader.table("t"), self.reader.watermark
         found = with_comparisons(self.reader, table, columns_of(self.reader, table, lsn))
@@ -257,10 +270,81 @@ def test_a_page_has_the_rows_of_its_place(both: _Both, held: str, monkeypatch: p
 def test_the_page_offers_no_order_that_it_refuses(both: _Both) -> None:
     """Nor a filter by a value of a type without equality; the values are shown all the same."""
     page = Page(Lake(both.lake.root))  # answers are kept by its session
-    for kind in ("money", "mood", "point"):
+    for kind in ("inet", "mood", "point"):
         name = both.columns[kind].name
         text = page.get("/rows", table="t", facet=name).text
         assert f"sort={name}" not in text
         assert (f"where={name}%3Ais%3A" in text) == (kind != "point")
         assert f"where={name}%3Anull%3A" in text
         assert f"rows cannot be sorted by {name}" in page.get("/api/v1/rows", table="t", sort=name).json()["error"]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["files", "memory"])
+def test_facets_are_the_groups_of_postgresql_or_refused(both: _Both, held: bool) -> None:  # noqa: FBT001 - a parameter
+    """Equal values are one, with one of their texts; a type that PostgreSQL does not group is counted by its texts."""
+    page = _page(both, held=held)
+    offered = {column["name"]: column["counted"] for column in page.json("rows", table="t", limit=1)["columns"]}
+    refused = []
+    for kind, name in ((kind, column.name) for kind, column in both.columns.items()):
+        if not offered[name]:
+            refused.append(kind)
+            answer = page.get("/api/v1/facets", table="t", column=name)
+            assert (answer.status_code, f"{name} (" in answer.json()["error"]) == (400, True), kind
+            assert f"facet={name}" not in page.get("/rows", table="t").text
+            continue
+        found = page.json("facets", table="t", column=name)
+        ours = {each["value"]: each["rows"] for each in found["values"]}
+        assert (found["distinct"], ours) == (len(ours), _groups(both, name, ours)), kind
+    unknown = {"numrange", "nummultirange", "tsquery", "regclass", "numeric[]", "interval[]", "double precision[]"}
+    assert set(refused) == {*unknown, 'text collate "folded"'}
+
+
+def _groups(both: _Both, name: str, shown: Mapping[str | None, int]) -> dict[str | None, int]:
+    """Count the rows of each group in PostgreSQL, by that text of it which is shown."""
+    key, absent = f"t.{name}", f"num_nulls(t.{name}) = 1"  # (,) is no NULL
+    try:
+        both.conn.execute(f"select from t group by {key}".encode())
+    except psycopg.errors.UndefinedFunction:
+        key = f"{key}::text"
+    found: dict[str | None, int] = {}
+    query = f"select count(*), {absent}, array_agg(concat('', t.{name})) from t group by {key}, {absent}"
+    for number, is_null, texts in both.conn.execute(query.encode()):
+        found[None if is_null else next((each for each in texts if each in shown), texts[0])] = number
+    return found
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["files", "memory"])
+def test_rows_beside_a_key_are_those_of_its_page(both: _Both, held: bool) -> None:  # noqa: FBT001 - a parameter
+    """Each row's next and previous one, in the order of the pages: PostgreSQL's if both columns of the key have one."""
+    page = _page(both, held=held)
+    sorted_here = 0
+    for kind, table in both.keyed.items():
+        answer = page.json("rows", table=table, limit=500)
+        keys = [row["key"] for row in answer["rows"]]
+        paged = [page.json("rows", table=table, limit=7, offset=at)["rows"] for at in range(0, len(keys), 7)]
+        assert [row["key"] for rows in paged for row in rows] == keys, kind
+        query = f"select concat('', a), concat('', b) from {table} t order by t.a, t.b"
+        expected = [list(pair) for pair in both.conn.execute(query.encode())]
+        if all(column["sortable"] for column in answer["columns"]):
+            sorted_here += 1
+            assert keys == expected, kind
+        assert sorted(keys) == sorted(expected), kind
+        for way, walked in (("next", keys), ("previous", keys[::-1])):
+            beside = [page.json("neighbour", table=table, key=key, way=way)["key"] for key in walked[:9]]
+            assert beside == [*walked[1:], None][: len(beside)], (kind, way)
+            assert page.json("neighbour", table=table, key=walked[-1], way=way)["key"] is None, (kind, way)
+    assert sorted_here > len(_KEYS) / 2
+    refused = page.get("/api/v1/neighbour", table=both.keyed["integer[]"], key=["{1,x}", "{}"])
+    assert (refused.status_code, "the value for a is not known" in refused.text) == (400, True)
+
+
+def _page(both: _Both, *, held: bool) -> Page:
+    """Return the page of the lake, with every table in memory, or none."""
+    page = Page(Lake(both.lake.root))  # answers are kept by its session
+    if held:
+        page.resources.held = HeldTables(page.resources.cursor, least_rows=0, quiet_s=0)
+        for table in ("t", *both.keyed.values()):
+            page.json("rows", table=table, limit=1)
+            page.resources.held.wait()
+        assert len(page.resources.held.names) == 1 + len(both.keyed)
+    return page

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 import auditlake
-from auditlake.errors import BadUsage
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 
@@ -23,12 +22,11 @@ _VALUES = {
     "text": ["", "a", "a b", "Z", "é"],
     "time": ["00:00", "09:30", "09:30:00.5", "09:30:00.49", "24:00"],
     "uuid": ["00000000-0000-0000-0000-00000000000f", "f0000000-0000-0000-0000-000000000000"],
+    "money": ["$9.00", "$10.00", "-$1,000.00"],
     "numeric(6,2)": ["NaN", "-1.50", "2", "10"],
     "date": ["0044-03-15 BC", "2026-01-01", "infinity"],
     "double precision": ["-Infinity", "-0", "0", "1.5", "NaN"],
 }
-_OUTSIDE = {("numeric(6,2)", "NaN"), ("date", "0044-03-15 BC"), ("date", "infinity")}
-"""Values that their typed columns cannot represent: nothing is compared with them by order."""
 
 
 def test_filters_and_order_are_those_of_postgresql(database: str, tmp_path: Path) -> None:
@@ -52,10 +50,6 @@ def _differences(conn: psycopg.Connection, lake: auditlake.Lake, table: str, kin
     found = []
     for value, sign in product(_VALUES[kind], ("=", "<>", "<", "<=", ">", ">=")):
         asked = rows(where=[("v", sign, value)], order_by=["id"])
-        if (kind, value) in _OUTSIDE and sign not in {"=", "<>"}:
-            with pytest.raises(BadUsage, match="cannot be compared"):
-                asked.to_arrow()
-            continue
         query = f"select id from {table} where {by} {sign} %s::{kind} order by id"
         found += _difference(asked, conn.execute(query.encode(), [value]), (kind, sign, value))
     for order, way in (("v", "asc"), ("-v", "desc")):

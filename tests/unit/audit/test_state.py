@@ -133,7 +133,7 @@ def test_a_page_is_ordered_as_postgresql_orders(reader: Reader) -> None:
 
 
 def test_what_cannot_be_answered_is_refused(reader: Reader) -> None:
-    """A moment before the snapshot or after the watermark, a column that is not there, an order of infinities."""
+    """A moment before the snapshot or after the watermark, a column that is not there."""
     orders = reader.table("orders")
     with pytest.raises(NotAnswerable, match="its history begins at 0/100"):
         open_state(reader, orders, Lsn(0xFF))
@@ -141,8 +141,6 @@ def test_what_cannot_be_answered_is_refused(reader: Reader) -> None:
         open_state(reader, orders, Lsn(0x1000))
     with pytest.raises(BadUsage, match="no column nothing"):
         open_state(reader, orders, Lsn(0x200), columns=["nothing"])
-    with pytest.raises(BadUsage, match="cannot be compared"):
-        open_state(reader, reader.table("days"), Lsn(0x200), where=[("day", "<", "infinity")])
 
 
 @pytest.mark.parametrize(
