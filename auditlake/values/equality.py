@@ -39,13 +39,13 @@ _WHOLE, _HEX = "(?:0|[1-9][0-9]*)", "(?:0|[1-9A-F][0-9A-F]{0,7})"
 _FORMS = {
     BUILT_IN[name][0]: re.compile(form)
     for name, form in (
-        ("char", ".?"),
+        ("char", r"[\x01-\x7f]?"),
         ("xid", _WHOLE),
         ("xid8", _WHOLE),
         ("cid", _WHOLE),
         ("tid", rf"\({_WHOLE},{_WHOLE}\)"),
         ("pg_lsn", f"{_HEX}/{_HEX}"),
-        ("timetz", r"[0-2][0-9](?::[0-5][0-9]){2}(?:\.[0-9]{0,5}[1-9])?[+-][01][0-9](?::[0-5][1-9]){0,2}"),
+        ("timetz", r"[0-2][0-9](?::[0-5][0-9]){2}(?:\.[0-9]{0,5}[1-9])?[+-][01][0-9](?::[0-5][0-9]){0,2}(?<!:00)"),
     )
 }
 """Forms in which PostgreSQL prints values; a text in such a form is its own value's."""

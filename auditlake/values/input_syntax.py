@@ -116,6 +116,12 @@ def _integer(given: str, _typmod: int, *, low: int, high: int) -> Spelling:
     return Spelling(str(int(text)))
 
 
+def _oid(given: str, typmod: int) -> Spelling:
+    if re.match(r"[+-]?0[0-9]", given.strip(_SPACE)):  # which PostgreSQL reads as octal
+        raise ValueError("decimal digits, without zeros before them")
+    return _integer(given, typmod, low=0, high=2**32 - 1)
+
+
 _BOOLEANS = {"true": "t", "false": "f", "yes": "t", "no": "f", "on": "t", "off": "f", "1": "t", "0": "f"}
 
 
@@ -410,7 +416,7 @@ _READERS: dict[str, Callable[[str, int], Spelling]] = {
     "int2": partial(_integer, low=-(2**15), high=2**15 - 1),
     "int4": partial(_integer, low=-(2**31), high=2**31 - 1),
     "int8": partial(_integer, low=-(2**63), high=2**63 - 1),
-    "oid": partial(_integer, low=0, high=2**32 - 1),
+    "oid": _oid,
     "numeric": _numeric,
     "float4": partial(_float, real=True),
     "float8": partial(_float, real=False),
