@@ -122,6 +122,11 @@ def _parse(sql: str, tokens: list[Token]) -> list[exp.Expr | None]:
         raise bad_syntax(exc, _HINT) from exc
 
 
+def place_in(sql: str, offset: int) -> str:
+    """Return line and column of an offset."""
+    return f"line {sql.count(chr(10), 0, offset) + 1}, column {offset - sql.rfind(chr(10), 0, offset)}"
+
+
 def bad_syntax(exc: ParseError, hint: str) -> BadUsage:
     """Return the error for a statement that cannot be parsed, with its place."""
     error = exc.errors[0]

@@ -12,6 +12,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.query.postgres.functions import FORMS
+from auditlake.query.postgres.grammar import OPERATORS
 from auditlake.query.postgres.types import FLOAT8
 from tests.postgres_dialect import SCHEMA, Both, answer_of_postgresql, copied_lake, create_database
 from tests.random_postgres_sql import Draw
@@ -57,6 +58,12 @@ def test_no_statement_is_answered_that_postgresql_refuses(both: Both) -> None:
     assert not different, "\n".join(different)
     assert [sql for sql in FOREIGN if not isinstance(answer_of_postgresql(both.conn, sql), str)] == []
     assert refused.answered + len(refused.refused) == len(FOREIGN)
+
+
+def test_the_known_operators_are_those_of_postgresql(both: Both) -> None:
+    """An operator is a name to PostgreSQL's parser, and need not exist."""
+    names = both.conn.execute("select distinct oprname from pg_operator where oid < 16384").fetchall()
+    assert {name for (name,) in names} <= OPERATORS
 
 
 def test_functions_of_doubles_are_those_of_postgresql(both: Both) -> None:

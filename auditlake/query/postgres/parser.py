@@ -9,7 +9,7 @@ left as it is written, but for functions with a syntax of their own, aggregates 
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -17,15 +17,21 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.query.dialect import Periods, bad_syntax, nested, one_query, require_start, split_at_semicolons
+from auditlake.query.dialect import (
+    Periods,
+    bad_syntax,
+    nested,
+    one_query,
+    place_in,
+    require_start,
+    split_at_semicolons,
+)
 from auditlake.query.lexical import LONGEST_NUMBER
+from auditlake.query.postgres.grammar import check
 from auditlake.query.postgres.identifiers import RESERVED
 from auditlake.query.postgres.number_syntax import NUMBER, plain
 from auditlake.values.types import BUILT_IN
 
-_SIGNS = """
-!= :: => % && & * + - -> ->> -|- / < <-> <= <> <@ = > >= #- #> #>> ? ?& ?| @> @? @@ ^ ^@ | |/ || ||/ ~ ~* ~~ ~~* &< &>
-"""
 _WORDS = """
 cube delete escape filter first insert merge next ordinality over partition range recursive rollup rows set type unnest
 update unknown
@@ -34,7 +40,7 @@ update unknown
 _PAIRS = """
 order by,group by,grouping sets,partition by,similar to,double precision,char varying,character varying
 """
-_READ = frozenset({*_SIGNS.split(), *_WORDS.split(), *_PAIRS.strip().split(","), *RESERVED, *BUILT_IN})
+_READ = frozenset({*_WORDS.split(), *_PAIRS.strip().split(","), *RESERVED, *BUILT_IN})
 
 
 class _Dialect(Postgres):
@@ -43,9 +49,13 @@ class _Dialect(Postgres):
     INDEX_OFFSET = 0
 
     class Tokenizer(Postgres.Tokenizer):
-        """Without the words of other dialects: RLIKE, LONG and SEMI are names, and `==` is no operator."""
+        """Without the words of other dialects: RLIKE, LONG and SEMI are names."""
 
-        KEYWORDS: ClassVar = {word: kind for word, kind in Postgres.Tokenizer.KEYWORDS.items() if word.lower() in _READ}
+        KEYWORDS: ClassVar = {
+            word: kind
+            for word, kind in Postgres.Tokenizer.KEYWORDS.items()
+            if not word[0].isalpha() or word.lower() in _READ
+        }
 
 
 _POSTGRES = _Dialect()
@@ -65,6 +75,7 @@ generate_series greatest grouping lag last_value lead least max min now nth_valu
 percentile_cont percentile_disc rank row_number stddev stddev_pop stddev_samp sum unnest var_pop var_samp variance
 """
 _OWN_SYNTAX = frozenset({"CAST", "EXTRACT", "OVERLAY", "POSITION", "STRING_AGG", "SUBSTRING", "TRIM"})
+
 _AFTER_AS = """
 array char character create day except fetch filter for from grant group having hour intersect into isnull limit minute
 month notnull offset on order over overlaps precision returning second to union varying where window with within without
@@ -105,22 +116,11 @@ class _Parser(Periods, PostgresParser):
             raise NotAnswerable(f"the sign + at {place} is not translated", "Leave it out.")
         return exp.Paren(this=exp.Add(this=exp.Literal.number(0), expression=operand))
 
-    def _parse_string_as_identifier(self) -> exp.Identifier | None:
-        return None
-
-    def _parse_limit(self, *given: Any, **named: Any) -> exp.Expr | None:  # noqa: ANN401 - as sqlglot's own
-        found = super()._parse_limit(*given, **named)
-        if isinstance(found, exp.Limit) and found.args.get("offset"):
-            self.raise_error("after LIMIT stands one number, and OFFSET before the other one", self._prev)
-        return found
-
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:  # noqa: FBT001, FBT002
         word = self._curr
         found = super()._parse_alias(this, explicit)
-        if found is not this and self._prev.token_type in _STRINGS:
-            self.raise_error("a name is in double quotes", self._prev)
         if found is not this and word.token_type is not TokenType.IDENTIFIER and word.text.lower() in _AFTER_AS.split():
-            self.raise_error(f"write AS before {word.text}, or quote it", word)
+            self.raise_error(f"{word.text} is no name", word)
         return found
 
 
@@ -157,24 +157,70 @@ def describes(sql: str) -> bool:
 
 
 def parse(sql: str) -> exp.Query:
-    """Parse one query; raises BadUsage if it cannot be parsed or does more than read."""
+    """Parse one query; raises BadUsage if PostgreSQL refuses it, or it does more than read, NotAnswerable."""
     tokens = tokenize(sql)
     require_start(tokens, _STARTS, _READ_ONLY)
     _check_tokens(sql, tokens)
-    _check_pairs(sql, tokens)
+    with nested():
+        try:
+            tree = one_query(_parsed(sql, tokens), tokens, HINT, _READ_ONLY)
+        except ParseError as exc:
+            _check_unread(sql, tokens, bad_syntax(exc, HINT))
+        _check_depth(tree)
+        check(_for_postgresql(sql, tokens), HINT)
     _check_constructs(sql, tokens)
-    try:
-        with nested():
-            found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(
-                _with_casts(_with_strings(_with_numbers(_with_ways(tokens), sql), sql)), sql
-            )
-    except ParseError as exc:
-        if "does not support CTE" in str(exc):
-            raise NotAnswerable("VALUES after WITH is not translated", "Write select … from (values …).") from exc
-        raise bad_syntax(exc, HINT) from exc
-    tree = one_query(found, tokens, HINT, _READ_ONLY)
     _note(tree, sql)
     return tree  # type: ignore[return-value]  # VALUES is a query as well
+
+
+def _parsed(sql: str, tokens: list[Token]) -> list[exp.Expr | None]:
+    parser = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE)
+    return parser.parse(_with_casts(_with_strings(_with_numbers(_with_ways(tokens), sql), sql)), sql)
+
+
+def _check_unread(sql: str, tokens: list[Token], reason: BadUsage) -> NoReturn:
+    """Raise BadUsage if PostgreSQL does not read what sqlglot does not read, else NotAnswerable."""
+    text = _for_postgresql(sql, tokens)
+    if len(tokens) > _FEW_TOKENS or _PERIOD.search(text):
+        raise reason
+    check(text, HINT)
+    _check_constructs(sql, tokens)
+    raise NotAnswerable(f"{reason.message.removeprefix('cannot parse ')}; this is not translated", _ELSE)
+
+
+def _check_depth(tree: exp.Expr) -> None:
+    """Check that no node has too many above it, so that PostgreSQL's parser has room for the statement."""
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST_NODE or any(len(each.args.get("joins") or ()) > _DEEPEST_NODE for each in level):
+            raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
+        level = [inner for each in level for inner in each.iter_expressions()]
+
+
+_FEW_TOKENS = 5_000
+_DEEPEST_NODE = 1_000
+_PERIOD = re.compile(r"\bfor\s+system_time\b", re.IGNORECASE)
+_PERIODS = frozenset({"ASOF'", "FROM'TO'", "BETWEEN'AND'", "CONTAINEDIN(',')", "ALL"})
+
+
+def _for_postgresql(sql: str, tokens: list[Token]) -> str:
+    """Return a statement with blanks for FOR SYSTEM_TIME, and for comments in a string, which pgparse does not read."""
+    words = ["'" if token.token_type is TokenType.STRING else token.text.upper() for token in tokens]
+    for n in (n for n, pair in enumerate(pairwise(words)) if pair == ("FOR", "SYSTEM_TIME")):
+        ends = range(n + 3, min(n + 10, len(words)) + 1)
+        period = next((m for m in ends if "".join(words[n + 2 : m]).replace("TIMESTAMP", "") in _PERIODS), None)
+        if period is not None:
+            sql = _blank(sql, tokens[n].start, tokens[period - 1].end + 1)
+    for before, token in pairwise(tokens):
+        if before.token_type is token.token_type is TokenType.STRING:
+            start, end = before.end + 1, token.start
+            sql = _blank(sql, start, end) if _NEW_LINE.fullmatch(sql[start:end]) else sql
+    return sql
+
+
+def _blank(sql: str, start: int, end: int) -> str:
+    return sql[:start] + re.sub(r"\S", " ", sql[start:end]) + sql[end:]
 
 
 def _note(tree: exp.Expr, sql: str) -> None:
@@ -206,7 +252,7 @@ _WAYS = {TokenType.LT: (TokenType.ASC, "asc"), TokenType.GT: (TokenType.DESC, "d
 
 
 def _with_numbers(tokens: list[Token], sql: str) -> list[Token]:
-    """Write 1_000 and 0x1F as decimal numbers; sqlglot reads the former as `1 as _000`. Raises BadUsage for 1x."""
+    """Write 1_000 and 0x1F as decimal numbers; sqlglot reads the former as `1 as _000`."""
     written: list[Token] = []
     end = 0
     for token in tokens:
@@ -216,8 +262,6 @@ def _with_numbers(tokens: list[Token], sql: str) -> list[Token]:
         if token.token_type not in _NUMBERS or (found := NUMBER.match(sql, token.start)) is None:
             continue
         end = found.end()
-        if re.match(r"\w", sql[end:]):
-            raise BadUsage(f"the number at {place_in(sql, token.start)} ends in letters", HINT)
         text = plain(found[0]) or found[0]
         written[-1] = Token(TokenType.NUMBER, text, token.line, token.col, token.start, end - 1)
     return written
@@ -229,15 +273,13 @@ _NUMBERS = frozenset({TokenType.NUMBER, TokenType.HEX_STRING, TokenType.BIT_STRI
 def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
     r"""Write E'…' and $$…$$ as '…', and strings on several lines as one.
 
-    Raises NotAnswerable for other escapes than those of `_ESCAPES`, such as \x41, BadUsage for strings side by side.
+    Raises NotAnswerable for other escapes than those of `_ESCAPES`, such as \x41.
     """
     written: list[Token] = []
     for token in tokens:
         before = written[-1] if written else None
-        if before is not None and before.token_type is TokenType.STRING and token.token_type in _STRINGS:
-            between = sql[before.end + 1 : token.start]
-            if token.token_type is not TokenType.STRING or not _NEW_LINE.fullmatch(between):
-                raise BadUsage(f"a string follows a string at {place_in(sql, token.start)}", "Write || between them.")
+        is_next = before is not None and before.token_type is token.token_type is TokenType.STRING
+        if before is not None and is_next and _NEW_LINE.fullmatch(sql[before.end + 1 : token.start]):
             if sql[before.start] != "'":
                 raise NotAnswerable(f"a string in parts at {place_in(sql, token.start)} is not translated", _ELSE)
             text = before.text + token.text
@@ -316,40 +358,6 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
 
 
-def _check_pairs(sql: str, tokens: list[Token]) -> None:
-    """Refuse what sqlglot ignores: a comma beside nothing, and a sign that is a part of the operator before it."""
-    for before, token in zip(tokens, [*tokens[1:], None], strict=True):
-        if before.token_type in _OPEN and (token is None or token.token_type in _ENDS):
-            raise BadUsage(f"nothing follows {before.text} at {place_in(sql, before.start)}", HINT)
-        if token is None:
-            continue
-        if token.token_type is TokenType.COMMA and before.token_type in _OPEN | _BEGINS:
-            raise BadUsage(f"nothing precedes the comma at {place_in(sql, token.start)}", HINT)
-        if token.token_type in _OF_OTHERS and _OF_OTHERS[token.token_type].match(sql, token.start):
-            raise BadUsage(f"the operator {token.text} at {place_in(sql, token.start)} does not exist", HINT)
-        if before.token_type is TokenType.INTERVAL and token.token_type is TokenType.NUMBER:
-            raise BadUsage(f"the interval at {place_in(sql, before.start)} is no string", "Write interval '1 day'.")
-        operator = sql[before.start : token.end + 1]
-        if token.token_type in _PLUS_OR_MINUS and _LONG_OPERATOR.fullmatch(operator):
-            hint = "Write a blank before the sign."
-            raise BadUsage(f"the operator {operator} at {place_in(sql, before.start)} does not exist", hint)
-
-
-_OPEN = frozenset({TokenType.COMMA, TokenType.GROUP_BY, TokenType.ORDER_BY})
-_BEGINS = frozenset(
-    {TokenType.SELECT, TokenType.DISTINCT, TokenType.FROM, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.VALUES}
-)
-_OF_OTHERS = {
-    TokenType.EQ: re.compile("=="),
-    TokenType.NULLSAFE_EQ: re.compile("<=>"),
-    TokenType.NOT: re.compile("!(?!~)"),
-}
-"""Operators of other dialects that sqlglot reads, by their tokens: NOT is also a word and the begin of `!~`."""
-_PLUS_OR_MINUS = frozenset({TokenType.DASH, TokenType.PLUS})
-_LONG_OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]*[~!@#%^&|`?][-+*/<>=~!@#%^&|`?]*[-+]")
-"""An operator that ends in a sign; without one of these characters, the sign would not be a part of it."""
-
-
 def _check_constructs(sql: str, tokens: list[Token]) -> None:
     """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH, `@ -5`."""
     words = ["" if token.token_type in _STRINGS else token.text.upper() for token in tokens]
@@ -379,17 +387,6 @@ _UNPARSED = {
     (")", "CYCLE"): "CYCLE of WITH",
 }
 _ELSE = "Write the query without it."
-_ENDS = frozenset(
-    {
-        *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.HAVING, TokenType.LIMIT),
-        *(TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.SEMICOLON, TokenType.UNION),
-    }
-)
-
-
-def place_in(sql: str, offset: int) -> str:
-    """Return line and column of an offset."""
-    return f"line {sql.count(chr(10), 0, offset) + 1}, column {offset - sql.rfind(chr(10), 0, offset)}"
 
 
 def place_of(sql: str, node: exp.Expr | None) -> str | None:

@@ -12,12 +12,14 @@ select 'a'::blob
 select 'a'::varbinary
 select 'a'::binary
 select 'a'::nvarchar
+select 1::"int"
 select 1::signed
 select cast(1 as unsigned)
 select cast(1 as int unsigned)
 select 1::float(0)
 select 1::float(54)
 select 1::array<int>
+select cast(null as array<int>)
 select cast(null as struct<a int>)
 select cast(null as map<int,int>)
 select 1::list
@@ -66,6 +68,7 @@ select name contains 'a' from customers
 select name in 'a' from customers
 select id in (1, 2,) from customers
 select id in () from customers
+select id in [1, 2] from customers
 select id in array[1] from customers
 select id in unnest(array[1]) from customers
 select 1 xor 2
@@ -104,6 +107,9 @@ select []
 select array[1, 2,]
 select array[]
 select array[1,2][1]
+select [1, 2]
+select array(1, 2)
+select (array[1,2,3])[1:2:1]
 select tags[1 from customers
 select tags[1]] from customers
 select map[1, 2]
@@ -117,6 +123,7 @@ select lambda x: x
 select (x) -> x
 select 'a' -> 'b'
 select settings.plan from customers
+select settings:plan from customers
 select settings:plan::text from customers
 select settings ?| 'plan' from customers order by id
 select settings #- '{plan}' from customers order by id
@@ -128,6 +135,7 @@ select customers.id from customers c
 select .id from customers
 select id. from customers
 select `id` from customers
+select [id] from customers
 select ""
 select "" from customers
 select "ID" from customers
@@ -163,6 +171,8 @@ select 1x
 select 1as x
 select 1from customers
 select 0x1Fas
+select 1 as
+select 1 as 1
 select 1 as 'x'
 select 1 as x y
 select 1 x y
@@ -176,6 +186,7 @@ select 1, 2,
 select id, from customers
 select distinct all id from customers
 select distinct on id id from customers
+select distinct on () id from customers
 select distinctrow id from customers
 select unique id from customers
 select straight_join id from customers
@@ -196,6 +207,7 @@ select * replace (1 as id) from customers
 select * rename (id as x) from customers
 select * ilike '%a%' from customers
 select * like 'a%' from customers
+select c.* except (id) from customers c
 select columns('a.*') from customers
 select columns(*) from customers
 select * as x from customers
@@ -205,6 +217,7 @@ select count(distinct *) from customers
 select count(distinct id, name) from customers
 select count(id, name) from customers
 select sum(*) from customers
+select max(id) filter (id > 3) from customers
 select max(id) where id > 3 from customers
 select array_agg(id order by id desc limit 2) from customers
 select array_agg(distinct id order by name) from customers
@@ -224,6 +237,14 @@ select any_value(name having max id) from customers
 select percentile_cont(id, 0.5) from customers
 select percentile_cont(0.5) within group (order by id) over () from customers
 select approx_count_distinct(id) from customers
+select count(*) over (order by id rows between 1 following and 2 preceding) from customers
+select count(*) over (order by id rows between current row and 2 preceding) from customers
+select count(*) over (order by id rows between unbounded following and 2 preceding) from customers
+select count(*) over (order by id rows between unbounded preceding and unbounded preceding) from customers
+select count(*) over (order by id rows between unbounded following and unbounded following) from customers
+select count(*) over (order by id rows between 2 following and current row) from customers
+select count(*) over (order by id rows 2 following) from customers
+select count(*) over (order by id rows unbounded following) from customers
 select count(*) over (order by id rows between -1 preceding and 2 following) from customers
 select count(*) over (order by id rows between null preceding and 2 following) from customers
 select count(*) over (order by id rows between id preceding and 2 following) from customers
@@ -238,6 +259,8 @@ select count(*) over (order id) from customers
 select count(*) over id from customers
 select count(*) over () over () from customers
 select row_number() from customers
+select count(*) over from customers
+select row_number() over from customers
 select row_number() over (order by id) as n from customers qualify n = 1
 select id from customers qualify row_number() over (order by id) = 1
 select id from customers where row_number() over (order by id) = 1
@@ -245,6 +268,9 @@ select id from customers prewhere id = 1
 select id from customers limit 3 percent
 select id from customers limit 3 with ties
 select id from customers fetch first 3 rows with ties
+select id from customers fetch first 3 rows
+select id from customers fetch 3 rows only
+select id from customers fetch first 3
 select id from customers fetch first 3 percent rows only
 select id from customers limit 2, 3
 select id from customers limit 3 by vip
@@ -252,6 +278,11 @@ select id from customers order by id limit 3 limit 2
 select id from customers order by id offset 1 offset 2
 select id from customers order by id limit -1
 select id from customers order by id limit id
+select id from customers limit 3 order by id
+select id from customers limit 3 where id > 1
+select id from customers order by id where id > 1
+select id from customers group by id where id > 1
+select id from customers having id > 1 group by id
 select id from customers having count(*) > 1
 select 1 from
 select 1 where
@@ -314,6 +345,9 @@ select id from customers union by name select id from orders
 select id from customers union all by name select id from orders
 select id from customers union corresponding select id from orders
 select id from customers minus select id from orders
+select id from customers order by id union select id from orders
+select id from customers limit 1 union select id from orders
+(select id from customers order by id limit 4) order by id desc limit 2
 select 1 union
 union select 1
 select 1 union select
@@ -329,6 +363,10 @@ values (default)
 select * from (values (1, 'a')) v(x, y, z)
 select * from (values row(1)) v(x)
 table customers c
+values ()
+select * from values (1), (2)
+select * from values (1), (2) as v(x)
+table customers where id = 1
 select * from table customers
 select * from table(customers)
 select * from table(generate_series(1, 2))
@@ -344,6 +382,9 @@ select id from 'customers'
 select id from ((customers)) order by 1
 select id from customers as c(a, b) order by 1
 select a from customers (a)
+select id from customers as 'c'
+select id from (customers) order by 1
+select a from customers as (a)
 select id from customers c(a)
 select id from (select id from customers) as x(y)
 select id from (select id from customers)) x
@@ -372,12 +413,26 @@ select id from customers unpivot (x for y in (id))
 pivot customers on vip using count(*)
 select * from customers join orders on customers.id = orders.id using (id)
 select * from customers inner outer join orders on true
+select * from customers join orders
+select * from customers inner join orders using id
+select * from customers join orders using ()
+select * from customers cross join orders on true
+select * from customers cross join orders using (id)
+select * from customers natural cross join orders
+select * from customers natural join orders on true
+select * from customers natural join orders using (id)
+select * from customers outer join orders on true
+select * from customers left inner join orders on true
 select * from customers cross left join orders
 select * from customers left join orders
 select * from customers left semi join orders on true
 select * from customers left anti join orders on true
 select * from customers inner hash join orders using (id)
 select * from customers inner loop join orders on true
+select * from customers any join orders using (id)
+select * from customers all inner join orders using (id)
+select * from customers any left join orders using (id)
+select * from customers positional join orders
 select * from customers straight_join orders on true
 select * from customers array join tags
 select * from customers left array join tags
@@ -400,6 +455,11 @@ select * from numbers(3)
 select * from explode(array[1])
 select * from posexplode(array[1])
 select explode(array[1])
+select * from unnest([1, 2])
+select * from customers join (orders) using (id) order by id limit 1
+select * from (customers, orders)
+select * from (customers c) order by id limit 1
+select * from (customers as c) x
 select c.id from customers c, customers c
 select c.id from customers c join customers c on true
 select c.id from customers c join orders c on true
@@ -408,6 +468,7 @@ with x as (select 1), select * from x
 with x as (select 1),
 with x as select 1 select * from x
 with x as cached (select 1) select * from x
+with x (select 1) select * from x
 with x(n) as (select 1 union all select n + 1 from x where n < 3) select * from x
 with 1 as x select x
 with x as 1 select x
@@ -419,6 +480,7 @@ select case else 1 end
 select case when true then end
 select case when true then 1 else end
 select case when true then 1
+select case when true 1 end
 select if(true, 1, 2)
 select iif(true, 1, 2)
 select ifnull(null, 1)
@@ -453,12 +515,14 @@ select exists ()
 select any (select 1)
 select 1 = any (1)
 select 1 = any (1, 2)
+select 1 = any array[1]
 select 1 in select 1
 select 1 in (select 1, 2)
 select 1 = (select 1, 2)
 select (select 1, 2)
 select (select 1 as a).a
 select (select customers).id
+select extract(year, born) from customers
 select extract(weekday from born) from customers
 select extract(dayofweek from born) from customers
 select extract(year from '2026-01-01') 
@@ -482,6 +546,8 @@ select string 'a'
 select long '1'
 select double '1'
 select xml '<a/>'
+select array '{1}'
+select int[] '{1}'
 select current_date()
 select current_timestamp() = now()
 select now = now()
@@ -504,6 +570,7 @@ select x.nextval
 select nextval('x')
 select substring('abc' 2)
 select mid('abc', 2, 1)
+select position('b', 'abc')
 select locate('b', 'abc')
 select charindex('b', 'abc')
 select instr('abc', 'b')
@@ -529,15 +596,20 @@ select greatest()
 select count
 select count from customers
 select date from customers
+select sum(id) over from customers
+select order from (select 1 as order) x
+select table from (select 1 as table) x
 select 1 order
 select 1 year
 select 1 filter
 select 1 over
 select id from customers left
+select id from customers as left
 select id from customers right
 select id from customers natural
 select id from customers cross
 select id from customers window order by 1
+select id from customers offset order by 1
 select id from customers limit order by 1
 select id from customers settings x = 1
 select id from customers format json
@@ -582,6 +654,7 @@ select * from customers.
 select * from customers.x
 select * from x.customers
 select * from customers c1 c2
+select * from customers as
 select id id2 id3 from customers
 select id as id2 id3 from customers
 select (id) (id2) from customers
@@ -653,3 +726,6 @@ select soundex('a')
 select levenshtein('a', 'b')
 select $1a$x$1a$
 select +name from customers
+select default from (select 1 as default) v
+select settings -+ 'plan' from customers where id = 1
+select 1 ?? 2, true $ false

@@ -162,3 +162,8 @@ select interval '1.5' month
 select +id from customers
 select +(id) from customers
 select + -qty, + + 1 from orders
+select sum() over () from orders
+select sum(qty) over (groups between 1 preceding and current row) from orders
+select concat()
+select user from (select 1 as user) v
+select system_user from (select 1 as system_user) v

@@ -24,7 +24,7 @@ from auditlake.query import duckdb_views
 from auditlake.query.duckdb_views import StatementDatabase
 from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import POSTGRES, SPARK, Dialect
-from auditlake.query.postgres import documents, json_texts, numbers, powers
+from auditlake.query.postgres import documents, json_texts, numbers, parser, powers
 from auditlake.query.postgres import engine as postgres_engine
 from auditlake.query.postgres.engine import _FUNCTIONS, PostgresEngines, _guarded
 from auditlake.query.postgres.numbers import divide
@@ -324,7 +324,7 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         ("select price from orders where note ~ '(?i)a'", "a regular expression that engines read differently"),
         (f"select 1 from orders o0 {' '.join(f'cross join orders o{n}' for n in range(1, 65))}", "more than 64 tables"),
         ("select 'today'::date", "'today' of date at line 1, column 8"),
-        ("select current_user", "the function current_user"),
+        ("select current_user", "current_user at line 1, column 8"),
         ("select e'\\x41'", "an escape at line 1, column 8"),
         ("select $1", "PARAMETER"),
         ("select at::date at time zone 'Europe/Paris' from orders", "AT TIME ZONE of date"),
@@ -592,7 +592,7 @@ def test_strings_on_several_lines_are_one(state: LakeState) -> None:
     assert _rows(state, "select 'a' -- first\n  -- more\n 'it''s' as v, date '2024-'\n'01-31'") == [
         ("ait's", date(2024, 1, 31))
     ]
-    with pytest.raises(BadUsage, match="a string follows a string at line 2"):
+    with pytest.raises(BadUsage, match=r"at line 2, column 2: syntax error at or near \"'b'\""):
         _rows(state, "select 'a' /* no end of a line */\n 'b'")
     with pytest.raises(NotAnswerable, match="a string in parts"):
         _rows(state, "select E'a'\n'b'")
@@ -755,3 +755,45 @@ def test_the_dialect_is_the_default_unless_spark_is_to_answer(lake: Path, monkey
     demanded = run_here([*asked, "--engine", "spark", "select nte from orders"])
     assert demanded.code == BadUsage.exit_code
     assert "the SQL is Spark's" in demanded.stderr
+
+
+@pytest.mark.parametrize("sql", [f"select 1{'+1' * 1_100}", f"select 1 from orders{' cross join orders' * 1_100}"])
+def test_postgresql_s_parser_is_not_asked_about_a_deep_statement(
+    state: LakeState, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    """Its stack would overflow, and end the process."""
+    asked = list[str]()
+    monkeypatch.setattr(parser, "check", lambda sql, _: asked.append(sql))
+    with pytest.raises(BadUsage, match="nested too deep"):
+        prepare_query(state, sql)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select * from orders for system_time as of now()", "a moment is a text in quotes"),
+        ("select id from orders for system_time from '0/100' o", "expected TO in FOR SYSTEM_TIME"),
+        ("select id rlike 'a' from orders for system_time all", "column 17: syntax error at or near \"'a'\""),
+        ("select 'é' as é, id == 1 from orders", "the operator == at line 1, column 21 does not exist"),
+    ],
+)
+def test_messages_of_both_parsers_have_their_places(state: LakeState, sql: str, message: str) -> None:
+    """That of FOR SYSTEM_TIME, which PostgreSQL does not know, and PostgreSQL's own."""
+    with pytest.raises(BadUsage) as caught:
+        prepare_query(state, sql)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select 'é' as é, 1::long", "the type long at line 1, column 21 is not translated"),
+        ("select id from orders limit 1 + cast('1' as int) for read only", "this is not translated"),
+    ],
+)
+def test_what_postgresql_may_answer_is_not_called_wrong(state: LakeState, sql: str, message: str) -> None:
+    """A type may be one of the source's own, and sqlglot does not read all that PostgreSQL does."""
+    with pytest.raises(NotAnswerable) as caught:
+        prepare_query(state, sql)
+    assert message in caught.value.message
