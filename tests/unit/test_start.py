@@ -16,22 +16,27 @@ try:
     start()
 except SystemExit as exc:
     assert not exc.code, exc.code
-heavy = [name for name in ("pandas", "pyspark", "psycopg", "deltalake", "pydantic", "pyarrow") if name in sys.modules]
+heavy = ("pandas", "pyspark", "psycopg", "deltalake", "pydantic", "pyarrow", "pgparse")
+heavy = [name for name in heavy if name in sys.modules]
 print("loaded:", *heavy, file=sys.stderr)
 """
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"),
-    [(["diff", "0/180", "0/300"], "Ann → Anne"), (["sql", "select name from customers"], "Anne")],
+    ("command", "shown", "parser"),
+    [
+        (["diff", "0/180", "0/300"], "Ann → Anne", ""),
+        (["sql", "select name from customers"], "Anne", " pgparse"),
+        (["sql", "--dialect", "spark", "select name from customers"], "Anne", ""),
+    ],
 )
-def test_a_quick_command_loads_little(tmp_path: Path, command: list[str], shown: str) -> None:
-    """Neither pyspark nor a driver nor pandas nor deltalake."""
+def test_a_quick_command_loads_little(tmp_path: Path, command: list[str], shown: str, parser: str) -> None:
+    """Neither pyspark nor a driver nor pandas nor deltalake; PostgreSQL's parser only for PostgreSQL's SQL."""
     lake = write_lake_with_manifest(tmp_path / "lake")
     arguments = [*command, "--lake", str(lake.root)]
     done = subprocess.run([sys.executable, "-c", _RUN, *arguments], capture_output=True, text=True, check=False)
     said = [line for line in done.stderr.splitlines() if line and not line.startswith("auditlake: answered by")]
-    assert (done.returncode, said) == (0, ["loaded: pydantic pyarrow"])
+    assert (done.returncode, said) == (0, [f"loaded: pydantic pyarrow{parser}"])
     assert shown in done.stdout
 
 

@@ -7,7 +7,7 @@ left as it is written, but for functions with a syntax of their own, aggregates 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, NoReturn
 
@@ -189,13 +189,17 @@ def _check_unread(sql: str, tokens: list[Token], reason: BadUsage) -> NoReturn:
 
 
 def _check_depth(tree: exp.Expr) -> None:
-    """Check that no node has too many above it, so that PostgreSQL's parser has room for the statement."""
-    level, depth = [tree], 0
-    while level:
-        depth += 1
-        if depth > _DEEPEST_NODE or any(len(each.args.get("joins") or ()) > _DEEPEST_NODE for each in level):
+    """Check that no node has too many above it, so that PostgreSQL's parser has room for the statement.
+
+    To PostgreSQL, each join of a list is a node above those before it.
+    """
+    left = [(tree, 1)]
+    while left:
+        node, depth = left.pop()
+        if depth > _DEEPEST_NODE:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
-        level = [inner for each in level for inner in each.iter_expressions()]
+        below = depth + 1 + len(node.args.get("joins") or ())
+        left += ((inner, below) for inner in node.iter_expressions())
 
 
 _FEW_TOKENS = 5_000
@@ -206,21 +210,26 @@ _PERIODS = frozenset({"ASOF'", "FROM'TO'", "BETWEEN'AND'", "CONTAINEDIN(',')", "
 
 def _for_postgresql(sql: str, tokens: list[Token]) -> str:
     """Return a statement with blanks for FOR SYSTEM_TIME, and for comments in a string, which pgparse does not read."""
+    left_out = [*_periods(tokens)]
+    for before, token in pairwise(tokens):
+        start, end = before.end + 1, token.start
+        if before.token_type is token.token_type is TokenType.STRING and _NEW_LINE.fullmatch(sql[start:end]):
+            left_out.append((start, end))
+    parts, done = list[str](), 0
+    for start, end in sorted(left_out):
+        parts += [sql[done:start], re.sub(r"\S", " ", sql[start:end])]
+        done = end
+    return "".join([*parts, sql[done:]])
+
+
+def _periods(tokens: list[Token]) -> Iterator[tuple[int, int]]:
+    """Yield where FOR SYSTEM_TIME with its moments begins and ends."""
     words = ["'" if token.token_type is TokenType.STRING else token.text.upper() for token in tokens]
     for n in (n for n, pair in enumerate(pairwise(words)) if pair == ("FOR", "SYSTEM_TIME")):
         ends = range(n + 3, min(n + 10, len(words)) + 1)
         period = next((m for m in ends if "".join(words[n + 2 : m]).replace("TIMESTAMP", "") in _PERIODS), None)
         if period is not None:
-            sql = _blank(sql, tokens[n].start, tokens[period - 1].end + 1)
-    for before, token in pairwise(tokens):
-        if before.token_type is token.token_type is TokenType.STRING:
-            start, end = before.end + 1, token.start
-            sql = _blank(sql, start, end) if _NEW_LINE.fullmatch(sql[start:end]) else sql
-    return sql
-
-
-def _blank(sql: str, start: int, end: int) -> str:
-    return sql[:start] + re.sub(r"\S", " ", sql[start:end]) + sql[end:]
+            yield tokens[n].start, tokens[period - 1].end + 1
 
 
 def _note(tree: exp.Expr, sql: str) -> None:
@@ -362,7 +371,9 @@ def _check_constructs(sql: str, tokens: list[Token]) -> None:
     """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH, `@ -5`."""
     words = ["" if token.token_type in _STRINGS else token.text.upper() for token in tokens]
     for n, (word, following) in enumerate(pairwise(words)):
-        what = _UNPARSED.get((word, following)) if _goes_on(following, words[n + 2 :]) else None
+        what = _UNPARSED.get((word, following))
+        if what is not None and not _goes_on(following, words[n + 2 :]):
+            what = None
         if word == "USING" and following == "(" and ")" in words[n:]:
             end = words.index(")", n) + 1
             what = "an alias of USING" if words[end : end + 1] == ["AS"] else None

@@ -776,6 +776,9 @@ def test_postgresql_s_parser_is_not_asked_about_a_deep_statement(
         ("select id from orders for system_time from '0/100' o", "expected TO in FOR SYSTEM_TIME"),
         ("select id rlike 'a' from orders for system_time all", "column 17: syntax error at or near \"'a'\""),
         ("select 'é' as é, id == 1 from orders", "the operator == at line 1, column 21 does not exist"),
+        ("select 'é🙂' as é limit 1\norder by 'ü' 'é'", 'line 2, column 1: syntax error at or near "order"'),
+        ("select '🙂'\n, 'é' 'ü'", "line 2, column 7: syntax error at or near \"'ü'\""),
+        ("select 1 'a\nb'", "column 10: syntax error at or near \"'a"),
     ],
 )
 def test_messages_of_both_parsers_have_their_places(state: LakeState, sql: str, message: str) -> None:
@@ -783,6 +786,15 @@ def test_messages_of_both_parsers_have_their_places(state: LakeState, sql: str, 
     with pytest.raises(BadUsage) as caught:
         prepare_query(state, sql)
     assert message in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_message_quotes_the_begin_of_a_long_string(state: LakeState) -> None:
+    """The token at which PostgreSQL's parser ends may be a document."""
+    with pytest.raises(BadUsage) as caught:
+        prepare_query(state, f"select 1 '{'x' * 5_000}'")
+    assert "syntax error at or near \"'xxx" in caught.value.message
+    assert len(caught.value.message) < 300
 
 
 @pytest.mark.parametrize(
@@ -790,6 +802,7 @@ def test_messages_of_both_parsers_have_their_places(state: LakeState, sql: str, 
     [
         ("select 'é' as é, 1::long", "the type long at line 1, column 21 is not translated"),
         ("select id from orders limit 1 + cast('1' as int) for read only", "this is not translated"),
+        ("select id operator(pg_catalog.+) 1 from orders", "this is not translated"),
     ],
 )
 def test_what_postgresql_may_answer_is_not_called_wrong(state: LakeState, sql: str, message: str) -> None:
