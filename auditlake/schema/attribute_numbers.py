@@ -22,6 +22,7 @@ same name was added, and the message may be from before or after that: the table
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -34,7 +35,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.catalog_snapshot import read_catalog_snapshot, read_when_visible
+from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S, read_catalog_snapshot, read_when_visible
 from auditlake.source.connection import Row, answering_within, connect, fetch
 from auditlake.source.publication_membership import Membership
 
@@ -84,7 +85,10 @@ def _assignments(
 
 
 class AttributeNumbers:
-    """Reads attribute numbers over a connection of its own, which is open from the first question to `close`."""
+    """Reads attribute numbers over a connection of its own, which is open from the first question to `close`.
+
+    All questions in between are about what was received before the first one.
+    """
 
     def __init__(self, conninfo: str, lake: Lake, silence_s: float) -> None:
         self._conninfo = conninfo
@@ -93,6 +97,7 @@ class AttributeNumbers:
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
         self._recorded: Membership | None = None
+        self._until: float | None = None
 
     def __call__(self, relation: Relation, version: RelationVersion | None, last: int) -> tuple[int, ...] | None:
         """Return a relation's attribute numbers in the stream's present, or None; raises SourceUnreachable."""
@@ -115,13 +120,16 @@ class AttributeNumbers:
     ) -> Mapping[int, str | None]:
         """Read the numbers of a relation, again while it lacks a name; nothing if there is no such relation."""
         new = set(names).difference((before or {}).values())
+        if self._until is None:
+            self._until = time.monotonic() + VISIBLE_WITHIN_S
         # A new name that the catalog does not have may still become visible, or was there and is gone.
-        return read_when_visible(partial(self._read, relation.oid), lambda now: not now or new <= set(now.values()))
+        read = partial(self._read, relation.oid)
+        return read_when_visible(read, lambda now: not now or new <= set(now.values()), self._until)
 
     def close(self) -> None:
         """Close the connection; the next question opens another, and reads the record of the publication again."""
         self._opened.close()
-        self._conn, self._recorded = None, None
+        self._conn, self._recorded, self._until = None, None, None
 
     def _name(self, relation: Relation) -> TableName:
         if self._recorded is None:

@@ -76,7 +76,7 @@ select a.attnum::int,
   left join pg_catalog.pg_attribute m on m.attrelid = p.oid and m.attname = a.attname and not m.attisdropped
  where a.attrelid = %s::oid and a.attname = %s and not a.attisdropped
 """
-_VISIBLE_WITHIN_S = 2.0
+VISIBLE_WITHIN_S = 2.0
 _POLL_S = 0.1
 
 _Found = TypeVar("_Found")
@@ -224,21 +224,23 @@ class Asker:
             return list(self._answers(conn, questions))
 
     def _answers(self, conn: psycopg.Connection[Row], questions: Iterable[Question]) -> Iterable[Existing]:
+        until = time.monotonic() + VISIBLE_WITHIN_S
         for question in questions:
             added = question.added
             snapshot = read_catalog_snapshot(self._lake, question.table)
             read = partial(read_column, conn, added.relation, added.column)
-            found = read_when_visible(read, lambda entry: entry is not None)
+            found = read_when_visible(read, lambda entry: entry is not None, until)
             before = snapshot if snapshot and snapshot.relation == added.relation else None
             yield decide(before, found, Lsn(added.lsn), question.number)
 
 
-def read_when_visible(read: Callable[[], _Found], is_visible: Callable[[_Found], bool]) -> _Found:
-    """Read the catalog, and again for 2 s while something is not visible in it.
+def read_when_visible(read: Callable[[], _Found], is_visible: Callable[[_Found], bool], until: float) -> _Found:
+    """Read the catalog, and again while something is not visible in it, up to a monotonic time.
 
-    A commit that waits for a synchronous standby is in the stream before it is visible.
+    A commit that waits for a synchronous standby is in the stream before it is visible. What is never visible, a column
+    that was dropped since, may be asked for a thousand times: VISIBLE_WITHIN_S is for all questions about what was
+    received before the first one.
     """
-    until = time.monotonic() + _VISIBLE_WITHIN_S
     while not is_visible(found := read()) and time.monotonic() < until:
         threading.Event().wait(_POLL_S)
     return found

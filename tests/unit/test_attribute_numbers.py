@@ -1,8 +1,12 @@
 """Tests of attribute numbers: a message matches the catalog in exactly one way, or its columns are not identified."""
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +15,10 @@ from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema import attribute_numbers as numbers
+from auditlake.schema import catalog_snapshot
 from auditlake.schema.attribute_numbers import AttributeNumbers, match
+from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S
+from auditlake.schema.missing_values import Added, Question
 
 _BEFORE = {1: "id", 2: "a", 3: "b"}
 
@@ -80,6 +87,57 @@ def _asked_again(monkeypatch: pytest.MonkeyPatch, now: Mapping[int, str | None],
     asked = AttributeNumbers("", Lake(Path("lake")), 1.0)
     assert asked(message, version, 3) == match(names, _BEFORE, now, 3)
     return read
+
+
+class _Clock(threading.Event):
+    """Its waits take no time, and are summed up."""
+
+    slept_s = 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the time pass."""
+        _Clock.slept_s += timeout or 0
+        return False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[_Clock]:
+    """The clock and the pauses of the questions."""
+    monkeypatch.setattr(_Clock, "slept_s", 0.0)
+    for module in (numbers, catalog_snapshot):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: _Clock.slept_s))
+    monkeypatch.setattr(catalog_snapshot, "threading", SimpleNamespace(Event=_Clock))
+    return _Clock
+
+
+def test_columns_that_were_dropped_since_delay_a_batch_once(
+    monkeypatch: pytest.MonkeyPatch, clock: type[_Clock]
+) -> None:
+    """A table may have had 1,600 of them; a commit that is not visible yet is waited for in each batch."""
+    monkeypatch.setattr(AttributeNumbers, "_read", lambda *_: {1: "id", 2: None})
+    monkeypatch.setattr(AttributeNumbers, "_history", lambda *_: None)
+    monkeypatch.setattr(AttributeNumbers, "_last", lambda *_: 1)
+    columns = (Column("id", 23, -1, key=True, attnum=1), Column("gone", 25, -1, key=False))
+    relation = Relation(7, TableName("public", "t"), ReplicaIdentity.DEFAULT, columns)
+    version = RelationVersion(1, Lsn(10), replace(relation, columns=columns[:1]))
+    asked = AttributeNumbers("", Lake(Path("lake")), 1.0)
+    for batch in range(1, 4):
+        assert {asked(relation, version, 1) for _ in range(100)} == {(1, 2)}
+        assert clock.slept_s == pytest.approx(batch * VISIBLE_WITHIN_S, abs=0.4)
+        asked.close()
+
+
+def test_missing_values_of_columns_that_were_dropped_since_delay_a_batch_once(
+    monkeypatch: pytest.MonkeyPatch, clock: type[_Clock]
+) -> None:
+    """As above, and after it."""
+    monkeypatch.setattr(catalog_snapshot, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(catalog_snapshot, "read_column", lambda *_: None)
+    monkeypatch.setattr(catalog_snapshot, "read_catalog_snapshot", lambda *_: None)
+    gone = [Question(TableName("public", "t"), Added(7, f"c{number}", Lsn(10))) for number in range(100)]
+    answers = catalog_snapshot.Asker("", Lake(Path("lake")), 1.0)(gone)
+    assert len(answers) == 100
+    assert clock.slept_s == pytest.approx(VISIBLE_WITHIN_S, abs=0.2)
 
 
 def test_a_repeated_message_reads_nothing_of_the_lake(monkeypatch: pytest.MonkeyPatch) -> None:
