@@ -10,7 +10,8 @@ Authority: src/backend/utils/adt/datetime.c, `DecodeInterval`, `DecodeISO8601Int
 import re
 from collections.abc import Iterator, Sequence
 
-_DAY_US, _DAY_S, _DAYS_OF_MONTH = 86_400_000_000, 86_400, 30
+_DAY_US, _DAY_S, _DAYS_OF_MONTH, _SIXTY = 86_400_000_000, 86_400, 30, 60
+_MOST = (1 << 31) - 1, (1 << 31) - 1, (1 << 63) - 1
 _Parts = tuple[int, int, int]
 """Months, days and microseconds."""
 _UNITS: dict[str, tuple[str, _Parts]] = {
@@ -65,14 +66,26 @@ def _in_us(value: float) -> float:
 def read_interval(text: str) -> _Parts:
     """Read a text; raises ValueError for one that is not read here, although PostgreSQL may read it."""
     if (iso := _ISO.fullmatch(text)) is not None:
-        return _total(_iso_parts(iso))
+        return _held(_total(_iso_parts(iso)))
     inside = text.strip(_BLANKS).removeprefix("@").lstrip(_BLANKS)
     before = inside[: -len(_AGO)]
     is_ago = inside[len(before) :].lower() == _AGO and before.endswith((*_BLANKS,))
     if not inside:
         raise ValueError(text)
-    months, days, micros = _total(_parts(before.rstrip(_BLANKS) if is_ago else inside, bare=not is_ago))
-    return (-months, -days, -micros) if is_ago else (months, days, micros)
+    found = _total(_parts(before.rstrip(_BLANKS) if is_ago else inside, bare=not is_ago))
+    return _held([-each for each in found] if is_ago else found)
+
+
+def _held(parts: Sequence[int]) -> _Parts:
+    if not fits(parts) or parts[2] < -_MOST[2]:  # the least count of microseconds is no text's
+        raise ValueError(parts)
+    months, days, micros = parts
+    return months, days, micros
+
+
+def fits(parts: Sequence[int]) -> bool:
+    """Return whether an interval may have so many months, days and microseconds."""
+    return all(-1 - most <= part <= most for part, most in zip(parts, _MOST, strict=True))
 
 
 def _total(parts: Iterator[tuple[str, _Parts]]) -> _Parts:
@@ -103,7 +116,10 @@ def _parts(text: str, *, bare: bool) -> Iterator[tuple[str, _Parts]]:
     at = 0
     while at < len(text):
         if (clock := _CLOCK.match(text, at)) is not None:
-            seconds = 3600 * int(clock["h"]) + 60 * int(clock["m"]) + int(clock["s"] or 0)
+            hours, minutes, rest = (int(clock[name] or 0) for name in "hms")
+            if minutes >= _SIXTY or rest > _SIXTY:  # PostgreSQL reads 00:00:60
+                raise ValueError(text)
+            seconds = 3600 * hours + 60 * minutes + rest
             micros = seconds * 1_000_000 + round(float(clock["f"] or 0) * 1_000_000)
             yield _OF_CLOCK, (0, 0, -micros if clock["sign"] == "-" else micros)
             at = clock.end()

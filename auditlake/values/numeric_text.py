@@ -3,17 +3,25 @@
 import re
 from decimal import Decimal
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?(?P<exponent>\d+))?\s*", re.ASCII)
+_LONGEST_EXPONENT = 4
 
 
 class Failed(ValueError):
     """What PostgreSQL refuses to read or to compute; the message does not quote the value."""
 
 
+class TooManyDigits(Failed, ArithmeticError):
+    """A number that PostgreSQL may read, and that is not read here."""
+
+
 def read_number(text: str) -> Decimal:
     """Read a finite number; raises Failed."""
-    if not _NUMBER.fullmatch(text):
+    found = _NUMBER.fullmatch(text)
+    if found is None:
         raise Failed("invalid input syntax for type numeric")
+    if len(found["exponent"] or "") > _LONGEST_EXPONENT:
+        raise TooManyDigits("a number has an exponent of more than four digits")
     return Decimal(text.strip())
 
 

@@ -6,7 +6,6 @@ Authority: postgresql.org/docs/current/typeconv.html; src/include/catalog/pg_cas
 """
 
 import re
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 
@@ -25,6 +24,7 @@ from auditlake.query.postgres.types import (
     TEXT,
     TEXTS,
     TIMES,
+    TIMESTAMP,
     UNKNOWN,
     VARCHAR,
     Type,
@@ -34,8 +34,9 @@ from auditlake.query.postgres.types import (
 )
 from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
+from auditlake.values.input_syntax import spelling
 from auditlake.values.intervals import read_interval
-from auditlake.values.types import MOST_DIGITS
+from auditlake.values.types import BUILT_IN, MOST_DIGITS
 
 _BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
 _FLOAT = re.compile(r"\s*[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -60,7 +61,7 @@ _OF_CLOCK = {
     "tomorrow": "Write current_date + 1.",
 }
 _EPOCH = "epoch"
-_LAST_MINUTE, _LAST_SECOND, _DAY_US = 59, 60, 86_400_000_000
+_LAST_MINUTE, _LAST_SECOND, _DAY_US, _ZONE_HOURS = 59, 60, 86_400_000_000, 16
 _DIGITS_OF_DOUBLE, _POWERS_OF_DOUBLE = 15, 22
 """A double holds integers of so many digits and powers of ten up to this one exactly: a quotient is rounded once."""
 _TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
@@ -151,6 +152,8 @@ def _not_read(text: str, to: Type, node: exp.Expr | None) -> Refused:
     given, bare = standard_literal(text), text.strip(_BLANKS)
     if to.is_time and bare.lower() in _OF_CLOCK:
         return Refused(node, f"{given} of {to.shown}", _OF_CLOCK[bare.lower()])
+    if to.name in {"float4", "float8"} and re.match(_OTHER_FLOAT, bare):
+        return Refused(node, f"the text {given} of {to.shown}", "Write it with decimal digits.")
     if to.name in _MANY_FORMS and not (_DATE if to == DATE else _TIMESTAMP).fullmatch(bare):
         return Refused(node, f"the text {given} of {to.shown}", _MANY_FORMS[to.name])
     return Refused(node, f"invalid input syntax for type {to.shown}: {given}", wrong=True)
@@ -185,7 +188,7 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "interval":
             return interval(text), to
         case "uuid":
-            return standard_literal(str(uuid.UUID(text))), to
+            return standard_literal(spelling(BUILT_IN["uuid"][0], -1, text).text), to
         case "bytea":
             return f"from_hex({standard_literal(_bytes(text).hex())})", to
         case "json" | "jsonb":
@@ -253,7 +256,10 @@ def _zone(text: str | None) -> timezone:
     if text is None or text == "Z":
         return UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours >= _ZONE_HOURS or minutes > _LAST_MINUTE:
+        raise ValueError(text)
+    offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if text[0] == "-" else offset)
 
 
@@ -457,25 +463,33 @@ def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case fo
     if to.name in {"json", "jsonb", "interval"}:
         found = f"pg_{to.name}({sql})"
         return f"pg_of_parts({found})" if to.name == "interval" else found
-    if to.name == "date":
-        return _guarded(sql, "[0-9]{4}-[0-9]{2}-[0-9]{2}", f"cast({sql} as date)", to)
-    if to.name == "timestamp":
-        shape = r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
-        return _guarded(sql, shape, f"cast({sql} as timestamp)", to)
+    if to.name in {"date", "timestamp"}:
+        return _guarded(
+            sql, _DAY_SHAPE + (_CLOCK_SHAPE if to == TIMESTAMP else ""), f"cast({sql} as {to.duckdb})", _NOT_READ
+        )
+    bare = f"trim({sql}, {standard_literal(_BLANKS)})"
     if to.name in {"float4", "float8"}:
-        shape = r"(?i) *([+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)|nan) *"
-        return _guarded(sql, shape, _float(f"trim({sql}, ' ')", to), to)
+        is_other = f"regexp_matches({bare}, {standard_literal(_OTHER_FLOAT)})"
+        failure = f"case when {is_other} then {_NOT_READ} else {failed(_syntax(to))} end"
+        return _guarded(bare, _FLOAT_SHAPE, _float(f"regexp_replace({bare}, '^[+-](?i)nan$', 'nan')", to), failure)
     if to.name == "bool":
         words = ", ".join(map(standard_literal, _TRUE + _FALSE))
         trues = ", ".join(map(standard_literal, _TRUE))
-        word = f"lower(trim({sql}, ' '))"
+        word = f"lower({bare})"
         return f"case when {word} not in ({words}) then {failed(_syntax(to))} else {word} in ({trues}) end"
     return None
 
 
-def _guarded(sql: str, shape: str, value: str, to: Type) -> str:
+_DAY_SHAPE = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_CLOCK_SHAPE = r"( ([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?| 24:00(:00)?)?"
+_FLOAT_SHAPE = r"(?i)[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)"
+_OTHER_FLOAT = r"(?i)^[+-]?(0x|nan\()"
+"""Begins of floats that the C library reads: in base 16, and NaN with a number."""
+
+
+def _guarded(sql: str, shape: str, value: str, failure: str) -> str:
     matches = f"regexp_full_match({sql}, {standard_literal(shape)})"
-    return f"case when not {matches} then {failed(_syntax(to))} else {value} end"
+    return f"case when not {matches} then {failure} else {value} end"
 
 
 def _syntax(to: Type) -> str:
@@ -483,11 +497,15 @@ def _syntax(to: Type) -> str:
 
 
 FAILED = "statement failed: "
+NOT_READ = "not a text that is read here\n"
 
 
 def failed(what: str) -> str:
     """Return an expression that fails."""
     return f"error({standard_literal(FAILED + what)})"
+
+
+_NOT_READ = f"error({standard_literal(NOT_READ)})"
 
 
 def with_year(time: str) -> str:

@@ -57,7 +57,7 @@ from auditlake.query.postgres import (
 )
 from auditlake.query.postgres.arithmetic import MIXED
 from auditlake.query.postgres.cells import Cell
-from auditlake.query.postgres.conversions import FAILED, of_parts, parts_of
+from auditlake.query.postgres.conversions import FAILED, NOT_READ, of_parts, parts_of
 from auditlake.query.postgres.growth import LONGEST, bytes_of_array, may_be_long
 from auditlake.query.postgres.scopes import Query
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
@@ -80,15 +80,16 @@ _PADDED = 16 << 20
 _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 _UNSETTLED = "the last digit is not certain\n"
-_NOT_READ = "not a text that is read here\n"
+_ENDS_IN_ESCAPE = "the pattern ends in its escape\n"
 _OF_LOCALE = "words end where the locale says\n"
 _LONG = "rows that are held at once are too long\n"
 
 _MARKS: Mapping[type[Exception], str] = {
     numbers.NotFinite: _NOT_FINITE,
-    texts.NotRead: _NOT_READ,
+    texts.NotRead: NOT_READ,
     texts.OfLocale: _OF_LOCALE,
     powers.Unsettled: _UNSETTLED,
+    patterns.EndsInEscape: _ENDS_IN_ESCAPE,
 }
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
@@ -521,11 +522,12 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     ),
     _LONG: (f"{HELD_ROWS:,} rows have texts of more than {HELD_BYTES >> 20} MB", _FEWER),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
-    _NOT_READ: ("a text of a time or an interval has a form that is not read here", _FORMS),
+    NOT_READ: ("a text of a time, an interval or a float has a form that is not read here", _FORMS),
     _OF_LOCALE: (
-        "whether a combining mark ends a word for initcap depends on the locale",
+        "whether a combining mark or a new character ends a word for initcap depends on the locale",
         "Leave such texts out.",
     ),
+    _ENDS_IN_ESCAPE: (f"{patterns.ENDS_IN_ESCAPE} is not translated", "Write the escape character twice."),
     _UNSETTLED: ("the last digit of a power or logarithm of numeric is not certain", "Cast to double precision."),
 }
 """What the marks of failures mean, and what to do."""

@@ -24,6 +24,7 @@ from auditlake.query.postgres.conversions import (
 )
 from auditlake.query.postgres.floats import ONE_ARGUMENT
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG, held, joined, repeatable
+from auditlake.query.postgres.letters import LOWER, UPPER
 from auditlake.query.postgres.texts import FORMAT, TIME_FIELD
 from auditlake.query.postgres.types import (
     BOOL,
@@ -104,23 +105,24 @@ _RIGHT = "right({0}, cast({1} as bigint) + case when {1} = -2147483648 then 4294
 """PostgreSQL returns the whole text for the least integer, which has no positive one."""
 _FINITE = "case when {0} is not null then true end"
 """An infinite value is an error where it is read."""
+_HAS_NULL = "{0} is null or {1} is null or {2} is null"
 _BIN = (
-    "case when date_part('month', {0}) <> 0 or date_part('year', {0}) <> 0 then "
+    f"case when {_HAS_NULL} then null when date_part('month', {{0}}) <> 0 or date_part('year', {{0}}) <> 0 then "
     + failed("timestamps cannot be binned into intervals containing months or years")
     + " when epoch({0}) <= 0 then "
     + failed("stride must be greater than zero")
     + " else time_bucket({0}, cast({1} as timestamp), cast({2} as timestamp)) end"
 )
 _DATE = (
-    f"case when {{0}} = 0 then {failed('date field value out of range')}"
+    f"case when {_HAS_NULL} then null when {{0}} = 0 then {failed('date field value out of range')}"
     f" when {{0}} < 0 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end"
 )
 _BYTES = "cast(octet_length({0}) as integer)"
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
 FORMS: dict[str, tuple[Form, ...]] = {
-    "lower": (Form((TEXT,), TEXT, "lower({0})"),),
-    "upper": (Form((TEXT,), TEXT, "replace(replace(upper(replace({0}, 'ẞ', chr(0))), 'ẞ', 'ß'), chr(0), 'ẞ')"),),
+    "lower": (Form((TEXT,), TEXT, LOWER),),
+    "upper": (Form((TEXT,), TEXT, UPPER),),
     "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
     "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
     "md5": (Form((TEXT,), TEXT, "md5({0})"), Form((BYTEA,), TEXT, "md5({0})")),

@@ -15,10 +15,10 @@ from sqlglot import exp
 from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, padded
-from auditlake.query.postgres.growth import MOST_BYTES, held
+from auditlake.query.postgres.growth import MOST_BYTES, held, repeatable
+from auditlake.query.postgres.letters import LOWER, small
 from auditlake.query.postgres.types import BOOL, BYTEA, INT4, TEXT, TEXTS, array
 from auditlake.sql_names import standard_literal
-from auditlake.values.numeric_text import Failed
 
 _TAIL = re.compile(r"%*$")
 _RUNS = re.compile(r"%+")
@@ -33,6 +33,13 @@ _ONE_WAY = re.compile(r"([^\\|()]|\\.|\((?![*+?{])|\)(?![*+?{]))*")
 """Patterns that match one longest text: alternatives and repeated groups are tried in another order by DuckDB."""
 
 
+class EndsInEscape(ValueError):
+    """A pattern that PostgreSQL refuses, unless each text differs from it before its end."""
+
+
+ENDS_IN_ESCAPE = "a pattern of LIKE that ends in its escape character"
+
+
 def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Cell:
     """Translate LIKE and ILIKE; `word` may begin with `not`; raises Refused."""
     if word.endswith("ilike") and escape.lower() != escape.upper():  # escapes are read in the pattern in lower case
@@ -41,24 +48,24 @@ def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Ce
         raise Refused(node, f"{word.upper()} of bytea", "Compare its encode(…, 'hex').")
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
     pattern = coerced(right, TEXT, node).sql
-    if right.literal is not None:
-        _regular(right.literal, escape, node, lower=False)
-    if right.literal is not None and _has_few_places(right.literal):
-        return Cell(f"({sql} {word} {pattern} escape {standard_literal(escape)})", BOOL)
+    given = right.literal
     if word.endswith("ilike"):
-        sql, pattern = f"lower({sql})", f"lower({pattern})"
+        sql, pattern = (repeatable([each], LOWER.format) for each in (sql, pattern))
+        given = None if given is None else "".join(map(small, given))
     expression = f"pg_like({pattern}, {standard_literal(escape)})"
-    if right.literal is not None:
-        expression = standard_literal(_regular(right.literal, escape, node, lower=word.endswith("ilike")))
+    if given is not None:
+        expression = standard_literal(_regular(given, escape, node))
     no = "not " if word.startswith("not ") else ""
+    if given is not None and _has_few_places(given):
+        return Cell(f"({sql} {no}like {standard_literal(given)} escape {standard_literal(escape)})", BOOL)
     return Cell(f"({no}regexp_full_match({sql}, {expression}, 's'))", BOOL)
 
 
-def _regular(pattern: str, escape: str, node: exp.Expr, *, lower: bool) -> str:
+def _regular(pattern: str, escape: str, node: exp.Expr) -> str:
     try:
-        return regular(_lowered(pattern) if lower else pattern, escape)
-    except Failed as exc:
-        raise Refused(node, str(exc), wrong=True) from None
+        return regular(pattern, escape)
+    except EndsInEscape:
+        raise Refused(node, ENDS_IN_ESCAPE, "Write the escape character twice.") from None
 
 
 def _has_few_places(pattern: str) -> bool:
@@ -67,7 +74,7 @@ def _has_few_places(pattern: str) -> bool:
 
 
 def regular(pattern: str, escape: str) -> str:
-    """Return the regular expression of a pattern; `escape` is empty if there is none; raises Failed."""
+    """Return the regular expression of a pattern; `escape` is empty if there is none; raises EndsInEscape."""
     return "".join(_parts(pattern, escape))
 
 
@@ -77,7 +84,7 @@ def _parts(pattern: str, escape: str) -> Iterator[str]:
         if escape and sign == escape:
             escaped = next(signs, None)
             if escaped is None:
-                raise Failed("LIKE pattern must not end with escape character")
+                raise EndsInEscape
             yield _literal(escaped)
         else:
             yield {"%": ".*", "_": "."}.get(sign) or _literal(sign)
@@ -85,11 +92,6 @@ def _parts(pattern: str, escape: str) -> Iterator[str]:
 
 def _literal(sign: str) -> str:
     return f"\\{sign}" if sign in r"\.+*?()|[]{}^$" else sign
-
-
-def _lowered(text: str) -> str:
-    """Return a text as DuckDB's lower does: a character becomes one character."""
-    return "".join(each.lower()[0] for each in text)
 
 
 def read_pattern(node: exp.Expr, *, finds: bool = False) -> tuple[str, int]:

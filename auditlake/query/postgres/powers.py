@@ -54,6 +54,7 @@ def log10(text: str) -> str:
 
 def log_to(base_text: str, text: str) -> str:
     """`log` of a number to a base; raises as `exp_of`."""
+    read_decimal(text)  # of NaN, PostgreSQL has a logarithm to every base
     base, value = _positive(base_text), _positive(text)
     if base == 1:
         raise Failed("division by zero")

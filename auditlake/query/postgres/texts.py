@@ -21,14 +21,14 @@ from auditlake.cancellation import cancellable_loop
 from auditlake.query.postgres.conversions import unescaped
 from auditlake.query.postgres.growth import MOST_BYTES, TOO_LONG_TEXT
 from auditlake.query.postgres.identifiers import quoted_name
+from auditlake.query.postgres.letters import capital, small
 from auditlake.query.postgres.numbers import NotFinite
 from auditlake.query.years import NO_YEAR
-from auditlake.values.intervals import read_interval, scaled
+from auditlake.values.intervals import fits, read_interval, scaled
 from auditlake.values.numeric_text import Failed
 
 _YEAR_2000, _SECONDS_TO_2000 = datetime(2000, 1, 1), 946_684_800  # noqa: DTZ001 - in UTC, as all times here
 _BASE64_LINE, _MOST_INT4 = 57, (1 << 31) - 1
-_MOST_PARTS = _MOST_INT4, _MOST_INT4, (1 << 63) - 1
 _NO_FORM = "the form of encode or decode is not hex, base64 or escape"
 _BACKSLASH, _MOST_ASCII = 92, 127
 FORMAT = re.compile(r"%%|%((?P<place>\d+)\$)?(?P<left>-)?(?P<width>\d+)?(?P<kind>[sIL])", re.ASCII)
@@ -36,6 +36,7 @@ TIME_FIELD = re.compile("YYYY|MM|DD|HH24|MI|SS|MS|US|yyyy|mm|dd|hh24|mi|ss|ms|us
 """Fields of a format in upper or lower case: Mm is two letters."""
 _FIELD_DIGITS = {"YYYY": 4, "MS": 3, "US": 6}
 _DIGITS = "0123456789"
+_UNASSIGNED = "Cn"
 _SQUARED = frozenset(map(chr, range(0x1F130, 0x1F18A)))
 _BLANKS = re.compile(r"[ \t\n\r]")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
@@ -193,16 +194,16 @@ def _of_base64(symbols: str) -> bytes:
 def initcap(text: str) -> str:
     """`initcap`: the first letter of each word in upper case, the others in lower; raises OfLocale for combining marks.
 
-    Whether a mark ends a word differs from mark to mark, and between the locales of PostgreSQL.
+    Whether a mark ends a word differs from mark to mark, and between the locales of PostgreSQL; a character that Python
+    does not know may be a letter.
     """
     found, inside = StringIO(), False
     for sign in cancellable_loop(text):
-        changed = sign.lower() if inside else sign.upper()
-        found.write(changed if len(changed) == 1 else changed[0] if inside else sign)
+        found.write(small(sign) if inside else capital(sign))
         kind = category(sign)
         # Letters in circles and one mark have cases, too.
         inside = sign.isalpha() or sign in _DIGITS or kind == "Nl" or sign.upper() != sign.lower()
-        if not inside and (kind[0] == "M" or sign in _SQUARED):
+        if kind == _UNASSIGNED or (not inside and (kind[0] == "M" or sign in _SQUARED)):
             raise OfLocale
     return found.getvalue()
 
@@ -287,12 +288,12 @@ def over(parts: Sequence[int], divisor: float) -> list[int]:
 
 def _scaled(parts: Sequence[int], factor: float, *, divided: bool) -> list[int]:
     try:
-        months, days, micros = scaled(parts, factor, divided=divided)
+        found = scaled(parts, factor, divided=divided)
     except (OverflowError, ValueError):
         raise Failed("interval out of range") from None
-    if not all(-1 - most <= part <= most for part, most in zip((months, days, micros), _MOST_PARTS, strict=True)):
+    if not fits(found):
         raise Failed("interval out of range")
-    return [months, days, micros]
+    return found
 
 
 def interval_text(months: int, days: int, micros: int) -> str:

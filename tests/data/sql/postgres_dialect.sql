@@ -449,8 +449,6 @@ select id, name like '%n%a', name like '%n%a%', name ilike '%N%A%', name not lik
 select name like email, name like '%' || name || '%', 'a%b' like name, name ilike upper(name) || '%', name like name, 'x_y' like name from customers order by id
 select id from customers where email like '%s_r%@%.c%m' order by id
 select 'a.b*c' like '%.%*%', 'a\b' like '%\\%b', '50% off' like '%\% %', 'a|b' like '%|%|%' escape '|', 'axb' like '%x%x%' escape 'x', 'a+b(c)[d]{e}^$' like '%+%(%)%[%]%{%}%^%$%'
-select 'abc' like '%b%\'
-select name like name || '\' from customers
 select 'İ' ilike '%i%', 'ẞa' ilike '%ß%A%', 'ΑΣ' ilike '%α%σ%', 'É1' ilike '%é%1', 'ſ' ilike '%s%', 'K' ilike '%k%_' from customers where id = 1
 select code like '%a%b%', code like 'a%  %', code not like '_%_%_%_%_' from customers order by id
 select name like any(array['%n%a%', '%b%b%']), name not like all(array['%x%y%','a%']) from customers order by id
@@ -1059,3 +1057,11 @@ select id, id::int as id from customers order by id
 select -(-3), - - 1.5, 1 - -2, 1 + -2
 select +3, + 1.50, + -2, 1 + + 2, 1 - + 2, pg_typeof(+2147483648), pg_typeof(+1.0)
 select email from customers order by +1
+select upper(chr(612)), lower(chr(42955)), upper(lower(chr(68944)) || 'ß'), chr(42955) ilike chr(612), chr(68944) || 'Bc' ilike '%' || chr(68976) || 'b%', chr(42972) ilike '%ƛ%'
+select initcap('ᾳᾳ ƛb'), initcap(chr(8064)), initcap('ﬀi ŉa')
+select '2024-02-29 12:34:56+15:59'::timestamptz, '2024-02-29 12:34:56-15:59'::timestamp
+select '+nan'::text::float8, E'\t12\n'::text::float4, E'ON\t'::text::bool, ' -Infinity '::text::float4
+select '2024-12-31 24:00'::text::timestamp, '0001-01-01'::text::date
+select date_bin(interval '0', timestamp '2000-01-01', null), make_date(0, 0, null)
+select 'A0EE-BC99-9C0B-4EF8-BB6D-6BB9-BD38-0A11'::uuid, '{a0eebc999c0b4ef8bb6d6bb9bd380a11}'::uuid
+select interval '00:59:60', '-2147483648 days'::text::interval

@@ -729,3 +729,17 @@ select +name from customers
 select default from (select 1 as default) v
 select settings -+ 'plan' from customers where id = 1
 select 1 ?? 2, true $ false
+select 'abc' like '%b%\'
+select '2024-02-29 12:34:56+16'::timestamp
+select '2024-02-29 12:34:56+05:60'::timestamptz
+select interval '00:60:00'
+select '00:59:61'::text::interval
+select '2562047788:00:54.775808'::text::interval
+select '-2562047788:00:54.775808'::interval
+select '9223372036854775808 us'::text::interval
+select '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid
+select 'urn:uuid:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid
+select 'a0eebc99--9c0b-4ef8-bb6d-6bb9bd380a11'::uuid
+select '0000-01-01'::text::date < date '2000-01-01'
+select '1 2'::text::float8
+select name like name || '\' from customers

@@ -167,3 +167,12 @@ select sum(qty) over (groups between 1 preceding and current row) from orders
 select concat()
 select user from (select 1 as user) v
 select system_user from (select 1 as system_user) v
+select '' like '\'
+select name like note from customers, (values ('\')) n(note) where name = ''
+select '0x1F'::float8
+select '0x1F'::text::float8
+select '2024-2-9'::text::date
+select 'Jan 5 2024'::text::timestamp
+select '1e131071'::numeric
+select log(0::numeric, 'NaN'::text::numeric)
+select initcap(chr(68968))
