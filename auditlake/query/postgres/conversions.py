@@ -530,7 +530,7 @@ def padded(cell: Cell, node: exp.Expr) -> str:
 def as_text(cell: Cell) -> str | None:  # noqa: PLR0911 - one case for each type
     """Return the text of a value, as a cast to text; None for a type whose text is not known here."""
     match cell.type.name:
-        case "text" | "varchar" | "bpchar" | "name" | "uuid" | "json" | "jsonb":
+        case "text" | "varchar" | "bpchar" | "name" | "uuid" | "json" | "jsonb" | "regtype":
             return cell.sql
         case "int2" | "int4" | "int8" | "numeric" | "bool":
             return f"cast({cell.sql} as varchar)"

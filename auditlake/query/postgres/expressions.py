@@ -74,6 +74,7 @@ from auditlake.query.postgres.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    Type,
     array,
 )
 from auditlake.sql_names import standard_literal
@@ -201,7 +202,7 @@ class Expressions:
                 found = zoned(zone, at, node)
             case "pg_typeof", [cell] if not cell.type.is_opaque:
                 shown = standard_literal(cell.type.shown)  # the argument is computed, because it may be an aggregate
-                found = Cell(f"case when {cell.sql} is null then {shown} else {shown} end", TEXT)
+                found = Cell(f"case when {cell.sql} is null then {shown} else {shown} end", Type("regtype"))
             case "date_part", _:
                 found = self._date_part(cells, node)
             case "date_trunc", [Cell(literal=str(unit)), at]:

@@ -743,3 +743,5 @@ select 'a0eebc99--9c0b-4ef8-bb6d-6bb9bd380a11'::uuid
 select '0000-01-01'::text::date < date '2000-01-01'
 select '1 2'::text::float8
 select name like name || '\' from customers
+select pg_typeof(1) = 'integer'
+select upper(pg_typeof(1))

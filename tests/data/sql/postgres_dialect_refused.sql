@@ -176,3 +176,4 @@ select 'Jan 5 2024'::text::timestamp
 select '1e131071'::numeric
 select log(0::numeric, 'NaN'::text::numeric)
 select initcap(chr(68968))
+select pg_typeof(id), count(*) from customers group by 1
