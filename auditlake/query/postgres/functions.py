@@ -117,6 +117,9 @@ _DATE = (
     f"case when {_HAS_NULL} then null when {{0}} = 0 then {failed('date field value out of range')}"
     f" when {{0}} < 0 then {failed(NO_YEAR)} else make_date({{0}}, {{1}}, {{2}}) end"
 )
+_SCALE = (
+    "case when {0} not in ('NaN', 'Infinity', '-Infinity') then cast(length(split_part({0}, '.', 2)) as integer) end"
+)
 _BYTES = "cast(octet_length({0}) as integer)"
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
@@ -162,7 +165,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "atan2": (Form((FLOAT8, FLOAT8), FLOAT8, "cast(pg_atan2({0}, {1}) as double)"),),
     "pi": (Form((), FLOAT8, "pi()"),),
     "div": (Form((NUMERIC, NUMERIC), NUMERIC, "pg_quotient({0}, {1})"),),
-    "scale": (Form((NUMERIC,), INT4, "cast(length(split_part({0}, '.', 2)) as integer)"),),
+    "scale": (Form((NUMERIC,), INT4, _SCALE),),
     "trim_scale": (Form((NUMERIC,), NUMERIC, "pg_trim_scale({0})"),),
     "width_bucket": (Form((NUMERIC, NUMERIC, NUMERIC, INT4), INT4, "pg_bucket({0}, {1}, {2}, {3})"),),
     "&": tuple(Form((kind, kind), kind, "({0} & {1})") for kind in (INT2, INT4, INT8)),

@@ -33,6 +33,7 @@ _MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
 _CONTEXT = Context(DIGITS, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
 _EXACT = Context(DIGITS, Emin=-99999, Emax=99999, traps=[InvalidOperation, Overflow, Rounded])
 _KEY_DIGITS = 6
+_MAX_SHOWN_SCALE = 16383
 _MOST_INT4 = (1 << 31) - 1
 _NOT_BLANK = re.compile("[^ ]+")
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
@@ -195,7 +196,7 @@ def least(texts: list[str | None]) -> str | None:
 
 
 def _quantized(text: str, scale: int, rounding: str) -> str:
-    value, scale = read_decimal(text), max(scale, -DIGITS - 1)
+    value, scale = read_decimal(text), min(max(scale, -DIGITS - 1), _MAX_SHOWN_SCALE)
     with localcontext(_CONTEXT):
         result = value.quantize(Decimal(1).scaleb(-scale), rounding)
         return decimal_text(result.quantize(Decimal(1)) if scale < 0 else result)
