@@ -118,6 +118,7 @@ def test_numbers_that_json_does_not_have_are_strings_in_it(both: Both, tmp_path:
         assert other.difference(f"select id, {made} from unbounded order by id") is None
     aggregates = "jsonb_agg(n order by id), json_agg(n order by id), jsonb_object_agg(id, n)"
     assert other.difference(f"select {aggregates} from unbounded") is None
+    assert other.difference("select id, scale(n) from unbounded order by id") is None
     assert not other.refused
 
 

@@ -441,7 +441,7 @@ def _of_interval(field: str, cell: Cell, node: exp.Expr) -> Cell:
     days = f"{parts['year']} * 31557600 + ({parts['month']} * 30 + {parts['day']}) * 86400"
     micros = {
         "second": clock,
-        "epoch": f"(({days} + {parts['hour']} * 3600 + {parts['minute']} * 60) * 1000000 + {clock})",
+        "epoch": f"(cast({days} + {parts['hour']} * 3600 + {parts['minute']} * 60 as hugeint) * 1000000 + {clock})",
     }.get(field)
     if micros is None:
         raise Refused(node, f"extract({field} from interval)")
@@ -450,7 +450,7 @@ def _of_interval(field: str, cell: Cell, node: exp.Expr) -> Cell:
 
 def _millionths(micros: str) -> Cell:
     millionth = "cast(0.000001 as decimal(7,6))"
-    return Cell(f"cast(cast({micros} as decimal(19,0)) * {millionth} as decimal(25,6))", decimal(25, 6))
+    return Cell(f"cast(cast({micros} as decimal(22,0)) * {millionth} as decimal(25,6))", decimal(25, 6))
 
 
 def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:

@@ -1065,5 +1065,5 @@ select '2024-12-31 24:00'::text::timestamp, '0001-01-01'::text::date
 select date_bin(interval '0', timestamp '2000-01-01', null), make_date(0, 0, null)
 select 'A0EE-BC99-9C0B-4EF8-BB6D-6BB9-BD38-0A11'::uuid, '{a0eebc999c0b4ef8bb6d6bb9bd380a11}'::uuid
 select interval '00:59:60', '-2147483648 days'::text::interval
-select scale(x::numeric) from (values ('NaN'), ('-Infinity'), ('1.50'), ('7'), (null)) v(x) order by 1
 select length(round(0.0, 20000)::text), length(trunc(0, 2147483647)::text)
+select extract(epoch from interval '178000000 years'), extract(epoch from interval '-178000000 years -0.5 seconds')
