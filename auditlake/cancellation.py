@@ -7,19 +7,24 @@ query calls runs in any thread, so the query names its work by `work_number`; it
 """
 
 import itertools
+import os
 import signal
+import socket
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from auditlake.errors import AuditlakeError
 from auditlake.signals import handled
 
 _AGAIN_S = 0.5
+_LEAVE_S = 2.0
+_INTERRUPTED = 130
+_STDERR, _SHOW_CURSOR = 2, b"\x1b[?25h"
 _STEPS = 1 << 10
 """A loop of a call looks so often whether its work was cancelled."""
 
@@ -129,9 +134,59 @@ def require_uncancelled_work(number: int) -> None:
         found.require()
 
 
+class _Leaving:
+    """Ends the process `_LEAVE_S` after Ctrl-C, or at the second one, if the block has not ended: a call may not hear.
+
+    Python writes the numbers of signals into a socket as they come. A call that also keeps every thread of Python from
+    running is left by SIGQUIT alone.
+    """
+
+    def __init__(self) -> None:
+        self._heard, self._signals = socket.socketpair()
+        self._signals.setblocking(False)
+        self.endures = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="leave", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._signals.close()
+
+    def _watch(self) -> None:
+        with self._heard:
+            if self._is_interrupted(None) and self._is_interrupted(_LEAVE_S) and not self.endures:
+                if os.isatty(_STDERR):
+                    os.write(_STDERR, _SHOW_CURSOR)
+                os._exit(_INTERRUPTED)
+
+    def _is_interrupted(self, most_s: float | None) -> bool:
+        """Wait for Ctrl-C, at most so long; return False if the block ends before."""
+        self._heard.settimeout(most_s)
+        number = b""
+        with suppress(TimeoutError):
+            while (number := self._heard.recv(1)) and number[0] != signal.SIGINT:
+                pass
+            return bool(number)
+        return True
+
+
+_leaving: ContextVar[_Leaving | None] = ContextVar("_leaving", default=None)
+
+
+def endure_interrupts() -> None:
+    """Wait in the rest of the block that Ctrl-C ends, however often it is pressed: a pager has its own use for it."""
+    if (current := _leaving.get()) is not None:
+        current.endures = True
+
+
 @contextmanager
 def ended_by_interrupt() -> Iterator[None]:
     """Do work in the block that Ctrl-C ends, also in functions that a query calls in other threads.
+
+    If it does not end in time, the process does, with code 130.
 
     Raises KeyboardInterrupt. Outside of the main thread, which hears no signal, nothing ends it.
     """
@@ -144,11 +199,15 @@ def ended_by_interrupt() -> Iterator[None]:
         cancellation.cancel()
         signal.default_int_handler(number, frame)
 
+    leaving = _Leaving()
+    token = _leaving.set(leaving)
     try:
-        with handled((signal.SIGINT,), interrupt), cancellation.work():
+        with leaving, handled((signal.SIGINT,), interrupt), cancellation.work():
             yield
     except Cancelled as exc:
         raise KeyboardInterrupt from exc
+    finally:
+        _leaving.reset(token)
 
 
 class _Call(threading.local):

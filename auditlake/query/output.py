@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from auditlake.cancellation import endure_interrupts
 from auditlake.errors import BadUsage
 from auditlake.messages import require_printable
 from auditlake.query.formats import csv_lines, json_lines, need_distinct, pieces, plain_text, python_rows
@@ -261,10 +262,13 @@ def _page(results: "Results", form: OutputForm, nulls: Sequence[set[int]], *, fi
     os.environ.setdefault("LESS", "-FRX")  # no pager for what fits the screen; colours; keep the text on leaving
     width, count, complete = shutil.get_terminal_size().columns, 0, False
     with click.get_pager_file() as pager:  # click expects that a pager may close the pipe early
-        for number, rows in enumerate(results):
-            count += _text(rows, form, pager, nulls[number], first=first and not number, width=width)
-        pager.flush()
-        complete = True
+        try:
+            for number, rows in enumerate(results):
+                count += _text(rows, form, pager, nulls[number], first=first and not number, width=width)
+            pager.flush()
+            complete = True
+        finally:
+            endure_interrupts()  # the block ends with the pager
     return count if complete else None
 
 

@@ -248,6 +248,7 @@ _BESIDE = {
     ("apply/stopping", "self._watch"): _HOOK,
     ("background", "work"): "as in the modules that call it",
     ("cancellation", "self._interrupt"): _HOOK,
+    ("cancellation", "self._watch"): _HOOK,
     ("demo/shop", "self._trade"): "raised by `close`",
     ("exchange", "self._run"): "raised by `head`; after that, the rest of an answer is taken as lost",
     ("follow", "watch"): "reported, and tried again",
