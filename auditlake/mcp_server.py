@@ -6,9 +6,10 @@ that is longer is refused. Values of masked columns (`audit.masked_columns`) are
 NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its answer would
 reveal it. Actor and reason are shown as the application wrote them.
 
-`sql` answers in DuckDB (`query.in_duckdb`), without a JVM: in PostgreSQL's dialect, or what means in DuckDB the same as
-in Spark. It refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column
-is masked: DuckDB gets no text of the statement, only its translation, in which all columns are known.
+`sql` answers in DuckDB, without a JVM, in a process of its own (`sandbox`): in PostgreSQL's dialect, or what means in
+DuckDB the same as in Spark. It refuses a statement that reads a masked column anywhere, `*` included, and
+`auditlake.changes` if a column is masked: DuckDB gets no text of the statement, only its translation, in which all
+columns are known.
 
 A call runs in a thread, `CALLS_AT_ONCE` at the same time. One that takes longer than `CALL_S`, waiting included, or
 that the client gives up, is cancelled (`cancellation`); its thread is free once it has ended.
@@ -30,9 +31,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from itertools import chain, islice
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
+from itertools import chain
+from typing import Any, Generic, NotRequired, TypeVar
 
 import anyio
 from anyio import BrokenResourceError, ClosedResourceError
@@ -54,30 +54,26 @@ from typing_extensions import TypedDict
 
 from auditlake.api.lake import Lake, Rows, opened
 from auditlake.audit import json_output as objects
-from auditlake.audit.bounds import Room
+from auditlake.audit.bounds import first_fitting
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_key import is_value
 from auditlake.audit.transactions import Transaction
-from auditlake.cancellation import Cancellation, cancellable
+from auditlake.cancellation import Cancellation
 from auditlake.errors import BadUsage, ConfigError
-from auditlake.lake.duckdb_rows import connect_for_statements
-from auditlake.messages import as_known, noted
+from auditlake.messages import as_known, is_json, noted
 from auditlake.query.embedded.cells import NotEmbedded
-from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import DEFAULT, Dialect
-from auditlake.query.statement import read_state
 from auditlake.relation import TableName
+from auditlake.sandbox.processes import Processes, Setup, Statement
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
 from auditlake.values.strict_json import decode_json
 from auditlake.verify.damage import damage_behind
 
-if TYPE_CHECKING:  # it takes a tenth of a second to import
-    from duckdb import DuckDBPyConnection
-
 CALL_S = 30.0
+_GRACE_S = 10.0
 CALLS_AT_ONCE = 4
 CHARACTERS = 2**20
 """More than a language model takes; a value of PostgreSQL has up to 1 GB."""
@@ -107,10 +103,8 @@ class AnswerLimits:
 
     def cut(self, entries: Iterable[Entry]) -> "Bounded[Entry]":
         """Return the first entries, and whether there are more; raises NotAnswerable if the first one is too long."""
-        room, following = Room(self.characters), iter(entries)
-        fitting = room.fitting(islice(following, self.rows))
-        room.require(fitting, "the first entry", "Read fewer columns, or use the command line.")
-        return {"found": fitting, "more": room.is_cut or next(following, None) is not None}
+        found, more = first_fitting(entries, self.rows, self.characters)
+        return {"found": found, "more": more}
 
 
 class ToolAnswer(TypedDict):
@@ -170,9 +164,9 @@ class Tools:
         self._lake = lake
         self._limits = limits
         self._dialect = dialect
-        self._engine = InDuckDb({}, self._open_cursor, limits.masked)
-        self._database: DuckDBPyConnection | None = None
-        self._opening = Lock()
+        self._processes = Processes(
+            lambda lake: Setup(lake, masks=limits.masked, json_messages=is_json()), CALLS_AT_ONCE, CALLS_AT_ONCE
+        )
 
     def tables(self) -> Bounded[TableJson]:
         """List the tables with their columns, key and the LSN from which on they are known."""
@@ -290,13 +284,14 @@ class Tools:
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
         read = dialect or self._dialect
-        state = read_state(opened(self._lake), as_of, UTC, script=statement)
+        limits = self._limits
+        asked = Statement(statement, as_of, UTC, read, limits.rows, limits.characters, CALL_S + _GRACE_S, as_texts=True)
         try:
-            rows = self._engine.answer(state, self._engine.prepare(state, statement, read))
-            answer = self._limits.cut(map(list, rows.texts(8 * self._limits.characters)))
+            prepared, answer = self._processes.answer(None, opened(self._lake), asked, lambda _: None)
         except NotEmbedded as reason:
             raise reason.refusal("Write it in simpler SQL.") from None
-        return {**answer, "columns": rows.columns, "lsn": str(state.lsn), "dialect": read}
+        names = [name for name, *_ in answer.columns]
+        return {"found": answer.rows, "more": answer.more, "columns": names, "lsn": str(prepared.lsn), "dialect": read}
 
     def status(self) -> StatusJson:
         """Report how current the lake is, and whether something is wrong with it."""
@@ -309,12 +304,6 @@ class Tools:
             "known_up_to": None if positions is None or not positions.current_us else format_us(positions.current_us),
             "tables": len(status.tables),
         }
-
-    def _open_cursor(self) -> "DuckDBPyConnection":
-        """Open a cursor of the one database, whose limit of memory all statements share."""
-        with self._opening:
-            self._database = self._database or connect_for_statements(opened(self._lake))
-            return cancellable(self._database.cursor())
 
     def _key(self, table: str, key: Key) -> Key:
         """Return a key; raises BadUsage if a text may be a value of it, or a list or an object sent as a text."""

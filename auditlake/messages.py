@@ -106,20 +106,21 @@ def noted() -> Iterator[list[str]]:
 def say_once(about: Hashable, message: str) -> None:
     """Print a message about something once in this process; it is noted each time."""
     if (about, message) in _said_once:
-        _note(message)
+        note(message)
     else:
         _said_once.add((about, message))
         say(message)
 
 
-def _note(message: str) -> None:
+def note(message: str) -> None:
+    """Add a message to those that are collected (`noted`), without printing it."""
     if (notes := _notes.get()) is not None and message not in notes:
         notes.append(message)
 
 
 def say(message: str) -> None:
     """Print one message as one line, and indented ones."""
-    _note(message)
+    note(message)
     event = message.event if isinstance(message, Notice) else Event.MESSAGE
     _write(_object(event, message) if _Format.as_json else f"auditlake: {visible_lines(message)}")
 
@@ -204,6 +205,11 @@ def _described(error: BaseException) -> str:
     classes = classes_in(trace) if trace else ()
     below = f"\n  in the JVM: {', caused by '.join(classes)}" if classes else ""
     return f"unexpected {type(error).__name__} at\n{frames}{below}"
+
+
+def is_json() -> bool:
+    """Return whether messages are written as JSON."""
+    return _Format.as_json
 
 
 class FailureReports:

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 
+from auditlake.audit import bounds
 from auditlake.lake.layout import (
     HISTORY_APP,
     SNAPSHOT_APP,
@@ -26,7 +27,10 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.manifest import Manifest, write_manifest
+from auditlake.query.languages import DEFAULT
 from auditlake.relation import Column, TableName
+from auditlake.sandbox.processes import Setup, Statement
+from auditlake.sandbox.statements import Answers
 from auditlake.serve.access import Access
 from auditlake.serve.access_log import AccessLog
 from auditlake.serve.resources import Limits, Resources
@@ -77,6 +81,27 @@ def capture_transaction(lake: Lake, lsn: int, order: int = 4) -> None:
     change = common | {"ordinal": 0, "op": "delete", "schema": "public", "table": "orders", "relation": 1}
     change |= {"old": [str(order), None, None, None], "new": None}
     write_log(lake, [transaction], [change], acknowledged_lsn=lsn + 0x20, current_us=T0_US + 200_000_000)
+
+
+class _Recording:
+    """The other end of a process of statements: it has what was said, and asks for every answer."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Any] = {}
+
+    def say(self, message: Mapping[str, object]) -> None:
+        self.said |= message
+
+    def receive(self) -> bytes:
+        return b"run"
+
+
+def answered_here(lake: Lake, sql: str) -> dict[str, Any]:
+    """Return what a process of statements says of a statement, which is answered in this one."""
+    server: Any = _Recording()
+    found = Answers(Setup(lake), server).answer(Statement(sql, None, UTC, DEFAULT, 1_000, bounds.ANSWER_CHARACTERS, 0))
+    answered: dict[str, Any] = server.said | dict(found or {})
+    return answered
 
 
 class Page:

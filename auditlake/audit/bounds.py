@@ -5,6 +5,7 @@ A part is a row, an event, a change. It is returned whole or not at all, so no v
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import pyarrow as pa
@@ -64,6 +65,14 @@ def characters(part: object) -> int:
             return sum(map(characters, part))
         case _:
             return _BESIDE
+
+
+def first_fitting(entries: Iterable[T], most: int, most_characters: int) -> tuple[list[T], bool]:
+    """Return the first entries that fit, and whether there are more; raises NotAnswerable if the first is too long."""
+    room, following = Room(most_characters), iter(entries)
+    fitting = room.fitting(islice(following, most))
+    room.require(fitting, "the first entry", "Read fewer columns, or use the command line.")
+    return fitting, room.is_cut or next(following, None) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from auditlake.delta.sql import (
+    MEMORY_BYTES,
     TableFiles,
     duckdb_type,
     no_rows,
@@ -35,9 +36,9 @@ another one may have rewritten a file. A condition on an expression is not pushe
 _PERIOD_TYPES = {name: duckdb_type(kind) for name, kind in PERIOD_COLUMNS}
 
 
-def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
+def connect_for_statements(lake: Lake, memory_bytes: int = MEMORY_BYTES) -> "DuckDBPyConnection":
     """Open an empty DuckDB for statements of strangers: it reads the files of one lake, and its settings are locked."""
-    connection = open_duckdb()
+    connection = open_duckdb(memory_bytes)
     connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
     open_stores(connection, lake.root)
     connection.execute(f"set allowed_directories = [{standard_literal(str(lake.root))}]")

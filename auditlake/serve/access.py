@@ -32,7 +32,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from auditlake.errors import ConfigError
 from auditlake.messages import say
 from auditlake.serve.access_log import AccessLog
-from auditlake.serve.grants import WHOLE, Grant, PageUser, User
+from auditlake.serve.grants import PageUser, User
+from auditlake.temporal.grants import WHOLE, Grant
 
 COOKIE = "auditlake_session"
 _USER = "auditlake.user"

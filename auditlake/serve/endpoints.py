@@ -19,11 +19,13 @@ from starlette.responses import Response
 from auditlake.audit.json_output import SUFFIX
 from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable, WrongSource
 from auditlake.messages import report_bug, say
+from auditlake.sandbox.failures import failure
 from auditlake.serve import commit_answers as commits
 from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
-from auditlake.serve.resources import Hidden, Resources, failure
+from auditlake.serve.resources import Resources
+from auditlake.temporal.grants import Hidden
 from auditlake.values.strict_json import decode_json
 
 PREFIX = "/api/v1"

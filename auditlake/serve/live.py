@@ -132,7 +132,7 @@ class _Stream:
     def open(cls, resources: Resources, wanted: FeedRequest, now: datetime) -> "_Stream":
         """Open the feed of the tables that are seen; raises Hidden, and what `FeedRequest.open` does."""
         lake = resources.reader().lake
-        known = resources.shown(read_known(lake))
+        known = resources.grant.limited(read_known(lake))
         return cls(resources, wanted.open(lake, now, threading.Event(), known), known.only)
 
     def seen(self) -> Reader | None:

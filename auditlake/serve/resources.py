@@ -14,12 +14,11 @@
 """
 
 import asyncio
-import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
@@ -40,13 +39,13 @@ from auditlake.lake.whereabouts import is_replaced, remember
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say_once
 from auditlake.query.languages import DEFAULT, Dialect
+from auditlake.sandbox.failures import Busy, failure
+from auditlake.sandbox.processes import share_of
 from auditlake.serve.access import client_of, user_of
-from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import CommitIndex
-from auditlake.store.failures import as_lake_error
 from auditlake.store.session import Kept
-from auditlake.temporal.moments import Known
+from auditlake.temporal.grants import WHOLE, Grant
 from auditlake.temporal.when import AtLsn, parse_when
 
 if TYPE_CHECKING:
@@ -61,20 +60,6 @@ _TICK_S = 0.05
 _GONE_S = 0.5
 """So often a request that can be cancelled asks whether its client has gone."""
 _CACHE_BYTES = 64 * 2**20
-
-_OF_LIBRARIES = frozenset({"ArrowInvalid", "DeltaError", "TableNotFoundError", "Error", "IOException", "HTTPException"})
-"""Exceptions of deltalake, Arrow and DuckDB, by name: importing DuckDB takes a tenth of a second."""
-_UNREADABLE = re.compile(r"no such (file|object)|no files found|not found|oserror|error sending request", re.IGNORECASE)
-
-
-class Busy(AuditlakeError):
-    """Too many requests run or wait, or one took too long."""
-
-    exit_code = 7
-
-
-class Hidden(NotAnswerable):
-    """The user may not see what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +108,6 @@ class _Running:
         finally:
             self._until += min(time.monotonic() - self._stopped, most_s)
             self.waits_for, self._stopped = "", None
-
-
-def share_of(whole: int) -> int:
-    """Return how many of some places one client may have: two leave one."""
-    return max(1, (whole - 1) // 2)
 
 
 class _Client:
@@ -184,7 +164,7 @@ class _Seen:
     @classmethod
     def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
         """Limit a state; `before` is the user's part of an earlier one. Raises Hidden if nothing is seen."""
-        reader, known = Reader(whole.lake, whole.now, _limited(whole.known, grant)), CommitIndex()
+        reader, known = Reader(whole.lake, whole.now, grant.limited(whole.known)), CommitIndex()
         if before is not None and before.reader.lake.session is reader.lake.session:
             known = before.timeline if before.reader.known.only == reader.known.only else known
         return cls(whole, reader, known.refreshed(reader))
@@ -200,13 +180,6 @@ class _Answers(Kept):
 def answers_of(lake: Lake) -> Kept:
     """Return the answers that a lake's session keeps: a lake that takes its place has another session, and none."""
     return lake.session.part(_Answers)
-
-
-def _limited(known: Known, grant: Grant) -> Known:
-    tables = grant.seen(known)
-    if not tables:
-        raise Hidden("you may see no table of this lake", "Ask who runs this server.")
-    return known.limited_to(tables, grant.takes)
 
 
 @dataclass
@@ -306,23 +279,6 @@ class Resources:
         whole = self._latest.reader
         return self._latest.timeline if whole is None else self._shown(whole).timeline
 
-    def shown(self, known: Known) -> Known:
-        """Return a state of the lake with the tables that the grant shows; raises Hidden if there is none."""
-        return known if self.grant.is_whole else _limited(known, self.grant)
-
-    def shown_of_some(self, known: Known) -> Known:
-        """Return the same of a state that may lack tables; raises Hidden if there is none in the whole lake."""
-        if self.grant.is_whole:
-            return known
-        # The reader knows which tables share a name with others, this state their names now.
-        tables = self.grant.seen(known) & self.reader().known.tables.keys()
-        return known.limited_to(tables, self.grant.takes)
-
-    def require_whole(self, what: str) -> None:
-        """Check that the user may see every table; `what` is about all of them. Raises Hidden."""
-        if not self.grant.is_whole:
-            raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
-
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
         """Run `work` in a thread; cancel it if the client `has_gone`. Raises Busy, ClientDisconnect, or as `work`."""
         client = self._latest.clients.setdefault(self.client, _Client(self.limits))
@@ -381,7 +337,8 @@ class Resources:
 
     def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
-        return self._running[threading.get_ident()].stopped(waits_for, most_s)
+        running = self._running.get(threading.get_ident())
+        return nullcontext() if running is None else running.stopped(waits_for, most_s)
 
     def _done(self, client: _Client, future: "asyncio.Future[T]") -> None:
         self._latest.waiting, client.waiting = self._latest.waiting - 1, client.waiting - 1
@@ -407,17 +364,3 @@ def as_lsn(text: str) -> Lsn:
         return Lsn.parse(text)
     except ValueError as exc:
         raise NotAnswerable(f"{text!r} is not an LSN", "Write it as PostgreSQL does: 0/16B3748.") from exc
-
-
-def failure(exc: Exception) -> AuditlakeError | None:
-    """Return a failure of the lake's files or store, or of DuckDB's limits, as an error; None for any other."""
-    if (of_store := as_lake_error(exc)) is not None:
-        return of_store
-    kind = type(exc).__name__
-    if isinstance(exc, OSError) or (kind in _OF_LIBRARIES and _UNREADABLE.search(str(exc))):
-        return LakeUnusable(f"a file of the lake cannot be read: {kind}", "Check the disk or the store, and try again.")
-    if kind == "OutOfMemoryException":
-        return Busy("the answer needs more memory than is left", "Ask for less, or again: others may have the rest.")
-    if kind == "InterruptException":
-        return Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
-    return None

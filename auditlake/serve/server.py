@@ -50,7 +50,7 @@ from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
-from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
+from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements
 from auditlake.serve.streams import StreamedResponse, StreamPlaces
 from auditlake.signals import ENDING, handled
 
@@ -87,7 +87,7 @@ def create_app(
         Route("/api/v1/export", _exporting(resources)),
         Route("/api/v1/undo", _undoing(resources)),
         Route("/api/v1/sql", _posted(resources, OfSql, statements.answer), methods=["POST"]),
-        Route("/api/v1/complete", _posted(resources, OfCompletion, completions), methods=["POST"]),
+        Route("/api/v1/complete", _posted(resources, OfCompletion, statements.complete), methods=["POST"]),
         Route("/api/v1/changes", caught(live.respond)),
         Route("/sql/answer", _posted(resources, OfSql, statements.answer, pages.sql_answer), methods=["POST"]),
         Route("/static/{name}", _static),
@@ -104,6 +104,7 @@ def create_app(
         yield
         beating.cancel()
         live.close()
+        statements.close()
         resources.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})

@@ -1,62 +1,52 @@
 """SQL of the page: one reading statement as of a moment, and completions of an unfinished one.
 
-1. The statement is prepared without an engine: a misspelt name, an unknown moment or a statement that does more than
-   read is refused before one starts.
-2. DuckDB answers what means the same there (`query.in_duckdb`), in the server's one database: statements in
-   PostgreSQL's dialect, and most of those in Spark's.
+1. A process of its own (`sandbox.processes`) prepares the statement: a misspelt name, an unknown moment or a statement
+   that does more than read is refused there.
+2. DuckDB answers there what means the same (`query.in_duckdb`): statements in PostgreSQL's dialect, and most of those
+   in Spark's. Answers are kept here, by what they depend on.
 3. Spark answers the rest of its dialect, started by the first statement that needs it; such statements run one after
    the other, in a session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows
    files.
 4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have room (`bounds`); a statement that
-   takes longer than `Limits.timeout_s`, or whose client has gone, is cancelled, and Spark ended if it does not hear.
-   The start of Spark and the first plan, for which the JVM loads most of its classes, are not counted.
+   takes longer than `Limits.timeout_s`, or whose client has gone, ends with its process, or is cancelled in Spark,
+   which is ended if it does not hear.
+   The start of a process, that of Spark and the first plan, for which the JVM loads most of its classes, do not count.
 """
 
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
 from pydantic import Field
 
-from auditlake.audit.bounds import ANSWER_CHARACTERS, First, Room, first_batches
+from auditlake.audit import bounds
 from auditlake.cancellation import cancellable, require_uncancelled
 from auditlake.counters import Counter, count
-from auditlake.errors import BadUsage
 from auditlake.jvm_trace import ended_jvm
-from auditlake.lsn import Lsn
+from auditlake.messages import is_json
 from auditlake.query.completion import complete
 from auditlake.query.embedded.cells import NotEmbedded
-from auditlake.query.in_duckdb import InDuckDb
 from auditlake.query.languages import Dialect
-from auditlake.query.postgres.engine import PostgresRows
-from auditlake.query.postgres.statement import PostgresQuery
-from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
+from auditlake.sandbox.failures import Busy
+from auditlake.sandbox.processes import Found, Prepared, Processes, Setup, Statement
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
-from auditlake.serve.resources import Busy, Hidden, Resources, answers_of
+from auditlake.serve.resources import Resources, answers_of
 from auditlake.spark.job_group import JobGroup
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
 
-_TYPE_NAMES = {
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "bool": "boolean",
-    "date32[day]": "date",
-    "timestamp[us, tz=UTC]": "timestamp",
-    "timestamp[us]": "timestamp_ntz",
-}
+    from auditlake.query.statement import PreparedQuery
+
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
-_MOST_BYTES = 4 * ANSWER_CHARACTERS
-"""Of a row in Arrow, in which a number may have more bytes than characters."""
 _MOST_START_S = 300
+_MOST_PROCESS_START_S = 60
 _GRACE_S = 10
 _TICK_S = 0.1
 
@@ -80,69 +70,79 @@ class Statements:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
+        self._processes = Processes(lambda lake: Setup(lake, self._settings, json_messages=is_json()))
         self._one = threading.Lock()
-        self._one_engine = threading.Lock()
         self._session: SparkSession | None = None
-        self._in_duckdb: InDuckDb | None = None
 
-    def _engine(self, resources: Resources) -> InDuckDb:
-        with self._one_engine:
-            self._in_duckdb = self._in_duckdb or InDuckDb(self._settings, resources.cursor)
-            return self._in_duckdb
+    def complete(self, resources: Resources, asked: OfCompletion) -> models.CompletionsJson:
+        """Complete a statement at the cursor, and start a process for it."""
+        self._processes.prepare(resources.reader().lake)
+        return completions(resources, asked)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._processes.close()
 
     def answer(self, resources: Resources, asked: OfSql) -> models.AnswerJson:
         """Run a statement as of a moment; raises BadUsage, NotAnswerable, Busy."""
         begun = time.monotonic()
-        lake = resources.reader().lake
-        state = read_state(lake, asked.at, resources.zone, script=asked.sql, shown=resources.shown_of_some)
-        query = self._engine(resources).prepare(state, asked.sql, asked.dialect or resources.dialect)
-        tables = require_seen(resources, query)
-        if query.defines is not None:
-            raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
-        if query.sql.lstrip().lower().startswith("explain"):
-            raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
-        columns, rows, is_cut, engine = self._answered(resources, state, query, asked.sql)
+        statement, engine = _statement(resources, asked), "DuckDB"
+        try:
+            prepared, found = self._in_duckdb(resources, statement)
+        except NotEmbedded as reason:
+            require_uncancelled()  # Spark does not hear it
+            (prepared, found), engine = self._in_spark(resources, statement, reason), "Spark"
         count(Counter.QUESTIONS, engine.lower())
         count(Counter.QUESTION_SECONDS, engine.lower(), time.monotonic() - begun)
-        reader = resources.reader(str(state.lsn))
-        most = resources.limits.sql_rows
+        reader = resources.reader(str(prepared.lsn))
         return models.AnswerJson(
-            at=moment_at(resources, reader, Lsn(state.lsn), is_now=asked.at is None),
+            at=moment_at(resources, reader, prepared.lsn, is_now=asked.at is None),
             engine=engine,
             seconds=round(time.monotonic() - begun, 4),
-            columns=columns,
-            rows=rows[:most],
-            more=is_cut or len(rows) > most,
-            tables=tables,
+            columns=[
+                models.SqlColumnJson(name=name, type=kind, numeric=number) for name, kind, number in found.columns
+            ],
+            rows=found.rows,
+            more=found.more,
+            tables=list(prepared.tables),
         )
 
-    def _answered(self, resources: Resources, state: LakeState, query: PreparedQuery, sql: str) -> "_Found":
-        try:
-            key = cache_key(query, sql)
-            if key is None:
-                return self._run(resources, state, query)
-            answers = answers_of(state.known.lake)
-            return answers.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
-        except NotEmbedded:
-            if isinstance(query, PostgresQuery):  # which no other engine answers
-                raise
-            require_uncancelled()  # Spark does not hear it
-            return self._run_in_spark(resources, query)
+    def _in_duckdb(self, resources: Resources, statement: Statement) -> tuple[Prepared, Found]:
+        """Answer in a process, or with what is kept; raises NotEmbedded."""
+        lake = resources.reader().lake
+        answers = answers_of(lake)
+        prepared, found = self._processes.answer(
+            resources.client,
+            lake,
+            statement,
+            lambda asked: answers.find((resources.grant, asked.key)),
+            lambda: resources.uncounted("a process to start", _MOST_PROCESS_START_S),
+        )
+        if prepared.key is not None:
+            answers.put((resources.grant, prepared.key), found, _size(found))
+        return prepared, found
 
-    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
-        """Answer in DuckDB; raises NotEmbedded."""
-        most = resources.limits.sql_rows + 1
-        rows = self._engine(resources).answer(state, query)
-        schema, batches = rows.batches()
-        types = rows.types if isinstance(rows, PostgresRows) else [_type_name(field.type) for field in schema]
-        return *_as_texts(rows.columns, types, schema, first_batches(batches, most)), "DuckDB"
+    def _in_spark(self, resources: Resources, statement: Statement, reason: NotEmbedded) -> tuple[Prepared, Found]:
+        """Answer in Spark what a process has prepared already: so its text is not endless to read."""
+        from auditlake.query.in_duckdb import InDuckDb  # noqa: PLC0415 - else only the processes need it
+        from auditlake.query.postgres.statement import PostgresQuery  # noqa: PLC0415 - the same
+        from auditlake.query.statement import read_state  # noqa: PLC0415 - the same
+        from auditlake.sandbox.statements import prepare_shown, read_shown  # noqa: PLC0415 - the same
 
-    def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
+        shown = partial(read_shown, statement)
+        state = read_state(resources.reader().lake, statement.at, statement.zone, script=statement.sql, shown=shown)
+        query, tables = prepare_shown(InDuckDb({}), state, statement)
+        if isinstance(query, PostgresQuery):  # which no other engine answers
+            raise reason
+        return Prepared(state.lsn, tuple(tables), None), self._run_in_spark(resources, query, statement)
+
+    def _run_in_spark(self, resources: Resources, query: "PreparedQuery", statement: Statement) -> Found:
         from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
             batches,
             plan,
             session_for_statements,
         )
+        from auditlake.sandbox.statements import as_texts  # noqa: PLC0415 - as above
         from auditlake.spark.session import has_ended, spark_session  # noqa: PLC0415 - as above
 
         if not self._one.acquire(timeout=resources.limits.timeout_s / 2):
@@ -152,13 +152,11 @@ class Statements:
             self._session = None if has_ended() else self._session
             with nullcontext() if self._session else resources.uncounted("Spark to start", _MOST_START_S):
                 spark = self._session or session_for_statements(spark_session(self._settings))
-                most = resources.limits.sql_rows + 1
-                rows = plan(spark, query).limit(most)
+                rows = plan(spark, query).limit(statement.rows + 1)
             self._session = spark
             with limit.of(spark):
                 schema, fetched = batches(rows)
-                types = [_type_name(field.type) for field in schema]
-                return *_as_texts(rows.columns, types, schema, first_batches(fetched, most)), "Spark"
+                return as_texts(rows.columns, None, schema, fetched, statement)
         except Exception as exc:
             if limit.passed:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
@@ -169,42 +167,23 @@ class Statements:
             self._one.release()
 
 
-def require_seen(resources: Resources, query: PreparedQuery) -> list[str]:
-    """Return the names of the tables that a statement reads.
-
-    The lake's own tables are about every table of the source, so only a user who may see all reads them.
-
-    Raises Hidden.
-    """
-    views = list(query.views.values())
-    if any(isinstance(selection, Log) for _, selection in views):
-        resources.require_whole("the tables of auditlake itself are")
-    if not resources.grant.is_whole and not {name for name, _ in views} <= resources.reader().known.tables.keys():
-        raise Hidden("the statement reads a table that you may not see", "Ask who runs this server.")
-    known = query.known.tables
-    return sorted({str(known[name].last_name) if name in known else str(name) for name, _ in views})
-
-
-def cache_key(query: PreparedQuery, sql: str) -> Hashable | None:
-    """Return what an answer of DuckDB depends on; None if its statement reads a log, which has no version here.
-
-    Relative times of a statement are other LSNs in each of its runs. DuckDB answers no statement with a function of the
-    clock, of chance or of the session, but `now()` in PostgreSQL's dialect, of which the translation has the time;
-    answers of Spark, which may have one, are not kept.
-    """
-    if any(isinstance(selection, Log) for _, selection in query.views.values()):
-        return None
-    read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
-    translated = query.translated.sql if isinstance(query, PostgresQuery) else None
-    return ("sql", query.lsn, sql, translated, *read)
+def _statement(resources: Resources, asked: OfSql) -> Statement:
+    grant = resources.grant
+    return Statement(
+        asked.sql,
+        asked.at,
+        resources.zone,
+        asked.dialect or resources.dialect,
+        resources.limits.sql_rows,
+        bounds.ANSWER_CHARACTERS,
+        resources.limits.timeout_s + _GRACE_S,
+        grant=grant,
+        seen=frozenset() if grant.is_whole else frozenset(resources.reader().known.tables),
+    )
 
 
-_Found = tuple[list[models.SqlColumnJson], list[list[str | None]], bool, str]
-"""Columns, rows, whether rows were left out because these have enough characters, and the engine."""
-
-
-def _size(found: _Found) -> int:
-    return 200 + sum(sum(len(text or "") + 60 for text in row) for row in found[1])
+def _size(found: Found) -> int:
+    return 200 + sum(sum(len(text or "") + 60 for text in row) for row in found.rows)
 
 
 class _Limit:
@@ -262,57 +241,6 @@ def _is_idle(spark: "SparkSession") -> bool:
             return False
         time.sleep(_TICK_S)
     return True
-
-
-def _as_texts(
-    names: Sequence[str], types: Sequence[str], schema: pa.Schema, first: First
-) -> tuple[list[models.SqlColumnJson], list[list[str | None]], bool]:
-    """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it.
-
-    The last member tells whether rows are left out because of their characters.
-
-    Raises NotAnswerable if the first row alone has more.
-    """
-    from auditlake.query.formats import plain_text  # noqa: PLC0415 - see above
-
-    rows: list[list[str | None]] = []
-    room = Room()
-    for row in _bounded(schema, first, room):
-        texts = [None if value is None else plain_text(value) for value in row]
-        if not room.takes(sum(len(text or "") for text in texts)):
-            break
-        rows.append(texts)
-    room.require(rows, "the first row", "Ask for less, or use auditlake sql.")
-    columns = [
-        models.SqlColumnJson(
-            name=name,
-            type=kind,
-            numeric=pa.types.is_integer(field.type)
-            or pa.types.is_floating(field.type)
-            or pa.types.is_decimal(field.type)
-            or kind == "numeric",
-        )
-        for name, kind, field in zip(names, types, schema, strict=True)
-    ]
-    return columns, rows, first.is_cut or room.is_cut
-
-
-def _bounded(schema: pa.Schema, first: First, room: Room) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows up to one that cannot fit, whose values are not converted."""
-    from auditlake.query.formats import parts, python_rows  # noqa: PLC0415 - see above
-
-    for part in chain.from_iterable(parts(batch, ANSWER_CHARACTERS) for batch in first.batches):
-        if part.nbytes > _MOST_BYTES:
-            room.takes(part.nbytes)
-            return
-        yield from python_rows(schema, [part])
-
-
-def _type_name(kind: pa.DataType) -> str:
-    """Return the name that Spark SQL has for an Arrow type."""
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _TYPE_NAMES.get(str(kind), str(kind))
 
 
 def completions(resources: Resources, asked: OfCompletion) -> models.CompletionsJson:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from auditlake.serve.resources import Busy, share_of
+from auditlake.sandbox.failures import Busy
+from auditlake.sandbox.processes import share_of
 
 T = TypeVar("T")
 

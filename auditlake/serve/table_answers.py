@@ -32,9 +32,10 @@ from auditlake.lake.comparison_keys import is_grouped_by_key
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.sandbox.failures import failure
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment
-from auditlake.serve.resources import Resources, answers_of, failure
+from auditlake.serve.resources import Resources, answers_of
 from auditlake.serve.table_rows import OpenState, RowSelection, TableState, parse_order
 from auditlake.sql_names import duckdb_literal
 from auditlake.temporal.when import format_us

@@ -30,7 +30,7 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 @cache
 def process_folder() -> Path:
     """Return this process's folder, which only this user can read; it is removed when the process ends."""
-    _remove_left()
+    remove_left()
     folder, descriptor = _create()
     atexit.register(_remove_own, folder, os.getpid(), descriptor)
     return folder
@@ -58,8 +58,8 @@ def remove_own(folder: Path, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_left() -> None:
-    """Remove the folders of processes that have ended."""
+def remove_left() -> None:
+    """Remove the folders of processes that have ended: call it after one was killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(left, _FLAGS)

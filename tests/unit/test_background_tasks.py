@@ -258,6 +258,7 @@ _BESIDE = {
     ("metrics/server", "server.serve_forever"): "a failure of a request is reported",
     ("metrics/service", "_notify_until"): "reported, and tried again; else the watchdog ends the process",
     ("replication/stream", "self._update"): "raised by `receive`",
+    ("sandbox/statements", "self._await_end"): "the process ends with its server by the kernel, or by its alarm",
     ("serve/server", "_beat()"): "the health of the server shows that it is missing",
     ("serve/sql_answers", "jobs.interrupt"): "the second timer ends the JVM",
     ("serve/sql_answers", "end_jvm"): _HOOK,

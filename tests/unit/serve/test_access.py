@@ -9,8 +9,9 @@ from starlette.datastructures import Headers
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import COOKIE, Access, hosts_of, require_safe
-from auditlake.serve.grants import WHOLE, PageUser
+from auditlake.serve.grants import PageUser
 from auditlake.serve.server import parse_listen
+from auditlake.temporal.grants import WHOLE
 from tests.page import HOST, Page, write_lake
 
 TOKEN = "a-token-of-more-than-twenty-characters"

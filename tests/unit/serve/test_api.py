@@ -22,13 +22,13 @@ from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
+from auditlake.sandbox.statements import cache_key
 from auditlake.serve import commit_answers, lake_answers, models
 from auditlake.serve.held_tables import Held, HeldRows, HeldTables
 from auditlake.serve.resources import Limits
-from auditlake.serve.sql_answers import cache_key
 from auditlake.store.place import parse_url
 from tests.attacks import ATTACKS, READ_DIFFERENTLY
-from tests.page import LONG, SCRIPT, Page, capture_transaction, write_lake
+from tests.page import LONG, SCRIPT, Page, answered_here, capture_transaction, write_lake
 from tests.s3_server import chosen_store
 from tests.small_lake import T0, T0_US
 
@@ -386,6 +386,22 @@ def test_rows_of_the_past_are_those_of_the_table_s_version(tmp_path: Path) -> No
     assert (found["count"], [row["key"] for row in found["rows"]]) == (4, [["1"], ["2"], ["3"], ["4"]])
 
 
+def test_sql_shows_no_row_that_was_erased(tmp_path: Path) -> None:
+    """Neither from what a process knows of the lake, nor from the answers that are kept."""
+    page = Page(write_lake(tmp_path / "lake"))
+
+    def asked() -> list[int]:
+        found = page.ask("POST", "/api/v1/sql", json={"sql": "select id from hostile order by id", "at": "0/200"})
+        return [int(row[0]) for row in found.json()["rows"]]
+
+    assert asked() == asked() == [1, 2, 3, 4, 5]
+    history = open_delta(page.resources.lake.root / "history/public/hostile")
+    assert history is not None
+    history.delete("id = 5")
+    page.resources._latest.reader = None  # noqa: SLF001 - as a second later
+    assert asked() == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("at", "expected"), [("0/150", [["1", "b"], ["2", ""]]), ("0/300", [["1", "c"], ["4", "new"]])]
 )
@@ -480,20 +496,21 @@ def test_sql_only_reads_the_lake(page: Page) -> None:
 
 def test_relative_times_of_a_statement_are_asked_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """On an idle lake too: the same text is another question a minute later; within a moment it is kept."""
-    asked = {"sql": "select id, note from orders for system_time as of '-40s' order by id"}
 
-    def answered(seconds: int) -> object:
+    def answered(seconds: int) -> tuple[object, object]:
         class Later(datetime):
             @classmethod
             def now(cls, tz: tzinfo | None = None) -> Self:
                 return cls.fromtimestamp((T0 + timedelta(seconds=seconds)).timestamp(), tz)
 
         monkeypatch.setattr("auditlake.query.statement.datetime", Later)
-        return page.ask("POST", "/api/v1/sql", json=asked).json()["rows"]
+        sql = "select id, note from orders for system_time as of '-40s' order by id"
+        answer = answered_here(page.resources.lake, sql)
+        return answer["rows"], answer["key"]
 
-    assert answered(47) == [["1", "b"], ["2", ""]]
-    assert answered(75) == [["1", "c"], ["4", "new"]]
-    assert answered(47) == [["1", "b"], ["2", ""]]
+    early, late = answered(47), answered(75)
+    assert (early[0], late[0]) == ([["1", "b"], ["2", ""]], [["1", "c"], ["4", "new"]])
+    assert early[1] == answered(47)[1] != late[1]
 
 
 def test_only_what_depends_on_the_lake_alone_is_kept(page: Page) -> None:

@@ -30,8 +30,9 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.serve.access import Access, networks, require_safe
 from auditlake.serve.access_log import AccessLog
-from auditlake.serve.grants import Grant, PageUser, parse_users
+from auditlake.serve.grants import PageUser, parse_users
 from auditlake.source.publication_membership import Member, Membership
+from auditlake.temporal.grants import Grant
 from auditlake.temporal.moments import read_known
 from tests.page import HOST, Page, write_lake
 from tests.small_lake import CUSTOMER_COLUMNS, CUSTOMERS, ORDER_COLUMNS, ORDERS, T0, T0_US, write_log

@@ -14,9 +14,10 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
+from auditlake.sandbox.failures import Busy
 from auditlake.serve.formatting import SHORT, time_html, value_html
 from auditlake.serve.live import event
-from auditlake.serve.resources import Busy, Limits
+from auditlake.serve.resources import Limits
 from tests import answered_lake
 from tests.page import Page, write_lake
 from tests.proof_verifier import verify

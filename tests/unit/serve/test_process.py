@@ -16,6 +16,7 @@ import pytest
 from auditlake.cli.main import auditlake
 from auditlake.errors import ConfigError
 from tests.page import write_lake
+from tests.running import await_true
 
 
 @contextmanager
@@ -45,6 +46,41 @@ def test_the_server_answers_and_ends(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_of_a_statement_outlives_the_server(tmp_path: Path, number: int) -> None:
+    """However it ends, and although the statement hears nothing: a stopped process runs no code."""
+    with _started(write_lake(tmp_path / "lake").root, "--listen", "127.0.0.1:0") as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        connection = http.client.HTTPConnection(urlsplit(line.split(" at ")[1].split(";")[0]).netloc)
+        _ask(connection, "select 1")
+        assert connection.getresponse().read()
+        (child,) = _children(process.pid)
+        before = _cpu_ticks(child)
+        _ask(connection, "select count(*) from generate_series(1, 1000000000000000)")
+        await_true(lambda: _cpu_ticks(child) > before + os.sysconf("SC_CLK_TCK"), 60)
+        os.kill(child, signal.SIGSTOP)
+        os.kill(process.pid, number)
+        assert process.wait(60) == (0 if number == signal.SIGTERM else -number)
+        await_true(lambda: not Path(f"/proc/{child}").exists(), 60)
+        connection.close()
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(each) for file in found for each in file.read_text().split()]
+
+
+def _ask(connection: http.client.HTTPConnection, sql: str) -> None:
+    connection.request("POST", "/api/v1/sql", json.dumps({"sql": sql}), {"content-type": "application/json"})
+
+
+def _cpu_ticks(pid: int) -> int:
+    """Return the time that a process has computed."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
 def test_an_unsafe_address_is_refused(tmp_path: Path) -> None:

@@ -16,18 +16,17 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from auditlake.cancellation import Cancellation, Cancelled, require_uncancelled
+from auditlake.cancellation import Cancellation, Cancelled
 from auditlake.delta.sql import select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.query.embedded.cells import NotEmbedded
-from auditlake.query.postgres import engine
-from auditlake.query.postgres.engine import register_functions
+from auditlake.sandbox.failures import Busy
 from auditlake.serve import sql_answers
-from auditlake.serve.grants import WHOLE, Grant
-from auditlake.serve.resources import Busy, Limits, Resources
+from auditlake.serve.resources import Limits, Resources
 from auditlake.serve.sql_answers import OfSql, Statements
 from auditlake.serve.streams import StreamPlaces
+from auditlake.temporal.grants import WHOLE, Grant
 from tests.page import HOST, Page, capture_transaction, write_lake
 from tests.running import await_true
 
@@ -291,15 +290,15 @@ def test_an_interruption_is_no_damage(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_spark_does_not_answer_a_client_that_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB gives up what is interrupted, as what it does not answer."""
+    """It does not hear that, and others wait for it."""
     resources, cancellation = Resources(write_lake(tmp_path / "lake"), UTC), Cancellation()
 
     def interrupted(*_: object) -> None:
         cancellation.cancel()
-        raise NotEmbedded("InterruptException of DuckDB")
+        raise NotEmbedded("a function that DuckDB lacks")
 
-    monkeypatch.setattr(Statements, "_run", interrupted)
-    monkeypatch.setattr(Statements, "_run_in_spark", lambda *_: pytest.fail("Spark was asked"))
+    monkeypatch.setattr(Statements, "_in_duckdb", interrupted)
+    monkeypatch.setattr(Statements, "_in_spark", lambda *_: pytest.fail("Spark was asked"))
     asked = OfSql(sql="select id from orders", dialect="spark")
     with pytest.raises(Cancelled), cancellation.work():
         Statements({}).answer(resources, asked)
@@ -364,25 +363,6 @@ def test_one_client_has_less_than_half_of_the_streams() -> None:
     take("eve")
     with pytest.raises(Busy):
         take("dan")
-
-
-def test_a_client_that_goes_leaves_all_functions_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first statement registers them for all; DuckDB does not register one again."""
-    resources, cancellation = Resources(write_lake(tmp_path / "lake"), UTC), Cancellation()
-    statements = Statements({})
-    asked = OfSql(
-        sql="select (note like 'n%')::text as n, (interval '1 day')::text as d from orders where id = 4", dialect=None
-    )
-
-    def interrupted(connection: duckdb.DuckDBPyConnection) -> None:
-        cancellation.cancel()
-        require_uncancelled()  # as a query of the connection would be
-        register_functions(connection)
-
-    monkeypatch.setattr(engine, "register_functions", interrupted)
-    with pytest.raises(Cancelled), cancellation.work():
-        statements.answer(resources, asked)
-    assert statements.answer(resources, asked).rows == [["true", "1 day"]]
 
 
 def test_answers_of_a_lake_that_another_one_replaces_are_forgotten(tmp_path: Path) -> None:
