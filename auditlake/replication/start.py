@@ -1,7 +1,8 @@
 """Start a replication stream: the command, the timeouts, and why a stream cannot start or ends.
 
-A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated, whose publication is gone
-or that has a character without an equivalent in UTF-8 cannot be read any further (WrongSource).
+A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated, whose publication is gone,
+that has a character without an equivalent in UTF-8, or a row on which a row filter fails, cannot be read any further
+(WrongSource): the server decodes the change with the filter of then, each time.
 
 A walsender terminates a connection without a status update for `wal_sender_timeout`. We send three times as many,
 because one may be delayed or wait in a buffer. In turn we close a connection on which the server is silent for the same
@@ -27,6 +28,8 @@ UNDECODABLE = ("42704", "55000")
 """undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
 _UNTRANSLATABLE = ("22021", "22P05")
 """character_not_in_repertoire, untranslatable_character: the server cannot convert a value to UTF-8."""
+_DATA_EXCEPTION = "22"
+"""Class of errors that a value causes, and may be quoted in: of a function in a row filter."""
 _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
@@ -71,13 +74,16 @@ def _not_started(slot: str, result: PGresult) -> Exception:
 
 def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     """Return the error for a started stream that ended: it broke, or can be read no further."""
-    remedy = "Run auditlake resync --all."
+    what, first = " ".join(message.split()), ""
+    lost = "drop the slot with pg_drop_replication_slot: the change stays in the log. "
     if sqlstate in _UNTRANSLATABLE:
-        lost = "drop the slot with pg_drop_replication_slot: the change stays in the log"
-        remedy = f"Replace the value at the source, or delete its row, and {lost}. {remedy}"
+        first = f"Replace the value at the source, or delete its row, and {lost}"
+    elif sqlstate and sqlstate.startswith(_DATA_EXCEPTION):
+        what = f"a row filter of the publication fails on a row, SQLSTATE {sqlstate}"
+        first = f"Publish its table without a filter, or with one that cannot fail, and {lost}"
     elif sqlstate not in UNDECODABLE:
         return unreachable(message, sqlstate)
-    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", remedy)
+    return WrongSource(f"the slot can be read no further: {what}", f"{first}Run auditlake resync --all.")
 
 
 _RAISE_TIMEOUT: LiteralString = """

@@ -31,6 +31,7 @@ from auditlake.temporal.when import AtLsn, AtNow, AtTime
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, inserted
+from tests.s3_server import chosen_lake
 from tests.server import chosen_version, execute, install_trigger, wal_end
 
 pytestmark = pytest.mark.pg
@@ -86,6 +87,7 @@ create foreign data wrapper far;
 create server far foreign data wrapper far;
 create foreign table distant (id int) server far;
 """
+_WRITTEN = "insert into t values (3, 'later')"
 _VIEW = """
 select schemaname::text, tablename::text,
        coalesce((select array_agg(n) from jsonb_array_elements_text(nullif(to_jsonb(t) -> 'attnames', 'null')) n),
@@ -301,6 +303,32 @@ def test_a_slot_without_its_publication_cannot_continue_silently(database: str, 
         assert done.code == WRONG_SOURCE, done.stderr
         assert "can be read no further" in done.stderr
         assert "changes from" in done.stderr
+
+
+def test_a_row_filter_that_fails_on_a_row_ends_capture_without_its_value(database: str, tmp_path: Path) -> None:
+    """It was tried again for ever, as if the source were away, and the server's message has the value."""
+    execute(database, "create table t (id int primary key, v text)", "create table u (id int primary key)")
+    if chosen_version() < 15:
+        with pytest.raises(psycopg.errors.SyntaxError):
+            execute(
+                database, "create publication auditlake for table t where (date_part(v, timestamp '2026-01-01') > 0)"
+            )
+        return
+    execute(database, "create publication auditlake for table t where (date_part(v, timestamp '2026-01-01') > 0), u")
+    lake = chosen_lake(tmp_path / "lake")
+    settings: list[str | Path] = ["--source", database, "--lake", lake.root]
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    execute(database, "insert into t values (1, 'year')", "insert into t values (2, 'confidential')")
+    ended = command.capture_here(database, lake)
+    assert ended.code == WRONG_SOURCE
+    assert "can be read no further: a row filter of the publication fails on a row, SQLSTATE 22023" in ended.stderr
+    assert "confidential" not in ended.stderr
+    execute(
+        database, "alter publication auditlake set table t, u", "select pg_drop_replication_slot('auditlake')", _WRITTEN
+    )
+    renewed = command.run_here(["resync", "--all", "--yes", *settings])
+    assert renewed.code == 0, renewed.stderr
+    assert sorted(auditlake.Lake(lake.root).sql("select * from t")) == [(1, "year"), (2, "confidential"), (3, "later")]
 
 
 @pytest.mark.parametrize("what", PUBLICATIONS)
