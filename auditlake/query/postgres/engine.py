@@ -60,6 +60,7 @@ from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED, NOT_READ, of_parts, parts_of
 from auditlake.query.postgres.growth import LONGEST, bytes_of_array, may_be_long
 from auditlake.query.postgres.scopes import Query
+from auditlake.query.postgres.set_returning import BOTH_WAYS
 from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, TypedColumn
 from auditlake.query.postgres.types import INTERVAL, JSONB, TEXT, Type
 from auditlake.query.statement import LSN, Answer, AnswerRows, LakeState, Log, PreparedQuery
@@ -519,6 +520,10 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     MIXED: (
         "numbers that are equal have different texts here, such as 1.0 and 1.00",
         "Cast them to a scale, numeric(12,2), or to text.",
+    ),
+    BOTH_WAYS: (
+        "generate_series by an interval with parts of both signs is not translated",
+        "Make a series of whole numbers, and add n times the interval.",
     ),
     _LONG: (f"{HELD_ROWS:,} rows have texts of more than {HELD_BYTES >> 20} MB", _FEWER),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from math import prod
 
 from sqlglot import exp
 
@@ -453,6 +454,8 @@ class _Select:
             self._mixed = mixed_texts(self._keys_of_groups)
         if any(type(each) in _GROUPINGS for each in clause.expressions):
             self._check_sets(clause)
+        if prod(map(_sets, clause.expressions)) > _MOST_SETS:
+            raise Refused(clause, f"too many grouping sets present (maximum {_MOST_SETS})", wrong=True)
         return f" group by {', '.join([*items, *self._determined(items)])}"
 
     def _check_sets(self, clause: exp.Expr) -> None:
@@ -535,6 +538,23 @@ class _Select:
             raise Refused(self._node, "DISTINCT ON expressions must match the first of ORDER BY", wrong=True)
 
 
+def _sets(node: exp.Expr) -> int:
+    """Return the number of grouping sets of an item of GROUP BY."""
+    inner = [_sets(each) for each in node.expressions] if type(node) in _GROUPINGS else []
+    if isinstance(node, exp.Cube) and len(inner) > _MOST_OF_CUBE:
+        raise Refused(node, f"CUBE is limited to {_MOST_OF_CUBE} elements", wrong=True)
+    match node:
+        case exp.Cube():
+            return 1 << len(inner)
+        case exp.Rollup():
+            return len(inner) + 1
+        case exp.GroupingSets():
+            return sum(inner)
+    return 1
+
+
+_MOST_SETS = 4096
+_MOST_OF_CUBE = 12
 _COLUMN = re.compile(r"\b[a-z]\d+\.")
 _LITERALS = re.compile(r"'(?:[^']|'')*'")
 _GROUPINGS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced, common, failed
+from auditlake.query.postgres.conversions import coerced, common, failed, parts_of
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.growth import MOST_ELEMENTS
 from auditlake.query.postgres.types import INT2, INT4, INT8, INTERVAL, JSONB, TEXT, Type
+from auditlake.sql_names import standard_literal
 
+BOTH_WAYS = "a step forth and back\n"
 _NO_STEP = failed("step size cannot equal zero")
 _TOO_LONG = failed(f"a series in SELECT would have more than {MOST_ELEMENTS:,} values; write it in FROM")
 
@@ -67,21 +69,25 @@ class Series:
     zero: str
     length: str
     type: Type
+    mixed: str = "false"
+    """Whether the step has parts of both signs, which DuckDB does not add."""
+
+    @property
+    def _checks(self) -> str:
+        both_ways = f"error({standard_literal(BOTH_WAYS)})"
+        return f"when {self.step} = {self.zero} then {_NO_STEP} when {self.mixed} then {both_ways}"
 
     @property
     def rows(self) -> str:
         """A query of the values, which DuckDB does not hold all at once."""
-        step = f"case when {self.step} = {self.zero} then {_NO_STEP} else {self.step} end"
+        step = f"case {self._checks} else {self.step} end"
         call = f"generate_series({self.start}, {self.end}, {step})"
         return f"select cast(each as {self.type.duckdb}) as o0 from {call} of_series(each)"
 
     @property
     def unnested(self) -> str:
         """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
-        step = (
-            f"case when {self.step} = {self.zero} then {_NO_STEP}"
-            f" when {self.length} >= {MOST_ELEMENTS} then {_TOO_LONG} else {self.step} end"
-        )
+        step = f"case {self._checks} when {self.length} >= {MOST_ELEMENTS} then {_TOO_LONG} else {self.step} end"
         return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
 
 
@@ -103,5 +109,7 @@ def series_of(expressions: Expressions, node: exp.Expr) -> Series:
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
         start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
         length = f"(epoch({end}) - epoch({start})) / epoch({by})"
-        return Series(start, end, by, "interval '0 days'", length, kind)
+        parts = ", ".join(parts_of(by))
+        mixed = f"least({parts}) < 0 and greatest({parts}) > 0"
+        return Series(start, end, by, "interval '0 days'", length, kind, mixed)
     raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")

@@ -1067,3 +1067,5 @@ select 'A0EE-BC99-9C0B-4EF8-BB6D-6BB9-BD38-0A11'::uuid, '{a0eebc999c0b4ef8bb6d6b
 select interval '00:59:60', '-2147483648 days'::text::interval
 select length(round(0.0, 20000)::text), length(trunc(0, 2147483647)::text)
 select extract(epoch from interval '178000000 years'), extract(epoch from interval '-178000000 years -0.5 seconds')
+select * from generate_series(timestamp '2026-01-31', timestamp '2026-06-01', interval '1 month -30 days')
+select id, sum(qty) over (order by id rows between 1 preceding and 2 preceding), count(*) over (order by id groups between 2 following and 1 following), max(id) over (order by id range between 2 following and 1 following) from orders order by id

@@ -745,3 +745,10 @@ select '1 2'::text::float8
 select name like name || '\' from customers
 select pg_typeof(1) = 'integer'
 select upper(pg_typeof(1))
+select sum(qty) over (order by id rows between current row and 1 preceding) from orders
+select sum(qty) over (order by id rows between 1 following and current row) from orders
+select sum(qty) over (order by id rows between unbounded following and current row) from orders
+select sum(qty) over (order by id rows 1 following) from orders
+select count(*) from orders group by cube (id, customer_id, status, qty), cube (id, customer_id, status, qty), cube (id, customer_id, status, qty), rollup (id)
+select count(*) from orders group by grouping sets (cube (id, customer_id, status, qty, placed, shipped, note), rollup (id)), rollup (id, customer_id, status, qty, placed, shipped, note), rollup (id, qty, note)
+select count(*) from orders group by cube (id, customer_id, status, qty, placed, shipped, note, id, qty, note, id, qty, note)
