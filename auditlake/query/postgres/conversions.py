@@ -325,6 +325,7 @@ def common(  # noqa: C901, PLR0911 - one rule after the other
         return _common_text(kinds, node, what)
     is_wrong = what == COMPARISON or not all(kind.element for kind in kinds)
     is_wrong = is_wrong and not any(kind.is_opaque for kind in kinds)  # a domain may be of the other type
+    is_wrong = is_wrong and not names <= {"oid", *INTEGERS}  # a negative integer is a large oid
     raise Refused(node, f"{what} of {_and(kinds)}", "Write a cast.", wrong=is_wrong)
 
 
@@ -586,7 +587,8 @@ def named_type(node: exp.Expr) -> Type:
     name = _CASTS.get(node.this) if isinstance(node, exp.DataType) else None
     if name is None:
         raise Refused(node, f"the type {node.sql('postgres').lower()}")
-    given = [int(each.name) for each in node.expressions if each.name.isdecimal()]
+    bare = [each.this if isinstance(each, exp.DataTypeParam) else each for each in node.expressions]
+    given = [int(each.name) for each in bare if isinstance(each, exp.Literal) and each.name.isdecimal()]
     if len(given) != len(node.expressions):
         raise Refused(node, f"the type {node.sql('postgres').lower()}")
     if name == "numeric" and given:
@@ -596,6 +598,8 @@ def named_type(node: exp.Expr) -> Type:
         return decimal(digits, scale)
     if name in {"varchar", "bpchar"}:
         length = given[0] if given else (1 if name == "bpchar" else None)
+        if length == 0:
+            raise Refused(node, f"{node.sql('postgres').lower()}, a type without a character,", wrong=True)
         return Type(name, length=length) if length is None or length <= _LONGEST_TEXT else VARCHAR
     if given:
         raise Refused(node, f"the type {node.sql('postgres').lower()}")

@@ -5,7 +5,7 @@ place; nothing of the typed text reaches DuckDB.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
 from itertools import chain
@@ -397,6 +397,10 @@ class Expressions:
             if not isinstance(node.expression, exp.Literal) or len(str(node.expression.this)) != 1:
                 raise Refused(node, "ESCAPE of this form")
             node, escape = node.this, str(node.expression.this)
+        if isinstance(node, exp.SimilarTo) and escape not in str(node.expression.this):
+            return self._similar(node)
+        if not isinstance(node, exp.Like | exp.ILike):
+            raise Refused(node, "ESCAPE of SIMILAR TO")
         only(node, "this", "expression", "negate")
         word = ("not " if node.args.get("negate") else "") + ("ilike" if isinstance(node, exp.ILike) else "like")
         if is_quantified(node.expression):
@@ -519,7 +523,14 @@ class Expressions:
             raise Refused(node, f"COLLATE {node.expression.sql('postgres')}", "Texts sort by code points.")
         cell = self.cell(node.this)
         if not (cell.is_unknown or cell.type.is_text):
-            raise Refused(node, f"COLLATE of {cell.type.shown}", wrong=True)
+            raise Refused(
+                node,
+                f"COLLATE of {cell.type.shown}",
+                wrong=not (cell.type.element or isinstance(node.this, exp.AtTimeZone)),
+            )
+        if folded(named) != "pg_c_utf8" and any(map(_maps_case, _with_collation(node))):
+            what = f"COLLATE {node.expression.sql('postgres')} beside a function of upper and lower case"
+            raise Refused(node, what, "By it they know ASCII only.")
         return cell
 
     def _array(self, node: exp.Expr) -> Cell:
@@ -678,6 +689,22 @@ def _signed(node: exp.Expr) -> str | None:
         inner = _signed(node.this)
         return None if inner is None else inner[1:] if inner.startswith("-") else f"-{inner}"
     return str(node.this) if isinstance(node, exp.Literal) and not node.is_string else None
+
+
+def _with_collation(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield what may have the collation of a node: what it is in, and of a subquery, whose columns keep it, all."""
+    queries, above = 0, node.parent
+    while above is not None:
+        yield above
+        queries += isinstance(above, exp.Query)
+        above = above.parent
+    if queries > 1:
+        yield from node.root().walk()
+
+
+def _maps_case(node: exp.Expr) -> bool:
+    is_call = isinstance(node, exp.Anonymous) and node.name.lower() in {"lower", "upper", "initcap"}
+    return is_call or isinstance(node, exp.ILike | exp.RegexpILike)
 
 
 def _is_query(node: exp.Expr) -> bool:

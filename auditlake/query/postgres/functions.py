@@ -328,6 +328,8 @@ def _fixed(sql: str, kind: Type, places: Cell) -> Cell:
 def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate trim, ltrim, rtrim and btrim; without a set of characters they cut blanks."""
     function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "trim")
+    if not 1 <= len(cells) <= 2:  # noqa: PLR2004 - the text and the characters
+        raise Refused(node, f"{construct(node)} of {len(cells)} arguments", wrong=True)
     texts = [coerced(cell, TEXT, node).sql for cell in cells]
     text, chars = texts[0], texts[1] if len(texts) > 1 else "' '"
     return Cell(f"{function}({text}, {chars})", TEXT)

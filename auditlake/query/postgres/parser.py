@@ -9,7 +9,7 @@ left as it is written, but for functions with a syntax of their own, aggregates 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -86,7 +86,8 @@ year
 
 class _Parser(Periods, PostgresParser):
     FUNCTIONS: ClassVar = {
-        name: make for name, make in PostgresParser.FUNCTIONS.items() if name.lower() in _CALLS.split()
+        **{name: make for name, make in PostgresParser.FUNCTIONS.items() if name.lower() in _CALLS.split()},
+        "ARRAY_AGG": exp.ArrayAgg.from_arg_list,  # sqlglot's leaves out all arguments but the first
     }
     LAMBDAS: ClassVar = {sign: make for sign, make in PostgresParser.LAMBDAS.items() if sign != TokenType.ARROW}
     JSON_OPERATORS: ClassVar = {  # sqlglot's would translate the key
@@ -115,6 +116,14 @@ class _Parser(Periods, PostgresParser):
         if not isinstance(number, exp.Literal) or number.is_string:
             raise NotAnswerable(f"the sign + at {place} is not translated", "Leave it out.")
         return exp.Paren(this=exp.Add(this=exp.Literal.number(0), expression=operand))
+
+    def _parse_interval(self, *given: Any, **named: Any) -> exp.Add | exp.Interval | None:  # noqa: ANN401 - sqlglot's
+        start = self._curr
+        found = super()._parse_interval(*given, **named)
+        if isinstance(found, exp.Add):  # of `interval '2' day + '1 month'`, to PostgreSQL no operand of its own
+            what = f"the interval at {place_in(self.sql, start.start)}, and what is added to it,"
+            raise NotAnswerable(f"{what} is not translated", "Write interval '2 days' for interval '2' day.")
+        return found
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:  # noqa: FBT001, FBT002
         word = self._curr
@@ -166,6 +175,8 @@ def parse(sql: str) -> exp.Query:
             tree = one_query(_parsed(sql, tokens), tokens, HINT, _READ_ONLY)
         except ParseError as exc:
             _check_unread(sql, tokens, bad_syntax(exc, HINT))
+        except (AttributeError, ValueError):  # sqlglot's, of `{:`, of `@x at`
+            _check_unread(sql, tokens, BadUsage("cannot parse a part of the SQL", HINT))
         _check_depth(tree)
         check(_for_postgresql(sql, tokens), HINT)
     _check_constructs(sql, tokens)

@@ -456,7 +456,8 @@ class _Select:
             self._check_sets(clause)
         if prod(map(_sets, clause.expressions)) > _MOST_SETS:
             raise Refused(clause, f"too many grouping sets present (maximum {_MOST_SETS})", wrong=True)
-        return f" group by {', '.join([*items, *self._determined(items)])}"
+        shown = [] if self._node.find(exp.Grouping) else self._determined(items)  # they are no keys to GROUPING
+        return f" group by {', '.join([*items, *shown])}"
 
     def _check_sets(self, clause: exp.Expr) -> None:
         """Check the keys of grouping sets: DuckDB shows some where they are not grouped by, PostgreSQL other ones."""

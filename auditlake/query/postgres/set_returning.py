@@ -43,6 +43,8 @@ def unnested(expressions: Expressions, node: exp.Expr, *, ordinality: bool = Fal
         document = coerced(expressions.cell(node.expressions[0]), JSONB, node).sql
         lists = [Cell(f"{f}({document})", kind, name) for f, name, kind in _OF_DOCUMENTS[node.name.lower()]]
     else:
+        if isinstance(node, exp.Explode) and node.expressions:
+            raise Refused(node, "unnest of several arrays outside of FROM", wrong=True)
         arrays = [expressions.cell(each) for each in node.expressions or [node.this]]
         lists = [Cell(each.sql, _element(each, node), "unnest") for each in arrays]
     cells = [replace(each, sql=f"unnest({each.sql})") for each in lists]
@@ -93,7 +95,7 @@ class Series:
 
 def series_of(expressions: Expressions, node: exp.Expr) -> Series:
     """Translate generate_series of whole numbers, or of times by an interval."""
-    only(node, "start", "end", "step", "is_end_exclusive")
+    only(node, "start", "end", "step")
     cells = [expressions.cell(node.args[each]) for each in ("start", "end", "step") if node.args.get(each)]
     first, last, *step = cells
     if first.type.is_integer:

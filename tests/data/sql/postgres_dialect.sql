@@ -1069,3 +1069,7 @@ select length(round(0.0, 20000)::text), length(trunc(0, 2147483647)::text)
 select extract(epoch from interval '178000000 years'), extract(epoch from interval '-178000000 years -0.5 seconds')
 select * from generate_series(timestamp '2026-01-31', timestamp '2026-06-01', interval '1 month -30 days')
 select id, sum(qty) over (order by id rows between 1 preceding and 2 preceding), count(*) over (order by id groups between 2 following and 1 following), max(id) over (order by id range between 2 following and 1 following) from orders order by id
+select upper(name) collate "C", id from customers order by lower(name) collate "C", id
+select name collate pg_c_utf8, upper(name collate pg_c_utf8) from customers order by id
+select timestamp '2026-01-30' + interval '2' day + interval '1' month, interval '1' day + id * interval '1' hour from boxes order by id
+select name similar to 'x*' escape '!', name similar to '%(b|n)' escape '#', name not similar to 'x_y+' escape '!' from customers

@@ -752,3 +752,15 @@ select sum(qty) over (order by id rows 1 following) from orders
 select count(*) from orders group by cube (id, customer_id, status, qty), cube (id, customer_id, status, qty), cube (id, customer_id, status, qty), rollup (id)
 select count(*) from orders group by grouping sets (cube (id, customer_id, status, qty, placed, shipped, note), rollup (id)), rollup (id, customer_id, status, qty, placed, shipped, note), rollup (id, qty, note)
 select count(*) from orders group by cube (id, customer_id, status, qty, placed, shipped, note, id, qty, note, id, qty, note)
+select array_agg(id, 1), array_agg(name, ',' order by id) from customers
+select id, array_agg(5, 1) over (order by id rows 2 preceding) from orders
+select rtrim(null, 'a', 'b')
+select ltrim()
+select unnest(tags, tags) from customers
+select status::varchar(0) from orders
+select cast(status as char(0)) from orders
+select id, name, grouping(name) from customers group by id, rollup(vip)
+select 'a' { : 1 }
+select 'x' < stage from parcels @x at time zone 'UTC'
+select interval '2' day + 1, timestamp '2026-01-30' + interval '2' day + 1
+select 1::numeric(2::timestamptz, 0)

@@ -180,3 +180,12 @@ select pg_typeof(id), count(*) from customers group by 1
 select * from generate_series(timestamp '2026-01-31', timestamp '2026-06-01', interval '1 month -1 day')
 select generate_series(timestamp '2026-01-31', timestamp '2026-02-03', interval '1 day -1 hour')
 select d from spans, generate_series(timestamp '2026-01-31', timestamp '2024-01-31', span) d where id = 6
+select ref in (select id from boxes), ref = id from kinds
+select coalesce(ref, id), case when id > 0 then id else ref end from kinds
+select d from generate_series('2026-01-31'::timestamp, '2026-06-30', interval '1 month', 'UTC') d
+select name similar to 'x!%' escape '!' from customers
+select upper(name collate "C"), lower(n) from (select name, name collate "C" as n from customers) c
+select initcap(name collate "POSIX"), name ilike '%Č%' collate ucs_basic from customers
+select tags collate "C" from customers
+select placed at time zone 'utc' collate "C" from orders
+select timestamp '2026-01-30' + interval '2' day + '1 month'
