@@ -23,6 +23,7 @@ import os
 import pickle
 import re
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -277,7 +278,7 @@ class _Process:
                 stdin=of_child.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=_environment(setup.lake),
-                start_new_session=True,  # Ctrl-C in a terminal is for the server, which decides
+                process_group=0,  # Ctrl-C in a terminal is for the server, which decides
             )
         self._socket.setblocking(False)
         self._received = bytearray()
@@ -388,7 +389,9 @@ class _Process:
         with suppress(subprocess.TimeoutExpired):  # if it has closed its connection alone
             if self._child.wait(_END_S) == 0:
                 raise _EndedIdle
-        raise Busy("the process of the statement was ended", "Ask again; if that repeats, ask for less.")
+        code = self._child.returncode or 0
+        how = signal.Signals(-code).name if code < 0 else f"code {code}"
+        raise Busy(f"the process of the statement ended with {how}", "Ask again; if that repeats, ask for less.")
 
     def kill(self) -> None:
         """End it, from any thread."""

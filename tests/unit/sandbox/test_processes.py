@@ -141,7 +141,7 @@ def test_a_process_that_others_end_is_busy_once(lake: Lake) -> None:
         asked = pool.submit(_rows, found, lake, _ENDLESS)
         await_true(lambda: len(_running(found)) == 1, 60)
         os.kill(_running(found)[0], signal.SIGKILL)
-        with pytest.raises(Busy, match="the process of the statement was ended"):
+        with pytest.raises(Busy, match="the process of the statement ended with SIGKILL"):
             asked.result()
         assert _rows(found, lake, "select 1") == [["1"]]
 
