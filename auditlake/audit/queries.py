@@ -13,11 +13,13 @@ from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, 
 from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
-from auditlake.audit.row_key import parse_key
+from auditlake.audit.row_key import GivenKey, parse_key
+from auditlake.audit.state import with_comparisons
 from auditlake.audit.touched_rows import lsns_of_table, touches_key
 from auditlake.audit.transactions import OfTable, Transaction, TransactionFilters, find, transactions_at
 from auditlake.audit.versions import CommitMark, Version
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.comparison_keys import ENUM
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.positions import read_positions
@@ -62,7 +64,7 @@ class LogQuestion:
         span = _of_one_key(reader, table, span) if given or self.column else span
         lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
         if given is not None and not lsns and not touches_key(reader, table, given.key):
-            given.check_absent()
+            _in_doubt(reader, table, given).check_absent()
         of_table = OfTable.of(reader, table, self.table)
         return TransactionFilters((of_table,), lsns, None, self.actor, self.reason, self.unattributed)
 
@@ -74,6 +76,13 @@ def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
         return span
     say(f"the key of {table.last_name} changed at {Lsn(changed)}: the answer starts there")
     return Span(Lsn(changed - 1), span.upto)
+
+
+def _in_doubt(reader: Reader, table: HistoryTable, given: GivenKey) -> GivenKey:
+    """Return the same key of a row that does not exist, with the columns whose collation may take texts for equal."""
+    collated = (c.name for c in with_comparisons(reader, table, table.key) if c.compared not in {None, ENUM})
+    names = {*collated, *(column.name for column in given.other_texts)}
+    return replace(given, other_texts=tuple(column for column in table.key if column.name in names))
 
 
 def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> None:
@@ -170,10 +179,12 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     say_erased(reader.lake, table, span.after, span.upto)
     span = _of_one_key(reader, table, span)
     events = Book(reader, table, span.upto).life(given.key)
-    if not events:
-        given.check_absent()
-    elif given.other_texts and last_version(events, given.key)[1] is not None:
-        say(f"equal values can have another text ({given.columns_in_doubt}): a row may exist under one of these")
+    if not events or last_version(events, given.key)[1] is not None:
+        given = _in_doubt(reader, table, given)
+        if not events:
+            given.check_absent()
+        elif given.other_texts:
+            say(f"equal values can have another text ({given.columns_in_doubt}): a row may exist under one of these")
     if unlinked := _unlinked(reader, table, events):
         say(f"the changes up to {reader.expired} have expired: whether the row had another key is not known {unlinked}")
     return Life(reader, table, events, span)

@@ -23,12 +23,14 @@ from auditlake.audit.changes import RowChange, Values, changes_of
 from auditlake.audit.history_conditions import HERE, THERE, same_in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import Overlay, overlaid
-from auditlake.audit.row_key import Key
+from auditlake.audit.row_key import Key, in_doubt
+from auditlake.audit.state import with_comparisons
 from auditlake.audit.versions import CommitMark, KeyReads, Version, history_texts, value_column, versions_from
 from auditlake.errors import BadUsage
-from auditlake.lake.comparison_keys import compared_sql
+from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,9 @@ def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Delete
     first = _first_ends(reader, table, {version.end.lsn for version in ended.values() if version.end})
     candidates = (_deletion(version, book, first) for version in ended.values())
     rows = [_as_shown(reader, table, *found) for found in candidates if found is not None and found[1].lsn in span]
+    unsure = [column for column in with_comparisons(reader, table, table.key) if not is_grouped_by_key(column)]
+    if rows and unsure:
+        say(f"equal values can have another text ({in_doubt(unsure)}): rows listed here may exist under one of these")
     return sorted(rows, key=lambda row: (-row.mark.lsn, row.last.key))
 
 

@@ -5,7 +5,7 @@ A key is a tuple of texts in the order of the table's key columns. Input is conv
 implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Number
 
@@ -28,7 +28,7 @@ class GivenKey:
     @property
     def columns_in_doubt(self) -> str:
         """The columns of `other_texts` with their types."""
-        return ", ".join(f"{each.name} of {type_name(*each.type)}" for each in self.other_texts)
+        return in_doubt(self.other_texts)
 
     def check_absent(self) -> None:
         """Check that a key that was not found cannot exist under another text; raises NotAnswerable."""
@@ -38,6 +38,11 @@ class GivenKey:
                 f"({self.columns_in_doubt})",
                 "Write the key as PostgreSQL prints it.",
             )
+
+
+def in_doubt(columns: Iterable[Column]) -> str:
+    """Return columns whose equal values may have several texts, with their types."""
+    return ", ".join(f"{each.name} of {type_name(*each.type)}" for each in columns)
 
 
 def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:

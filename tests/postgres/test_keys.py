@@ -298,3 +298,32 @@ def test_a_key_that_was_inserted_again_with_another_text_is_not_deleted(database
         assert (found.code, found.stdout) == (0, ""), kind
         found = _row(made, f"{kind}s", first)
         assert "a row may exist under one of these" in found.stderr, kind
+
+
+def test_a_key_whose_equality_is_not_known_may_exist_under_another_text(database: str, tmp_path: Path) -> None:
+    """A range of numbers, and a text under a collation that may take it for another one's equal."""
+    folded = "update pg_collation set collisdeterministic = false where collname = 'folded'"
+    execute(database, 'create collation folded from "C"', f"set allow_system_table_mods = on; {folded}")
+    execute(
+        database,
+        "create table ranges (k numrange primary key)",
+        "create table words (k text collate folded primary key)",
+    )
+    made = make_lake(database, tmp_path / "lake", name="again")
+    execute(database, "insert into ranges values ('[1,2)')", "insert into words values ('a')", "delete from ranges")
+    execute(
+        database,
+        "insert into ranges values ('[1.0,2)')",
+        "insert into words values ('b')",
+        "delete from words where k = 'b'",
+    )
+    capture(database, made)
+    for table, kind in (("ranges", "numrange"), ("words", "text")):
+        found = run_here(["deleted", table, "--json", "--lake", made.root])
+        assert (found.code, len(found.stdout.splitlines())) == (0, 1)
+        assert f"another text (k of {kind}): rows listed here" in found.stderr
+    absent = _row(made, "words", "A")
+    assert (absent.code, "k of text" in absent.stderr) == (7, True)
+    assert "a row may exist under one of these" in _row(made, "words", "b").stderr
+    assert _row(made, "words", "a").stderr == ""
+    assert run_here(["log", "--table", "words", "--key", "A", "--lake", made.root]).code == 7
