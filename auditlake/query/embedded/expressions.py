@@ -67,9 +67,23 @@ _DATE_LITERAL = re.compile(r"date '(\d{4}-\d\d-\d\d)'")
 _COUNT = re.compile(r"-?\d{1,4}")
 _MOVED = {"DAY": "to_days", "MONTH": "to_months", "YEAR": "to_years"}
 _MOVED_TIMES = {**_MOVED, "HOUR": "to_hours", "MINUTE": "to_minutes", "SECOND": "to_seconds"}
+_SECONDS = {"to_days": 86_400, "to_hours": 3_600, "to_minutes": 60, "to_seconds": 1}
+_CONSTANT = re.compile(r"\b(to_(?:years|months|days|hours|minutes|seconds))\((-?\d+)\)")
+_DAYS_OF_MONTH = 30
 _TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
+
+
+def require_distinct_intervals(sql: str) -> None:
+    """Raise NotEmbedded if a text has intervals such as 1 month and 30 days: DuckDB computes with one for both."""
+    constants = set()
+    for unit, count in _CONSTANT.findall(sql):
+        months = int(count) * {"to_years": 12, "to_months": 1}.get(unit, 0)
+        constants.add((months, int(count) * _SECONDS.get(unit, 0)))
+    lengths = {months * _DAYS_OF_MONTH * _SECONDS["to_days"] + seconds for months, seconds in constants}
+    if len(lengths) < len(constants):
+        raise NotEmbedded("months beside as many days")
 
 
 def _plain_zero(sql: str, kind: str) -> str:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from auditlake.errors import BadUsage
 from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, only
 from auditlake.query.embedded.conversions import common_of
-from auditlake.query.embedded.expressions import SparkExpressions
+from auditlake.query.embedded.expressions import SparkExpressions, require_distinct_intervals
 from auditlake.query.embedded.spark_types import VOID, is_groupable
 from auditlake.query.room import TooLong, limited, require_plannable
 
@@ -40,6 +40,7 @@ def translate_query(tree: exp.Expr, tables: Tables) -> Translated:
         with limited():
             translated = _Names(tables, {}).query(tree)
         require_plannable(translated.sql)
+        require_distinct_intervals(translated.sql)
     except TooLong:
         raise NotEmbedded("expressions nested so deep") from None
     for each in translated.fields:

@@ -244,6 +244,7 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select date '9999-12-31' + interval '1' day as d", "the years 1 to 9999"),
         ("select cast(at as date) + interval '9999' year as d from orders", "DuckDB"),
         ("select at + interval '1' week as d from orders", "INTERVAL of WEEK beside timestamp"),
+        ("select at + interval '1' month as m, at + interval '30' day as d from orders", "months beside as many days"),
         ("select id from orders o where id > (select id from customers where id = o.id)", "other values than one agg"),
         ("select id from orders o where id > (select max(id) from customers c where c.id > o.id)", "unknown column id"),
         ("select upper(note || 'é') as n from orders", "DuckDB"),
