@@ -8,6 +8,7 @@ from unittest import mock
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import auditlake
 import auditlake.resync.resync as resyncing
@@ -22,10 +23,10 @@ from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import findings, read_source, survey
-from auditlake.source.catalog import Source, choose, read_row_filters
+from auditlake.source.catalog import Source, choose, read_row_filters, read_tables
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.preflight import find_failing
-from auditlake.source.publication import read_membership, read_publication
+from auditlake.source.publication import read_failing, read_membership, read_publication
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.when import AtLsn, AtNow, AtTime
 from tests import command
@@ -360,6 +361,49 @@ def _require_as_in_view(database: str) -> None:
             for table in published
         ]
         assert shown == [(sorted(columns), condition) for _, _, columns, condition in view]
+
+
+_WITHOUT_IDENTITY = """
+create schema s;
+create table plain (n int);
+create table keyed (n int primary key);
+create table deferred (n int primary key deferrable);
+create table whole (n int);
+alter table whole replica identity full;
+create table nothing (n int primary key);
+alter table nothing replica identity nothing;
+create unlogged table without_wal (n int);
+create table root (n int) partition by range (n);
+create table leaf partition of root default;
+create table s.root (n int primary key) partition by range (n);
+create table other_leaf partition of s.root default;
+alter table other_leaf replica identity nothing;
+"""
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "for all tables",
+        "for all tables with (publish = 'insert, truncate')",
+        "for table root with (publish_via_partition_root = true)",
+        "for table plain, keyed, nothing, leaf with (publish = 'update')",
+        "for table s.root, whole, deferred",
+        *(["for tables in schema s"] if chosen_version() > 14 else []),
+    ],
+)
+def test_the_tables_that_cannot_be_updated_are_found(database: str, what: str) -> None:
+    """They are those on which PostgreSQL refuses an UPDATE, also of a partition by its own name."""
+    execute(database, _WITHOUT_IDENTITY, f"create publication p {what}")
+    refused = set()
+    with connect(database) as conn:
+        tables = [table.name for table in read_tables(conn) if table.kind == "r"]
+        for table in tables:
+            try:
+                conn.execute(sql.SQL("update {} set n = n").format(sql.Identifier(*table)))
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                refused.add(table)
+        assert {name for name, _ in read_failing(conn)} == refused
 
 
 _LOCKED = """
