@@ -1,8 +1,8 @@
 """Start a replication stream: the command, the timeouts, and why a stream cannot start or ends.
 
 A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated, whose publication is gone,
-that has a character without an equivalent in UTF-8, or a row on which a row filter fails, cannot be read any further
-(WrongSource): the server decodes the change with the filter of then, each time.
+that has a character without an equivalent in UTF-8, a row on which a row filter fails, or a change that is too large,
+cannot be read any further (WrongSource): the server decodes the same change with the catalog of then, each time.
 
 A walsender terminates a connection without a status update for `wal_sender_timeout`. We send three times as many,
 because one may be delayed or wait in a buffer. In turn we close a connection on which the server is silent for the same
@@ -30,6 +30,8 @@ _UNTRANSLATABLE = ("22021", "22P05")
 """character_not_in_repertoire, untranslatable_character: the server cannot convert a value to UTF-8."""
 _DATA_EXCEPTION = "22"
 """Class of errors that a value causes, and may be quoted in: of a function in a row filter."""
+_LIMIT_EXCEEDED, _TOO_MUCH_MEMORY = "54", "invalid memory alloc request size"
+"""Class of limits of the server, and its internal error, which is not translated, for more than 1 GB of memory."""
 _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
@@ -81,6 +83,9 @@ def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     elif sqlstate and sqlstate.startswith(_DATA_EXCEPTION):
         what = f"a row filter of the publication fails on a row, SQLSTATE {sqlstate}"
         first = f"Publish its table without a filter, or with one that cannot fail, and {lost}"
+    elif sqlstate and (sqlstate.startswith(_LIMIT_EXCEEDED) or _TOO_MUCH_MEMORY in what):
+        what = f"a change is larger than the server can send: {what}"
+        first = f"Delete the row, or shorten its values, and {lost}"
     elif sqlstate not in UNDECODABLE:
         return unreachable(message, sqlstate)
     return WrongSource(f"the slot can be read no further: {what}", f"{first}Run auditlake resync --all.")
