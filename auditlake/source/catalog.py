@@ -159,8 +159,9 @@ select c.oid::bigint, concat_ws(' ', n.nspname, n.xmin, c.ctid, c.xmin,
     (select row({_OF_ENTRIES.format("i")})::text from pg_index i where i.indrelid = c.oid))
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (%s::oid[])
 """
+# Without the missing values, which are values of rows: 400 columns may have more of them than a jsonb can hold.
 _SHAPES = f"""
-select {SHAPE},
+select {SHAPE.replace("a.attmissingval::text", "''")},
        (select row({_OF_ENTRIES.format("a")})::text from pg_attribute a where a.attrelid = t.oid and a.attnum > 0),
        t.xmin::text::bigint,
        (with recursive members (oid) as (

@@ -15,6 +15,7 @@ from auditlake.schema.catalog_snapshot import (
     read_column,
 )
 from auditlake.schema.missing_values import decide, read_added
+from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.ddl_trigger import install_ddl_trigger
 from tests.capture_lake import make_lake
@@ -160,3 +161,13 @@ def test_the_ddl_trigger_tells_the_value_whatever_happened_since(database: str, 
     assert {column: (text, None) for column, text in expected.items()} == {
         column: (found[column].value, found[column].problem) for column in expected
     }
+
+
+def test_a_shape_has_no_missing_values(database: str) -> None:
+    """They are values of rows; only that there is one is compared. 400 columns may have more than a jsonb can hold."""
+    with connect(database) as conn:
+        conn.execute("create table public.t (id int primary key); insert into public.t values (1)")
+        conn.execute("alter table public.t add a text default 'value of a row', add b int")
+        oid = oid_of(conn, "t")
+        shape, _ = read_shapes(conn, [oid])[oid]
+    assert shape.missing == {2: ""}
