@@ -514,7 +514,8 @@ class Expressions:
             )
         index = self.cell(place)
         at = (cast if index.type.is_number else coerced)(index, INT4, node).sql
-        return Cell(f"list_extract({cell.sql}, nullif(greatest({at}, 0), 0))", element).named(cell.name, weak=cell.weak)
+        found = f"cast(list_extract({cell.sql}, nullif(greatest({at}, 0), 0)) as {element.duckdb})"
+        return Cell(found, element).named(cell.name, weak=cell.weak)
 
     def _collated(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")

@@ -24,7 +24,7 @@ from auditlake.values.numeric_text import decimal_text
 _CONTEXT = Context(prec=4000, rounding=ROUND_HALF_UP)
 _NUMBER = re.compile(r"(FM)?[90]([90,]*[90])?(\.[90]+)?", re.ASCII)
 _PART = re.compile(r'"(?P<quoted>[^"\\]*)"|(?P<word>[A-Za-z]+)|(?P<other>[^A-Za-z"\\]+)', re.ASCII)
-_YEARS = "case when {n} between 1 and 9999 then {n} else " + failed(NO_YEAR) + " end"
+_YEARS = "(case when {n} between 1 and 9999 then {n} else " + failed(NO_YEAR) + " end)"
 _NAMES: dict[str, tuple[str, int]] = {
     "month": ("monthname", 9),
     "day": ("dayname", 9),
@@ -33,7 +33,7 @@ _NAMES: dict[str, tuple[str, int]] = {
 }
 _FIELDS: dict[str, tuple[str, int]] = {
     "YYYY": (_YEARS.format(n="date_part('year', {0})"), 4),
-    "YY": ("date_part('year', {0}) % 100", 2),
+    "YY": (_YEARS.format(n="date_part('year', {0})") + " % 100", 2),
     "IYYY": (_YEARS.format(n="date_part('isoyear', {0})"), 4),
     "MM": ("date_part('month', {0})", 2),
     "DDD": ("date_part('doy', {0})", 3),

@@ -373,7 +373,8 @@ def truncated_time(unit: str, cell: Cell, node: exp.Expr) -> Cell:
     if unit not in _TRUNCATED or name not in {"date", "timestamp", "timestamptz"}:
         raise Refused(node, f"date_trunc('{unit}', {cell.type.shown})")
     kind = Type("timestamp") if name == "timestamp" else Type("timestamptz")
-    return Cell(f"cast(date_trunc('{unit}', cast({cell.sql} as timestamp)) as timestamp)", kind)
+    at = with_year(cell.sql) if unit == "decade" else cell.sql
+    return Cell(f"cast(date_trunc('{unit}', cast({at} as timestamp)) as timestamp)", kind)
 
 
 _PLURALS = {f"{name}s": name for name in ("year", "month", "week", "day", "hour", "minute", "second", "decade")}
@@ -464,4 +465,9 @@ def zoned(zone: str, cell: Cell, node: exp.Expr) -> Cell:
         return Cell(cell.sql, to)
     if "/" not in zone or zone not in available_timezones():
         raise Refused(node, f"the time zone {standard_literal(zone)}", "Write a name such as 'Europe/Paris'.")
-    return Cell(f"{function}({cell.sql}, {standard_literal(zone)})", to)
+    moved = f"case when {_HAS_YEAR} then {function}({{0}}, {standard_literal(zone)}) {_OTHER_YEAR} end"
+    return Cell(repeatable([cell.sql], moved.format), to)
+
+
+_HAS_YEAR = "{0} between timestamp '0001-01-01' and timestamp '9999-12-31 23:59:59.999999'"
+_OTHER_YEAR = "when {0} is not null then " + failed(NO_YEAR)

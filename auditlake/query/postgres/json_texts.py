@@ -35,8 +35,6 @@ def _parts(text: str) -> list[str]:
     for found in cancellable_loop(_TOKEN.finditer(text)):
         mark = found[0]
         if mark[0] == '"':
-            if "\\u" in mark:
-                _string(mark)
             continue
         depth -= mark in "}]"
         if depth == (mark == ","):
@@ -78,6 +76,9 @@ def _text(found: str | None) -> str | None:
 
 def _operator(step: Callable[[str, Any], str | None], shown: Callable[[str | None], str | None]) -> Callable[..., Any]:
     def found(text: str, by: Any) -> str | None:  # noqa: ANN401 - a key, a place or a path
+        for escaped in cancellable_loop(_TOKEN.finditer(text) if "\\u" in text else ()):
+            if "\\u" in escaped[0]:  # PostgreSQL reads the strings of the whole text
+                _string(escaped[0])
         return shown(step(text.strip(_BLANKS), by))
 
     return found

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
-from auditlake.query.postgres.conversions import coerced, common, in_common, known
+from auditlake.query.postgres.conversions import coerced, common, in_common, known, with_distinct_intervals
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result, sorted_rows
@@ -36,7 +36,7 @@ def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
     with limited():
         found = Names(catalog, now, {}, [0]).query(tree, None)
     require_plannable(found.sql)
-    return found
+    return replace(found, sql=with_distinct_intervals(found.sql))
 
 
 class Names:

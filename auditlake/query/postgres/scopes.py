@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from auditlake.query.dialect import COMPARISONS
 from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.types import FLOAT4, FLOAT8, INTERVAL
 from auditlake.relation import TableName
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Scope:
             found = scope.find(node)
             if len(found) > 1:
                 raise Refused(node, f"column {node.name} is ambiguous", "Write the table before it.", wrong=True)
+            if found and scope is not self:
+                return _from_outside(found[0], node)
             if found:
                 return usable(found[0], node)
         raise self._unknown(node)
@@ -157,7 +161,8 @@ class Scope:
         found = next(filter(None, (scope.named(node) for scope in self._outward())), [])  # type: ignore[arg-type]
         if len(found) != 1:
             raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
-        return [usable(cell, node) for cell in found[0].cells]
+        is_own = found[0] in self.sources
+        return [usable(cell, node) if is_own else _from_outside(cell, node) for cell in found[0].cells]
 
     def add(self, source: FromItem, node: exp.Expr) -> None:
         """Add a table."""
@@ -185,6 +190,22 @@ def usable(cell: Cell, node: exp.Expr) -> Cell:
     if cell.type.element is not None and cell.type.element.name == "bpchar":
         raise Refused(node, f"column {cell.name}, an array of character")
     return cell
+
+
+def _from_outside(cell: Cell, node: exp.Expr) -> Cell:
+    """Return a column of a query around; raises Refused.
+
+    DuckDB computes a subquery once for equal values: for 0 and -0, or 1 day and 24 hours, which compare alike.
+    """
+    kind = cell.type.element or cell.type
+    if kind in {FLOAT4, FLOAT8, INTERVAL} and type(node.parent) not in _COMPARED:
+        raise Refused(
+            node, f"{cell.name}, {cell.type.shown} of a query around", "Only comparisons of it are translated."
+        )
+    return usable(cell, node)
+
+
+_COMPARED = frozenset({*COMPARISONS, exp.Between})
 
 
 def renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:

@@ -28,6 +28,17 @@ select round(2.5), round(-2.5), round(2.5::float8), round(3.5::float8), round(12
 select weight + 1, weight * 2, weight / 3, -weight, abs(weight) from orders
 select weight / 0 from orders
 select weight > 1, weight = 2.5, weight < price from orders
+select c.* from customers c, lateral (select c.*) x where c.id = 1
+select prices[0], prices[-1] from kinds order by id
+select exists(select 1 from orders i where i.weight > o.weight), (select count(*) from spans where span < s.span) from orders o, spans s where o.id = s.id order by o.id
+select '["\\u0000"]'::json ->> 0, '["\u00e9"]'::json ->> 'a', '{"a": 1}'::json #> '{}'
+select shipped + interval '1 month', shipped - interval '1 month', shipped + interval '31 days', interval '31 days' from orders order by id
+select '-0'::numeric, '-0.5'::float8, '-0'::int::float8
+select shipped + interval '1 month', shipped + interval '30 days' from orders order by id
+select id from orders where shipped + '1 month'::interval > timestamp '2026-03-01' and shipped + interval '30 days' <= timestamp '2026-03-02 12:00' order by id
+select (span + interval '1 day')::text, (span + interval '24:00')::text, coalesce(span, interval '1 day')::text, coalesce(span, interval '24 hours')::text from spans order by id
+select min(shipped + interval '1 mon'), min(shipped + interval '30 days'), date_bin('1 day', min(shipped), '2000-01-01'), date_bin('24:00', min(shipped), '2000-01-01') from orders
+select shipped + interval '1 year', count(*) from orders group by shipped + interval '1 year' having min(shipped) + interval '360 days' > '2000-01-01' order by 1
 select sqrt(16), sqrt(2.0::float8), ceil(1.2::float8), floor(-1.2::float8)
 select price > 10, price = 4.625, price >= rate, price between 1 and 20, price in (1, 2.5, 8.25), total > 1, total = 22.25 from orders
 select id from orders where total = 22.25 order by id
@@ -227,7 +238,6 @@ select upper(status), count(*) from orders group by rollup(status) order by 1, 2
 select 'x' as k, status, count(*) from orders group by grouping sets ((status), ()) order by 2, 3
 select id from orders order by id using > limit 3
 select * from (select 1), (select 2)
-select o.* from orders o, lateral (select o.*) x where o.id = 1
 select id, stage from parcels where stage = 'paid' order by id
 select stage, count(*) from parcels group by stage order by stage
 select stage, count(*) from parcels group by stage order by stage desc nulls last

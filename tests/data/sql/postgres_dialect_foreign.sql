@@ -28,6 +28,10 @@ select 1::object
 select 1::uint
 select 1::int64
 select 1::int32
+select '"\u0000"'::json ->> 'a'
+select '[1, {"a": "\u0000"}]'::json -> 0
+select '[1, "\u0000"]'::json #> '{}'
+select '["\ud800"]'::json ->> 'x'
 select 1::int16
 select 1::int128
 select 1::bignumeric
