@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.query.postgres.conversions import coerced
+from auditlake.query.postgres.texts import NotRead, interval_parts
 from auditlake.query.postgres.types import INTERVAL, UNKNOWN
 
 _EXCLUDED = frozenset({"", "current row", "group", "ties", "no others"})
@@ -43,11 +44,32 @@ def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Se
     only(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind = _kind(spec)
     ends = [_bound(spec, name, cell, keys) for name in ("start", "end")]
+    if not _is_forward(spec, cell):  # of such a frame without rows DuckDB counts a negative number
+        raise Refused(spec, "a window whose end may be before its start")
     left_out = spec.args.get("exclude")
     word = "" if left_out is None else str(left_out.name if isinstance(left_out, exp.Expr) else left_out).lower()
     if kind not in {"rows", "range", "groups"} or word not in _EXCLUDED:
         raise Refused(spec, f"{kind.upper()} {word.upper()} of a window".replace("  ", " "))
     return f" {kind} between {ends[0]} and {ends[1] or 'current row'}{' exclude ' if word else ''}{word}"
+
+
+def _is_forward(spec: exp.Expr, cell: Callable[[exp.Expr], Cell]) -> bool:
+    """Return whether a frame certainly does not end before it starts; both bounds are known to be translated."""
+    sides = [str(spec.args.get(f"{name}_side") or "").lower() for name in ("start", "end")]
+    bounds = [each for name in ("start", "end") if isinstance(each := spec.args.get(name), exp.Expr)]
+    if sides[0] != sides[1] or len(bounds) < len(sides):
+        return True
+    first, last = (_size(each, cell) for each in (bounds if sides[0] == "following" else reversed(bounds)))
+    return all(less <= more for less, more in zip(first, last, strict=True))
+
+
+def _size(bound: exp.Expr, cell: Callable[[exp.Expr], Cell]) -> Sequence[int]:
+    """Return a whole number, or the parts of an interval."""
+    text = str(_constant(bound).this)
+    try:
+        return (int(text),) if cell(bound).type.is_integer else interval_parts(text)
+    except NotRead:
+        raise Refused(bound, "a window's bound of this form") from None
 
 
 def has_few_rows(spec: exp.Expr | None) -> bool:

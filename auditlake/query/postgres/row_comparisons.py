@@ -40,7 +40,7 @@ def fields_compared(op: str, one: Sequence[Cell], other: Sequence[Cell], node: e
 def in_list(left: Cell, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate IN of a list; raises Refused."""
     if not cells:
-        raise Refused(node, "IN of nothing", wrong=True)
+        raise Refused(node, "IN of nothing")
     if left.type == FLOAT4:
         cells = _constants_as_reals(cells, node)
     if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:

@@ -196,3 +196,8 @@ select initcap(name collate "POSIX"), name ilike '%Č%' collate ucs_basic from c
 select tags collate "C" from customers
 select placed at time zone 'utc' collate "C" from orders
 select timestamp '2026-01-30' + interval '2' day + '1 month'
+select id, sum(qty) over (order by id rows between 9223372036854775807 following and 1 following) from orders
+select id, count(*) over (order by id rows between 44 following and 1 following) from orders
+select id, count(*) over (order by id groups between 1 preceding and 44 preceding) from orders
+select id, count(*) over (order by placed range between '1 month' following and interval '9 days' following) from orders
+select name in from customers
