@@ -136,15 +136,24 @@ class Filter:
         if self.value is None:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
         left = bare(self.column, name) if self.by_text and has_own_key(self.column) else compared_sql(self.column, name)
-        condition = f"{left} {sign} {bare(self.column, '?')}"
+        value, bound = _parameter(self.value)
+        condition = f"{left} {sign} {bare(self.column, value)}"
         if self.by_text and isinstance(self.value, float):  # -0 is equal to 0
             condition = f"({condition} and signbit({name}) = {copysign(1, self.value) < 0})"
         if sign == "=" or not partial:
-            return condition, [self.value]
+            return condition, bound
         outside = f"{entry} is not null"
         if sign != "<>":
             outside += f" and {_place(name, entry)} {sign} {_FITTING}"
-        return f"({condition} or {outside})", [self.value]
+        return f"({condition} or {outside})", bound
+
+
+def _parameter(value: Any) -> Condition:  # noqa: ANN401 - of any type
+    """Return SQL for a value: DuckDB would take NaN in a list of Python's for NULL."""
+    if not isinstance(value, list) or not any(isinstance(each, float) for each in value):
+        return "?", [value]
+    elements = ("null" if each is None else f"cast('{each!r}' as double)" for each in value)
+    return f"[{', '.join(elements)}]", []
 
 
 def may_not_fit(column: Column, fitting: Container[str] = ()) -> bool:

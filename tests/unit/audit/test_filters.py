@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import duckdb
 import pytest
 
-from auditlake.audit.filters import filter_on, operations_of, parse_filters, signed, sort_column
+from auditlake.audit.filters import beside, filter_on, operations_of, parse_filters, signed, sort_column
 from auditlake.errors import BadUsage
 from auditlake.relation import Column
 
 _TAGS = Column("tags", 1007, -1, key=False)
 _CODE = Column("code", 1042, 8, key=False)
+_FLOATS = Column("a", 1022, -1, key=True)
 _JSON = Column("doc", 3802, -1, key=False)
 
 
@@ -54,3 +56,14 @@ def test_a_column_may_have_a_name_that_looks_like_a_filter() -> None:
     odd = Column("a:is:b", 25, -1, key=False)
     (found,) = parse_filters(["a:is:b:isnot:c"], {"a:is:b": odd})
     assert (found.column, found.operation.sign, found.text, str(found)) == (odd, "<>", "c", "a:is:b:isnot:c")
+
+
+def test_an_array_with_nan_is_beside_no_row_of_its_own() -> None:
+    """A NaN in a list of Python's would be NULL to DuckDB, whose place is behind NaN."""
+    rows = "(values (1, [1.0::double]), (2, ['nan'::double]), (3, ['nan'::double, 1.0])) h (id, a)"
+    found = {}
+    for sign in "<=>":
+        condition, values = beside(_FLOATS, sign, "{NaN}").sql(fitting=("a",))
+        query = f"select id from {rows} where {condition}"
+        found[sign] = duckdb.execute(query, values).fetchall()
+    assert found == {"<": [(1,)], "=": [(2,)], ">": [(3,)]}
