@@ -206,16 +206,27 @@ class Both:
         self.engine = PostgresEngines()
         self.refused: dict[str, str] = {}
         self.answered = 0
+        self.types: list[str] = []
+        """Those of the columns that the lake answered with last."""
 
     def of_lake(self, sql: str) -> tuple[list[str], list[tuple[str | None, ...]]]:
         """Return names and rows as the lake gives them."""
         rows = self.engine.rows(self.state, prepare_query(self.state, sql))
         _, batches = rows.batches()
         found: list[tuple[str | None, ...]] = []
+        self.types = [*rows.types]
         for batch in batches:
             columns = [exact_texts(c, held_in(c.type)).to_pylist() for c in batch.columns]
             found += zip(*columns, strict=True)
         return rows.columns, found
+
+    def types_of_postgresql(self, sql: str) -> list[str]:
+        """Return the types of a query's columns, without their modifiers."""
+        self.conn.pgconn.prepare(b"", sql.encode())
+        described = self.conn.pgconn.describe_prepared(b"")
+        oids = [described.ftype(n) for n in range(described.nfields)]
+        rows = self.conn.execute("select format_type(o, null) from unnest(%s::oid[]) o", (oids,)).fetchall()
+        return [name for (name,) in rows]
 
     def difference(self, sql: str) -> str | None:  # noqa: PLR0911, C901 - one kind after the other
         """Return where the answers differ; None if they do not, or the statement is refused by name."""
@@ -242,6 +253,9 @@ class Both:
         ours, rows = found[1], expected[1]
         if found[0] != expected[0]:
             return f"{sql}\n  names {found[0]}, PostgreSQL {expected[0]}"
+        kinds = self.types_of_postgresql(sql)
+        if any(a != b and not a.startswith("another type") for a, b in zip(self.types, kinds, strict=True)):
+            return f"{sql}\n  types {self.types}, PostgreSQL {kinds}"
         if ours != rows:
             pairs = [pair for pair in zip(ours, rows, strict=False) if pair[0] != pair[1]]
             return f"{sql}\n  {len(ours)} rows, PostgreSQL {len(rows)}: {pairs[:3]}"

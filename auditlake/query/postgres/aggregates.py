@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from auditlake.query.postgres.arithmetic import sort_key
+from auditlake.query.postgres.arithmetic import MIXED, sort_key
 from auditlake.query.postgres.cells import Cell, Refused, construct, only, spelled
 from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of, with_zeros
 from auditlake.query.postgres.frames import FEW_ROWS
@@ -18,6 +18,7 @@ from auditlake.query.postgres.growth import MOST_ELEMENTS, TOO_MANY, held, once
 from auditlake.query.postgres.json_operators import json_text, member
 from auditlake.query.postgres.types import (
     BOOL,
+    FLOAT4,
     FLOAT8,
     INT4,
     INT8,
@@ -31,6 +32,7 @@ from auditlake.query.postgres.types import (
     array,
     decimal,
 )
+from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
 
@@ -297,7 +299,12 @@ def _extreme(name: str, call: _Call) -> Cell:
         if kind == INTERVAL:  # DuckDB would show a day as 24 hours
             return Cell(f"pg_of_parts(arg_{name}(pg_parts({call.value.sql}), {key}){call.tail})", kind)
         return Cell(f"arg_{name}({call.value.sql}, {key}){call.tail}", kind)
-    return Cell(call.of(name), TEXT if kind.name == "varchar" else kind)
+    if call.frame is not None and kind in {FLOAT4, FLOAT8}:
+        zeros = (f"{call.value.sql} = 0 and {sign}signbit({call.value.sql})" for sign in ("", "not "))
+        parts = call.of(name), *(call.of("bool_or", each) for each in zeros)
+        mixed = f"s[1] = 0 and s[2] and s[3] then error({standard_literal(MIXED)})"  # PostgreSQL shows the last one
+        return Cell(once(parts, f"case when {mixed} else s[1] end"), kind)
+    return Cell(call.of(name), TEXT if kind.name in {"varchar", "name"} else kind)
 
 
 def _joined(call: _Call, cell: Translate) -> Cell:

@@ -81,7 +81,7 @@ def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
         return Cell(f"cast({cell.sql} as {to.duckdb})", to, cell.name)
     if _widens(cell.type.name, to.name):
         return cast(cell, to, node)
-    is_wrong = not cell.type.is_opaque  # a domain may be a text
+    is_wrong = not cell.type.is_opaque and "oid" not in {cell.type.name, to.name}  # a domain may be a text
     raise Refused(node, f"{cell.type.shown} where {to.shown} is needed", "Write a cast.", wrong=is_wrong)
 
 

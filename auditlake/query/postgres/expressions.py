@@ -86,6 +86,7 @@ _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _WITH_MODIFIER = frozenset({"varchar", "timestamp", "timestamptz"})
 """Types of columns whose modifier a cast takes away, so that it is another expression, though the value is the same."""
 _UNNAMED = "case"
+_PartsOfWindow = tuple[list[exp.Expr] | None, exp.Expr | None, exp.Expr | None]
 _LONGEST = (1 << 31) - 1
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Sqrt: "sqrt",
@@ -177,7 +178,7 @@ class Expressions:
         if isinstance(inner, exp.Query):
             return with_query(op, left, self._scope.subquery(inner), node)
         if isinstance(inner, exp.Array) and not _is_query(inner):
-            elements = self._cells(inner, "expressions")
+            elements = self._cells(inner, "expressions", "value_constructor")
             kind = common(elements, node, "ARRAY")
             if kind.element is not None:
                 raise Refused(node, f"{op} {construct(node)} of arrays of {kind.element.shown}")
@@ -263,7 +264,7 @@ class Expressions:
             cell = self.cell(given)
             weak = cell.name == NO_NAME or cell.weak
             return cast(cell, array(kind), node).named(kind.name if weak else cell.name, weak=weak)
-        elements = self._cells(given, "expressions")
+        elements = self._cells(given, "expressions", "value_constructor")
         whole = listed(elements, [cast(each, kind, node).sql for each in elements])
         return Cell(f"cast({whole} as {kind.duckdb}[])", array(kind), "array")
 
@@ -410,7 +411,7 @@ class Expressions:
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
         given = quantity(node)
         if isinstance(given, exp.Array) and not _is_query(given):
-            elements = self._cells(given, "expressions")
+            elements = self._cells(given, "expressions", "value_constructor")
         elif isinstance(given, exp.Literal):
             elements = elements_of(self.cell(given), node)
         else:
@@ -543,7 +544,7 @@ class Expressions:
             if array(kind).loses_zeros:
                 raise Refused(node, f"ARRAY of a query of {kind.shown}", "Write (select array_agg(…) from …).")
             return Cell(f"coalesce(array({sql}), cast([] as {kind.duckdb}[]))", array(kind), "array")
-        cells = self._cells(node, "expressions")
+        cells = self._cells(node, "expressions", "value_constructor")
         kind = common(cells, node, "ARRAY")
         if not cells or not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
@@ -599,7 +600,7 @@ class Expressions:
         raise Refused(node, f"{construct(inner)} with OVER")
 
     def _frame(self, node: exp.Expr) -> Frame:
-        partition, order, spec = node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
+        partition, order, spec = _parts_of_window(node)
         if (alias := node.args.get("alias")) is not None:
             partition, order, spec = self._extended(node, alias)
         by = [sort_key(self.cell(each), each) for each in partition or []]
@@ -611,20 +612,18 @@ class Expressions:
             raise Refused(node, "GROUPS of a window without ORDER BY", wrong=True)
         return Frame(by, keys, text, has_few_rows(spec))
 
-    def _extended(
-        self, node: exp.Expr, alias: exp.Expr
-    ) -> tuple[list[exp.Expr] | None, exp.Expr | None, exp.Expr | None]:
+    def _extended(self, node: exp.Expr, alias: exp.Expr) -> _PartsOfWindow:
         """Return partition, order and frame of a window that a name means, with what is added to it."""
-        found = self._scope.has_windows(alias)
+        found = self._scope.window(alias)
         if found is None:
             raise Refused(node, f"the window {alias.name} does not exist", wrong=True)
-        order = found.args.get("order")
+        by, order, spec = self._extended(found, of) if (of := found.args.get("alias")) else _parts_of_window(found)
         if node.args.get("partition_by") or (order is not None and node.args.get("order") is not None):
             raise Refused(node, f"PARTITION BY or a second ORDER BY for the window {alias.name}", wrong=True)
         own = [node.args.get(name) for name in ("order", "spec")]
-        if found.args.get("spec") is not None and (node.meta.get("copied") or any(each is not None for each in own)):
+        if spec is not None and (node.meta.get("copied") or any(each is not None for each in own)):
             raise Refused(node, f"the window {alias.name}, which has a frame, with more", wrong=True)
-        return found.args.get("partition_by"), order or own[0], found.args.get("spec") or own[1]
+        return by, order or own[0], spec or own[1]
 
     def ordered(self, node: exp.Expr, cell: Cell) -> str:
         """Return a key of an ORDER BY: NULL sorts as the largest value."""
@@ -708,8 +707,14 @@ def _maps_case(node: exp.Expr) -> bool:
     return is_call or isinstance(node, exp.ILike | exp.RegexpILike)
 
 
+def _parts_of_window(node: exp.Expr) -> _PartsOfWindow:
+    """Return partition, order and frame of a window."""
+    return node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
+
+
 def _is_query(node: exp.Expr) -> bool:
-    return len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query)
+    """Return whether an array is `ARRAY(…)`, of a query, rather than `ARRAY[…]`."""
+    return "value_constructor" not in node.args
 
 
 def _place(node: exp.Expr | None, array_: exp.Expr) -> str:

@@ -13,6 +13,7 @@ from auditlake.query.postgres.cells import Cell, Refused, only
 from auditlake.query.postgres.conversions import coerced, common
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.scopes import FromItem, Scope, folded, renamed, usable
+from auditlake.query.postgres.types import TIMES
 
 
 class Joins:
@@ -51,6 +52,34 @@ class Joins:
         within = Joins(Scope(self._scope.names, self._scope.outer))
         return self._placed(within._joined(within._alone(node), joins), within._scope, None, node)
 
+    def _apart(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        """Return what `_operand` does; even with LATERAL it does not see the tables before it."""
+        within = Joins(Scope(self._scope.names, self._scope.outer))
+        text, cells = within._operand(node)
+        for each in within._scope.sources:
+            self._scope.add(each, node)
+        return text, cells
+
+    def _check_full(self, on: exp.Expr, right: set[str]) -> None:
+        """Check that a condition of FULL JOIN has an equality of its sides, without which PostgreSQL has no plan."""
+        terms = on.unnest().flatten() if isinstance(on.unnest(), exp.And) else [on]
+        equated = [self._equated(each.unnest(), right) for each in terms]
+        if not (isinstance(on.unnest(), exp.Boolean) or True in equated or None not in equated):
+            hint = "One of the conditions must be that a column of one side equals a column of the other one."
+            raise Refused(on, "FULL JOIN on such a condition", hint)
+
+    def _equated(self, term: exp.Expr, right: set[str]) -> bool | None:
+        """Return whether a term equates both sides by hashing, False by their order only, None if by neither."""
+        if not isinstance(term, exp.EQ) or term.find(exp.Query) is not None:
+            return None
+        scope = self._joined_now()
+        sides = [[*each.find_all(exp.Column)] for each in (term.this, term.expression)]
+        pair = [{cell.sql for column in side for cell in scope.find(column)} for side in sides]
+        if not any(one and other and one <= right and not other & right for one, other in (pair, pair[::-1])):
+            return None
+        kinds = {Expressions(scope, aggregates=False).cell(each).type.name for each in (term.this, term.expression)}
+        return len(kinds) == 1 or not kinds <= {*TIMES}
+
     def _alone(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         if not _is_wrapped(node):
             return self._scope.names.source(node, self._scope), self._scope.sources[-1].cells
@@ -79,7 +108,7 @@ class Joins:
             raise Refused(join, f"{method} {side} {kind} JOIN".strip())
         if after_comma and side in {"right", "full"}:
             raise Refused(join, f"{side.upper()} JOIN after a comma", "Write CROSS JOIN in place of the comma.")
-        text, right = self._operand(join.this)
+        text, right = self._operand(join.this) if side not in {"right", "full"} else self._apart(join.this)
         using = [folded(each) for each in join.args.get("using") or []]
         if method:
             mine = {cell.name for cell in right}
@@ -93,6 +122,8 @@ class Joins:
                 raise Refused(join, f"{side.upper()} JOIN without ON", wrong=True)
             return f" cross join {text}" if not side else f" {side} join {text} on true"
         condition = Expressions(self._joined_now(), aggregates=False).condition(on)
+        if side == "full":
+            self._check_full(on, {cell.sql for cell in right})
         return f" {side or 'inner'} join {text} on {condition}"
 
     def _using(self, names: Sequence[str], side: str, right: Sequence[Cell], join: exp.Expr) -> str:
@@ -125,4 +156,5 @@ def _merged(one: Cell, other: Cell, side: str, join: exp.Expr) -> Cell:
     left, right = coerced(one, kind, join), coerced(other, kind, join)
     if side == "full":
         return Cell(f"coalesce({left.sql}, {right.sql})", kind, one.name)
-    return replace(right if side == "right" else left, name=one.name)
+    is_right = side == "right" or (not side and one.type != kind == other.type)
+    return replace(right if is_right else left, name=one.name)

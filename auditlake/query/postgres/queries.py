@@ -10,17 +10,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from math import prod
 
 from sqlglot import exp
 
+from auditlake.query.postgres.aggregates import AGGREGATES
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, in_common, known, with_distinct_intervals
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result, sorted_rows
-from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed
+from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed, settled
 from auditlake.query.postgres.set_returning import is_unnested, series_of, unnested
 from auditlake.query.postgres.types import TEXT
 from auditlake.query.room import limited, require_plannable
@@ -91,7 +93,7 @@ class Names:
             inner = made or names.query(cte.this, outer)
             columns = renamed(inner.columns, cte.args["alias"], cte)
             texts.append(f"{label} as ({inner.sql})")
-            names = names.with_query(name, Query(label, _all_settled(columns)))
+            names = names.with_query(name, Query(label, settled(columns)))
         return names, f"with {'recursive ' if clause.recursive else ''}{', '.join(texts)} "
 
     def _recursive(self, cte: exp.Expr, label: str, outer: Scope | None) -> Query:
@@ -100,7 +102,7 @@ class Names:
             raise Refused(cte, "a recursive query that is not a UNION")
         _check_recursion(body, folded(cte.args["alias"].this))
         first = self.query(body.this, outer)
-        columns = _all_settled(renamed(first.columns, cte.args["alias"], cte))
+        columns = settled(renamed(first.columns, cte.args["alias"], cte))
         name = folded(cte.args["alias"].this)
         rest = self.with_query(name, Query(label, columns)).query(body.expression, outer)
         if len(rest.columns) != len(columns):
@@ -111,7 +113,8 @@ class Names:
             for n, (cell, column) in enumerate(zip(side.columns, columns, strict=True)):
                 cell = replace(cell, sql=f"o{n}")  # noqa: PLW2901 - the column of the side
                 found = coerced(cell, column.type, cte) if cell.is_unknown else cell
-                if found.type != column.type and {found.type.name, column.type.name} != {"text", "varchar"}:
+                is_text = column.type == TEXT and found.type.name == "varchar"
+                if (found.type != column.type and not is_text) or column.type.name == "varchar":
                     raise Refused(cte, f"a recursive column of {column.type.shown} and {found.type.shown}", "Cast it.")
                 texts.append(f"{found.sql} as o{n}")
             sides.append(f"select {', '.join(texts)} from ({side.sql})")
@@ -199,7 +202,7 @@ class Names:
             case exp.Subquery():
                 only(node, "this", "alias", "joins")
                 inner = self.query(node.this, scope.outer)
-                return f"({inner.sql})", FromItem("", None, _all_settled(inner.columns))
+                return f"({inner.sql})", FromItem("", None, settled(inner.columns))
             case exp.Lateral():
                 return self._lateral(node, scope)
             case exp.Values():
@@ -217,7 +220,7 @@ class Names:
         if not isinstance(node.this, exp.Subquery):
             return self._function(node.this, scope, node)
         inner = self.query(node.this.this, scope)
-        return f"lateral ({inner.sql})", FromItem("", None, _all_settled(inner.columns))
+        return f"lateral ({inner.sql})", FromItem("", None, settled(inner.columns))
 
     def _table(self, node: exp.Expr) -> tuple[str, FromItem]:
         only(node, "this", "db", "alias", "version", "joins", "only")
@@ -249,11 +252,25 @@ class Names:
         text = ", ".join(f"{cell.sql} as o{n}" for n, cell in enumerate(cells))
         columns = [replace(cell, sql=f"o{n}") for n, cell in enumerate(cells)]
         if isinstance(offset, exp.Identifier):  # sqlglot takes it from the alias
+            given_names = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+            if not given_names or len(given_names) >= len(columns):
+                raise Refused(node, "an alias with other columns than there are", wrong=True)
             columns[-1] = columns[-1].named(folded(offset))
         if given and len(cells) - bool(offset) == 1 and columns[0].name != "value":
             columns[0] = columns[0].named(given)
         name = node.name.lower() if isinstance(node, exp.Anonymous) else "unnest"
         return f"lateral (select {text})", FromItem(name, None, tuple(columns), is_value=len(cells) == 1)
+
+
+_OF_FROM = (exp.From, exp.Join, exp.Lateral, exp.Subquery, exp.SetOperation, exp.CTE)
+"""Parents of a query that is no value."""
+_OF_AGGREGATES = (*(each for each in AGGREGATES if isinstance(each, type)), exp.WithinGroup, exp.Anonymous)
+
+
+def _has_aggregates(select: exp.Select) -> bool:
+    """Return whether a query has an aggregate that is not in one of its subqueries."""
+    found = (each for each in select.find_all(*_OF_AGGREGATES) if each.find_ancestor(exp.Select) is select)
+    return any(not isinstance(each, exp.Anonymous) or each.name.lower() in AGGREGATES for each in found)
 
 
 def _names_itself(cte: exp.Expr, name: str) -> bool:
@@ -264,7 +281,10 @@ def _names_itself(cte: exp.Expr, name: str) -> bool:
 
 
 def _check_recursion(body: exp.Expr, name: str) -> None:
-    """Check that a recursive query names itself once, not in EXCEPT, and in no outer join; raises Refused."""
+    """Check that a recursive query names itself once, and where PostgreSQL allows it; raises Refused.
+
+    DuckDB computes an aggregate beside it for ever.
+    """
     named = [
         each
         for each in body.find_all(exp.Table)
@@ -272,20 +292,19 @@ def _check_recursion(body: exp.Expr, name: str) -> None:
     ]
     if len(named) > 1:
         raise Refused(named[1], f"the recursive query {name} more than once", wrong=True)
+    if any(each is named[0] for each in body.this.find_all(exp.Table)):
+        raise Refused(named[0], f"the recursive query {name} in its first part", wrong=True)
     within = named[0].parent
     while within is not None and within is not body:
         if isinstance(within, exp.Except):
             raise Refused(named[0], f"the recursive query {name} in EXCEPT")
         if isinstance(within, exp.Select) and any(join.args.get("side") for join in within.args.get("joins") or []):
             raise Refused(named[0], f"the recursive query {name} in an outer join")
+        if isinstance(within, exp.Select) and _has_aggregates(within):
+            raise Refused(named[0], f"the recursive query {name} beside an aggregate")
+        if isinstance(within, exp.Query) and not isinstance(within.parent, _OF_FROM):
+            raise Refused(named[0], f"the recursive query {name} in a subquery", wrong=True)
         within = within.parent
-
-
-def _all_settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return the columns of a query for those around it, where a literal is a text."""
-    kinds = (TEXT if cell.is_unknown else cell.type for cell in columns)
-    pairs = enumerate(zip(columns, kinds, strict=True))
-    return tuple(replace(cell, sql=f"o{n}", type=kind, literal=None, null=False) for n, (cell, kind) in pairs)
 
 
 def _as_types(side: Query, columns: Sequence[Cell], node: exp.Expr) -> str:
@@ -326,6 +345,8 @@ class _Select:
         self._keys_of_groups: list[Cell] = []
         self._aggregated: set[str] = set()
         """Columns with an aggregate or a window function."""
+        self._lists: list[str] = []
+        """The lists whose elements are rows."""
         self._mixed: str | None = None
         """The condition that equal keys of the groups have different texts; None if they cannot."""
 
@@ -335,13 +356,23 @@ class _Select:
         for window in node.args.get("windows") or []:
             if folded(window.this) in self._scope.windows:
                 raise Refused(window, f"the window {window.this.name} twice", wrong=True)
+            if window.args.get("alias") is not None and self._scope.window(window.args["alias"]) is None:
+                raise Refused(window, f"the window {window.args['alias'].name} does not exist before", wrong=True)
             self._scope.windows[folded(window.this)] = window
         where = f" where {self._rows.condition(node.args['where'].this)}" if node.args.get("where") else ""
         columns = self._columns()
         group = self._group(columns)
         of_groups = Expressions(self._scope, windows=False)
         having = f" having {of_groups.condition(node.args['having'].this)}" if node.args.get("having") else ""
-        return self._ordered(columns, f"{from_}{where}{group}{having}")
+        found = self._ordered(columns, f"{from_}{where}{group}{having}")
+        self._check_windows()
+        return found
+
+    def _check_windows(self) -> None:
+        """Check that each window is used: PostgreSQL translates also one that is not, and may refuse it."""
+        for name, window in self._scope.windows.items():
+            if name not in self._scope.used_windows:
+                raise Refused(window, f"the window {window.this.name}, which is not used,", "Leave it out.")
 
     def _ordered(self, columns: list[Cell], rest: str) -> Query:
         """Compute the columns and the keys of the order, then sort."""
@@ -391,6 +422,10 @@ class _Select:
                 else:
                     cell = replace(found, sql=f"o{place}")
             texts.append(self._expressions.ordered(each, cell))
+        if texts and self._lists and not distinct:  # PostgreSQL makes rows of a list after it has sorted
+            lengths = ", ".join(f"len({each})" for each in self._lists)
+            added.append(f"unnest(generate_series(1, greatest({lengths}, 0))) as s{len(added)}")
+            texts.append(f"s{len(added) - 1}")
         return added, texts
 
     def _from(self) -> str:
@@ -432,11 +467,15 @@ class _Select:
         if is_unnested(node):
             cells = unnested(self._rows, node)
             if len(cells) > 1:
-                raise Refused(node, f"{construct(node)} in SELECT", "Write it in FROM.")
+                raise Refused(
+                    node, f"{construct(node)} in SELECT", "Write it in FROM.", wrong=isinstance(node, exp.Explode)
+                )
+            self._lists.append(cells[0].sql.removeprefix("unnest"))
             return cells[0].named(node.name.lower() if isinstance(node, exp.Anonymous) else "unnest")
         if node.find(exp.Column) is not None:
             raise Refused(node, "generate_series of columns in SELECT", "Write it in FROM.")
         series = series_of(self._rows, node)
+        self._lists.append(series.listed)
         return Cell(series.unnested, series.type, "generate_series")
 
     def _group(self, columns: Sequence[Cell]) -> str:
@@ -514,16 +553,21 @@ class _Select:
             return False, []
         only(clause, "on")
         if (on := clause.args.get("on")) is not None:
-            nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
-            cells = [inside(each, columns) or self._expressions.cell(each) for each in nodes]
-            for each, cell in zip(nodes, cells, strict=True):
-                if not cell.type.is_groupable:
-                    raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
-            return True, [cell.sql for cell in cells]
+            return True, self._distinct_on(on, columns)
         for cell in columns:
             if not cell.is_unknown and not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
                 raise Refused(self._node, f"DISTINCT of {cell.type.shown}", _GROUP_HINT)
         return True, []
+
+    def _distinct_on(self, on: exp.Expr, columns: Sequence[Cell]) -> list[str]:
+        nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
+        if self._lists:  # PostgreSQL makes their rows afterwards
+            raise Refused(self._node, "DISTINCT ON beside a set of rows in SELECT", "Write it in FROM.")
+        cells = [inside(each, columns) or self._expressions.cell(each) for each in nodes]
+        for each, cell in zip(nodes, cells, strict=True):
+            if not cell.type.is_groupable:
+                raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
+        return [cell.sql for cell in cells]
 
     def _check_distinct_on(self, on: Sequence[str]) -> None:
         """Check that ORDER BY begins with the expressions of DISTINCT ON, as PostgreSQL requires."""
@@ -531,12 +575,13 @@ class _Select:
         if order is None:
             raise Refused(self._node, "DISTINCT ON without ORDER BY", "Which row is shown would be chance.")
         columns = self._columns()
-        first = [
-            (inside(each.this, columns) or self._expressions.cell(each.this)).sql
-            for each in order.expressions[: len(on)]
-        ]
-        if set(first) != set(on):
+        keys = [(inside(each.this, columns) or self._expressions.cell(each.this)).sql for each in order.expressions]
+        first = list(takewhile(on.__contains__, keys))
+        if set(first) == set(on):
+            return
+        if len(first) < len(keys):
             raise Refused(self._node, "DISTINCT ON expressions must match the first of ORDER BY", wrong=True)
+        raise Refused(self._node, "DISTINCT ON of more than ORDER BY has", "Which row is shown would be chance.")
 
 
 def _sets(node: exp.Expr) -> int:

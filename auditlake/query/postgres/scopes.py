@@ -1,7 +1,7 @@
 """The names that a query can use: the tables of a FROM clause, their columns, and those of the queries around. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -10,12 +10,14 @@ from sqlglot import exp
 
 from auditlake.query.dialect import COMPARISONS
 from auditlake.query.postgres.cells import Cell, Refused, only
-from auditlake.query.postgres.types import FLOAT4, FLOAT8, INTERVAL
+from auditlake.query.postgres.types import FLOAT4, FLOAT8, INTERVAL, TEXT
 from auditlake.relation import TableName
 
 if TYPE_CHECKING:
     from auditlake.query.postgres.queries import Names
 
+_LONGEST_NAME = 63
+"""Bytes: PostgreSQL cuts a longer name off."""
 _MOST_TABLES = 64
 """DuckDB needs 1.8 s of CPU to order so many joins, 5 s for 80 and 15 s for 100 (2026-11): nothing interrupts it."""
 
@@ -43,10 +45,17 @@ class Query:
 
 def folded(identifier: exp.Expr) -> str:
     """Return the name that an identifier means."""
-    name = str(identifier.this)
+    name = str(identifier.this).encode()[:_LONGEST_NAME].decode(errors="ignore")
     if isinstance(identifier, exp.Identifier) and identifier.quoted:
         return name
     return "".join(each.lower() if each.isascii() else each for each in name)
+
+
+def settled(columns: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the columns of a query for those around it, where a literal is a text."""
+    kinds = (TEXT if cell.is_unknown else cell.type for cell in columns)
+    pairs = enumerate(zip(columns, kinds, strict=True))
+    return tuple(replace(cell, sql=f"o{n}", type=kind, literal=None, null=False) for n, (cell, kind) in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,7 @@ class Scope:
     sources: list[FromItem] = field(default_factory=list)
     shown: list[Cell] = field(default_factory=list)
     windows: dict[str, exp.Expr] = field(default_factory=dict)
+    used_windows: set[str] = field(default_factory=set)
 
     @property
     def now(self) -> datetime:
@@ -144,10 +154,11 @@ class Scope:
     def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         """Translate a query in an expression; return its text, and its columns as `o0` …."""
         inner = self.names.query(node, self)
-        return inner.sql, inner.columns
+        return inner.sql, settled(inner.columns)
 
-    def has_windows(self, name: exp.Expr) -> exp.Expr | None:
-        """Return the definition of a window by its name."""
+    def window(self, name: exp.Expr) -> exp.Expr | None:
+        """Return the definition of a window by its name, which counts as used."""
+        self.used_windows.add(folded(name))
         return self.windows.get(folded(name))
 
     def star(self, node: exp.Expr) -> list[Cell]:
@@ -166,7 +177,8 @@ class Scope:
 
     def add(self, source: FromItem, node: exp.Expr) -> None:
         """Add a table."""
-        if source.given and any(each.given == source.given and each.schema == source.schema for each in self.sources):
+        alike = [each.schema for each in self.sources if each.given == source.given]
+        if source.given and alike and (None in {*alike, source.schema} or source.schema in alike):
             raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
         if len(self.sources) == _MOST_TABLES:
             raise Refused(node, f"more than {_MOST_TABLES} tables in one FROM", "Join some of them in a subquery.")

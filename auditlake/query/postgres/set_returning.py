@@ -11,7 +11,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, failed, parts_of
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.growth import MOST_ELEMENTS
-from auditlake.query.postgres.types import INT2, INT4, INT8, INTERVAL, JSONB, TEXT, Type
+from auditlake.query.postgres.types import INT2, INT8, INTERVAL, JSONB, TEXT, Type
 from auditlake.sql_names import standard_literal
 
 BOTH_WAYS = "a step forth and back\n"
@@ -87,10 +87,15 @@ class Series:
         return f"select cast(each as {self.type.duckdb}) as o0 from {call} of_series(each)"
 
     @property
-    def unnested(self) -> str:
-        """The values as a set of rows in SELECT, which DuckDB holds in a list; a long one fails."""
+    def listed(self) -> str:
+        """A list of the values; a long one fails."""
         step = f"case {self._checks} when {self.length} >= {MOST_ELEMENTS} then {_TOO_LONG} else {self.step} end"
-        return f"cast(unnest(generate_series({self.start}, {self.end}, {step})) as {self.type.duckdb})"
+        return f"generate_series({self.start}, {self.end}, {step})"
+
+    @property
+    def unnested(self) -> str:
+        """The values as a set of rows in SELECT, which DuckDB holds in a list."""
+        return f"cast(unnest({self.listed}) as {self.type.duckdb})"
 
 
 def series_of(expressions: Expressions, node: exp.Expr) -> Series:
@@ -100,12 +105,12 @@ def series_of(expressions: Expressions, node: exp.Expr) -> Series:
     first, last, *step = cells
     if first.type.is_integer:
         kind = common(cells, node, "generate_series")
-        if not kind.is_integer:
-            raise Refused(node, f"generate_series of {kind.shown}")
+        if not kind.is_integer or kind == INT2:  # for PostgreSQL, smallint may be any of the wider types
+            raise Refused(node, f"generate_series of {kind.shown}", wrong=kind == INT2)
         start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
         by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
         length = f"(cast({end} as hugeint) - {start}) // {by}"
-        return Series(start, end, by, "0", length, INT4 if kind == INT2 else kind)
+        return Series(start, end, by, "0", length, kind)
     if first.type.is_time and len(step) == 1:
         by = coerced(step[0], INTERVAL, node).sql
         kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")

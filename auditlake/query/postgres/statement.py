@@ -116,6 +116,8 @@ def _is_of_lake(node: exp.Table) -> bool:
 def _reading(state: LakeState, node: exp.Table) -> Reading:
     known = state.known
     asked = [folded(part) for part in node.parts]
+    if len(asked) > 2:  # noqa: PLR2004 - a schema and a table
+        raise Refused(node, "a table by the name of its database", f"Write {'.'.join(asked[-2:])}.")
     check_copied(asked, known.copying, known.names)
     try:
         name = find_table(asked, known.names, known.in_doubt)

@@ -1046,6 +1046,20 @@ with q as (with q as (select 1 as n) select n + 1 as n from q) select * from q
 select id from customers order by id limit 2, 3
 select id == 3 from customers
 select !true
+select coalesce(span, interval '1 month'), coalesce(span, interval '30 days') from spans order by id
+select max(coalesce(x, interval '1 day')), max(coalesce(x, interval '24 hours')) from (values (null::interval)) s(x)
+select greatest(f, 0::float8), greatest(f, '-0'::float8) from doubles order by id
+select id, (select count(*) from spans b where b.span > a.span), exists (select 1 from spans b where b.span = a.span and b.id <> a.id) from spans a order by id
+select a.id, (select count(*) from doubles b where b.f > a.f), (select count(*) from doubles b where a.f between b.f and 5) from doubles a order by 1
+select x, a.id, b.id from (select id, qty as x from orders) a join (select id, total as x from orders) b using (x) order by 2, 3
+select x, a.id, b.id from (select id, price as x from orders) a join (select id, total as x from orders) b using (x) order by 2, 3
+select max(f), min(f) from doubles where f <> 0 or id = 5
+select id, max(f) over (order by id rows between 1 preceding and current row) from doubles where id <> 4 order by id
+select max(x), min(x) from (values ('1.5'::text::numeric), ('1.5'::text::numeric), ('2.00'::text::numeric), (null)) v(x)
+select percentile_disc(0.5) within group (order by x), percentile_disc(0.9) within group (order by x desc) from (values ('1.5'::text::numeric), ('1.5'::text::numeric), ('2.00'::text::numeric), (null)) v(x)
+select max(span), percentile_disc(0.1) within group (order by span) from spans where id <> 2
+select count(*) from customers a full join orders b on a.born = b.shipped and a.id = b.id
+select coalesce(interval '30 days', interval '1 day'), count(*) over () from boxes
 select 1 <=> 1
 select interval 1 day
 select 'a' !~ 'b', 'a' !~* 'A', 1 as "!", '==' as "<=>"
@@ -1083,3 +1097,22 @@ select upper(name) collate "C", id from customers order by lower(name) collate "
 select name collate pg_c_utf8, upper(name collate pg_c_utf8) from customers order by id
 select timestamp '2026-01-30' + interval '2' day + interval '1' month, interval '1' day + id * interval '1' hour from boxes order by id
 select name similar to 'x*' escape '!', name similar to '%(b|n)' escape '#', name not similar to 'x_y+' escape '!' from customers
+select sum(id) over v, count(*) over (v rows 1 preceding) from customers window w as (partition by vip), u as (w order by id), v as (u) order by id
+select 1 in (select null)
+select 1 = any (select '1')
+select 'a' in (select 'a'), (1, 'x') in (select 1, 'x'), 'b' = any (select 'a')
+select array[(select 1 where false)], array(select 1 where false), array[(select id from customers where id = 3), 5]
+select array[(select id from customers)]
+select * from customers a full join orders b on a.id = b.id and a.id > b.qty order by a.id, b.id
+select * from (values (1), (2)) a(x) full join (values (2), (3)) b(x) on false order by 1, 2
+select c.id, t from customers c right join unnest(array['a', 'b']) t on t = any(c.tags) order by 1, 2
+select id, unnest(tags), unnest(array[1, 2]) from customers order by id desc limit 12
+select id, generate_series(3, 1, -1) from boxes order by id desc limit 5
+select distinct on (vip, vip) vip, id from customers order by vip, id
+with recursive t(n) as (select 1 union all select n + 1 from (select * from t) s where n < (select max(id) from boxes)) select n from t order by n
+select 1 as aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggggggggg, 2 as "ääääääääääääääääääääääääääääääääääää"
+select aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffggg from (select 1 as aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggggggggg) s
+select prices[1], prices[0], prices[-1], sums[0] from kinds order by id
+select pg_typeof(id), pg_typeof(pg_typeof(id)), concat(pg_typeof(id), '!') from boxes
+select array(values (1)), array(select 1)::text[]
+select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day 12 hours')

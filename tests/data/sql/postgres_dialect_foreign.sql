@@ -721,6 +721,7 @@ select str_to_date('x', 'y')
 select date_format(now(), '%Y')
 select format_date('%Y', date '2026-01-01')
 select last_day(date '2026-01-31')
+select count(*) from customers a full join orders b on a.born = b.shipped and a.id < b.id
 select add_months(date '2026-01-31', 1)
 select months_between(date '2026-01-31', date '2026-01-31')
 select timestampdiff(day, now(), now())
@@ -768,3 +769,31 @@ select 'a' { : 1 }
 select 'x' < stage from parcels @x at time zone 'UTC'
 select interval '2' day + 1, timestamp '2026-01-30' + interval '2' day + 1
 select 1::numeric(2::timestamptz, 0)
+select sum(id) over v from customers window v as (w order by id), w as (partition by vip)
+select sum(id) over v from customers window w as (order by id rows 1 preceding), v as (w)
+select count(*) from customers window w as (order by id)
+select sum(id) over (order by id rows unbounded following) from customers
+select sum(id) over (order by id rows 1 following) from customers
+select sum(id) over (order by id rows between 1 following and current row) from customers
+select sum(id) over (order by id range between current row and 1 preceding) from customers
+select sum(id) over (order by id groups between current row and unbounded preceding) from customers
+select 1 limit 1 union all select 2
+select 1 order by 1 union all select 2
+select 1 union all with t as (select 2) select * from t
+select distinct on () 1
+select array(abs(1))
+select generate_series(1, 3, 1, 1)
+select generate_series(1::smallint, 3::smallint)
+select unnest(array[1, 2], array['a'])
+select * from unnest(array[1]) with ordinality as x(a, b, n)
+select count(*) from customers a full join orders b on a.id < b.id
+select count(*) from customers a full join orders b on a.id = b.id or a.id = 1
+select count(*) from customers c right join lateral (select c.id as x) s on true
+select count(*) from customers c full join unnest(c.tags) t on true
+select count(*) from customers join orders customers on true
+with recursive t(n) as (select 1 union all select max(n) + 1 from t where n < 5) select n from t
+with recursive t(n) as (select 1 union all select id from customers where id in (select n + 1 from t)) select n from t
+with recursive customers(n) as (select id from customers union all select 1) select count(*) from customers
+with recursive t(n) as (select 'a'::varchar(3) union all select n || 'b' from t where length(n) < 4) select n from t
+select upper(pg_typeof(1))
+select pg_typeof(1) = 'a'::text

@@ -143,6 +143,13 @@ select id from kinds where prices = any(array[prices])
 select id from kinds where prices = '{1.001,2.5}'
 select coalesce(prices, '{1}') from kinds
 select prices || '{1.005}' from kinds
+select id, (select a.span from boxes where id = 1) from spans a
+select id, (select max(b.shipped + a.span) from orders b) from spans a
+select id, x from spans a, lateral (select a.span as x) b
+select id, (select a.f from boxes where id = 1) from doubles a
+select id, x from doubles, unnest(array[f]) x
+select id, max(f) over (order by f, id) from doubles
+select ref = id, ref in (1, 2) from kinds
 select id from kinds where word = 'a'
 select distinct word from kinds
 select word from kinds order by word
@@ -201,3 +208,12 @@ select id, count(*) over (order by id rows between 44 following and 1 following)
 select id, count(*) over (order by id groups between 1 preceding and 44 preceding) from orders
 select id, count(*) over (order by placed range between '1 month' following and interval '9 days' following) from orders
 select name in from customers
+select id from customers window w as (order by id)
+select distinct on (vip, id) id from customers order by vip
+select distinct on (id) id, unnest(tags) from customers order by id
+select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day -12 hours')
+select generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 mon -29 days')
+select pg_typeof(id), count(*) from customers group by 1
+with recursive t(n) as (select email from customers where id = 1 union all select n from t where false) select n from t
+select id from dialect.public.customers
+with recursive t(n) as (select 1 union all select n + count(*) over ()::int from t where n < 4) select n from t
