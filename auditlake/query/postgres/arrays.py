@@ -33,15 +33,22 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
         case "array_cat", [Cell() as added]:
             return concatenated(cells[0], added, node)
         case "array_remove", [Cell() as removed] if element.is_groupable:
-            whole, one = with_common_element(cells[0], removed, node)
+            whole, one = _groupable(name, *with_common_element(cells[0], removed, node), node)
             return Cell(once([whole.sql, one.sql], "list_filter(s[1], lambda e: e is distinct from s[2])"), whole.type)
         case "array_position", [Cell() as searched] if element.is_groupable:
-            whole, one = with_common_element(cells[0], searched, node)
+            whole, one = _groupable(name, *with_common_element(cells[0], searched, node), node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
         case "array_to_string", [Cell() as between, *nulls]:
             return _joined(cells[0], [between, *nulls], node)
         case _:
             return None
+
+
+def _groupable(name: str, array: Cell, value: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
+    """Return an array and a value of one type, of which equal values are alike; raises Refused."""
+    if not array.type.is_groupable:
+        raise Refused(node, f"{name} of {array.type.shown}", "Cast both to one type.")
+    return array, value
 
 
 def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:

@@ -182,6 +182,8 @@ class Expressions:
             kind = common(elements, node, "ARRAY")
             if kind.element is not None:
                 raise Refused(node, f"{op} {construct(node)} of arrays of {kind.element.shown}")
+            if kind in {FLOAT4, FLOAT8}:  # of other types, the values of the array are the same
+                elements = [coerced(each, kind, node) for each in elements]
             elements = [literal(each, kind, node) if each.is_unknown else each for each in elements]
             return any_or_all(node, [compared(op, left, each, node) for each in elements])
         array_ = self.cell(inner)
@@ -728,9 +730,9 @@ def _place(node: exp.Expr | None, array_: exp.Expr) -> str:
 
 def _as_operand(left: Cell, right: Cell, node: exp.Expr) -> Cell:
     """Return the left operand of = as its operator takes it: varchar as text, integers beside others than those."""
-    if left.type.name == "varchar":
-        return Cell(left.sql, TEXT)
     names = {left.type.name, right.type.name}
+    if left.type.name == "varchar" or names == {"bpchar", "text"}:
+        return Cell(left.sql, TEXT)
     as_is = left.type in {FLOAT4, FLOAT8} or names <= set(INTEGERS) or names == {"numeric"}
     if as_is or not names <= set(NUMBERS):
         return left

@@ -12,7 +12,7 @@ from auditlake.query.postgres.arithmetic import compared
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.conversions import COMPARISON, cast, coerced, common
 from auditlake.query.postgres.growth import once
-from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INTEGERS, INTERVAL, NUMERIC, UNKNOWN
+from auditlake.query.postgres.types import BOOL, INTEGERS, INTERVAL, NUMERIC, UNKNOWN
 
 _LISTED = frozenset({*INTEGERS, "text", "varchar", "date", "timestamp", "timestamptz", "uuid", "bool"})
 
@@ -41,8 +41,7 @@ def in_list(left: Cell, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     """Translate IN of a list; raises Refused."""
     if not cells:
         raise Refused(node, "IN of nothing")
-    if left.type == FLOAT4:
-        cells = _constants_as_reals(cells, node)
+    cells = _constants_in_common(left, cells, node)
     if {each.type.name for each in (left, *cells)} - {UNKNOWN.name} <= _LISTED:
         kind = common((left, *cells), node, "IN")  # DuckDB plans a long list faster than as many comparisons
         texts = [coerced(each, kind, node).sql for each in (left, *cells)]
@@ -92,13 +91,17 @@ def with_array(op: str, left: Cell, array: Cell, node: exp.Expr) -> Cell:
     return Cell(once([left.sql, array.sql], f"case when s[2] is not null then {found} end"), BOOL)
 
 
-def _constants_as_reals(cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
-    """Return the elements of IN beside a real: PostgreSQL takes several constants for reals."""
+def _constants_in_common(left: Cell, cells: Sequence[Cell], node: exp.Expr) -> list[Cell]:
+    """Return the elements of IN: of several constants PostgreSQL makes an array in the type common with left."""
     pairs = [(cell, each.find(exp.Column) is None) for cell, each in zip(cells, node.expressions, strict=True)]
     constants = [cell for cell, is_constant in pairs if is_constant]
-    if len(constants) == 1 or any(cell.type == FLOAT8 for cell in constants):
+    names = {cell.type.name for cell in (left, *constants)}
+    if len(constants) > 1 and left.type.name == "bpchar" and names & {"text", "varchar"}:
+        raise Refused(node, "IN of character and text", "Cast it to text.")
+    if len(constants) == 1 or not names & {"float4", "float8"}:
         return list(cells)
-    return [cast(cell, FLOAT4, node) if is_constant else cell for cell, is_constant in pairs]
+    kind = common((left, *constants), node, "IN")
+    return [cast(cell, kind, node) if is_constant else cell for cell, is_constant in pairs]
 
 
 def is_quantified(node: exp.Expr | None) -> bool:

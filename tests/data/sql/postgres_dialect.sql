@@ -1070,6 +1070,9 @@ select initcap('〇bc ⅷbc 〡x')
 select vip, id, name, count(*) from customers group by rollup (vip), id order by 1, 2, 4
 select vip, id, count(*) from customers group by cube (vip), id, name order by vip, id, grouping(vip)
 select * from customers semi join orders using (id) order by id limit 3
+select x, x in (9007199254740993, 1.5::float8), x in (9007199254740993), x in (9007199254740993, 2), x = any(array[9007199254740993, 1.5::float8]) from (values (9007199254740992), (9007199254740993)) v(x) order by 1
+select x, x in (16777217, 1::real), x not in (1::real, null), x = any(array[16777217, 1::real]) from (values (16777216), (16777217), (1)) v(x) order by 1
+select nullif('a'::char(6), name), nullif(code, name), nullif(name, code), pg_typeof(nullif(code, name)) from customers order by id
 select id from customers anti order by 1
 select rlike, regexp, glob, semi, qualify from (select 1 as rlike, 2 as regexp, 3 as glob, 4 as semi, 5 as qualify) string
 select begin, commit, rollback, load, lock, merge, copy, comment, call, execute from (select 1 as begin, 2 as commit, 3 as rollback, 4 as load, 5 as lock, 6 as merge, 7 as copy, 8 as comment, 9 as call, 10 as execute) x

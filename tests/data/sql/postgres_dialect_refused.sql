@@ -160,6 +160,7 @@ select lower(word) from kinds
 select max(word) from kinds
 select a.id from kinds a join kinds b using (word)
 select id from kinds where 'a' = any(words)
+select id from customers where code in ('ab '::text, 'EU')
 select id from kinds where words = '{a}'
 select id from kinds where code = 'ab'
 select '\x61'::bytea like 'a'
@@ -170,6 +171,7 @@ select to_char(shipped, 'IDDD') from orders
 select to_char(shipped, 'SSSSS') from orders
 select to_char(shipped, '"a\b"') from orders
 select initcap('a' || chr(1456) || 'bc')
+select array_position(array[id, id], price), array_remove(array[id], 1.0) from orders
 select interval '1' hour to minute
 select interval '1.5' hour
 select interval '1.5' month
