@@ -37,7 +37,7 @@ _FORMS = {
             "extract(century from {date})::int",
             "char_length({char})", "round({num})::int", "date_part('day', {ts})::int", "({int} % -1)", "{text}::smallint",
             "extract(isodow from {tz})::int", "(select count(distinct i.status) from orders i where i.qty < {int})", "jsonb_array_length({json})",
-            "({json} -> 0)::int", "nullif({int}, {num})", "sign({int})::int", "coalesce(null, '7', {int})"],
+            "({json} -> 0)::int", "nullif({int}, {num})", "sign({int})::int", "coalesce(null, '7', {int})", "array_position(array[{int}, {int}], {num})"],
     "num": ["({num} + {num})", "({num} - {num})", "({num} * {num})", "({num} / {num})", "({num} % {num})", "(- {num})",
             "({num} + {int})", "({int} / {num})", "round({num})", "round({num}, 2)", "round({num}, 0)", "trunc({num}, 1)",
             "ceil({num})", "floor({num})", "abs({num})", "{int}::numeric", "{num}::numeric(12,3)", "{text}::numeric",
@@ -84,7 +84,8 @@ _FORMS = {
              "({json} ?| array['plan', 'a'])", "({num} = {float})", "({int} = {float})", "({ts} < {tz})", "({text} !~ '[0-9]+$')", "({text} ~* '^[a-m].')", "({int} in ({num}, 2.0, {int}))", "({text} between {text} and {text})",
              "({date} between {ts} and {tz})", "({bool} = {bool})", "({bool} is distinct from {bool})", "({span} = {span})", "({uuid} < {uuid})", "(({int}, {text}) <> ({int}, {text}))",
              "(({date}, {num}) >= ({ts}, {int}))", "exists(select from orders i where i.qty = {int} having count(*) > {int} % 3)", "({text} not in (select i.note from orders i where i.qty = {int}))",
-             "({float} between {float} and {num})", "({json} -> 'on')::bool", "({text} like any (array['%a%', {text}]))", "({bool} is unknown)", "({num} <> any (array[{num}, {int}]))"],
+             "({float} between {float} and {num})", "({json} -> 'on')::bool", "({text} like any (array['%a%', {text}]))", "({bool} is unknown)", "({num} <> any (array[{num}, {int}]))", "({int} in ({int}, 2.5::float8, 16777217))", "({float} in (0.1, 3::real, {num}))",
+             "({int} = any(array[{int}, {float}]))", "({char} in ({text}, 'ab'))", "exists(select 1 from doubles i where i.f < o.weight and i.id > {int})", "exists(select 1 from spans i where i.span >= {span})"],
     "date": ["({date} + {int} % 1000)", "({date} - 3)", "{ts}::date", "coalesce({date}, {date})", "date_trunc('month', {ts})::date", "make_date(2024, 2, 28 + abs({int} % 2))",
             "({tz} at time zone 'America/New_York')::date", "({date} - {int} % 500)", "greatest({date}, {date})", "nullif({date}, {ts})", "(select min(i.placed)::date from orders i where i.qty = {int})",
              "to_timestamp({int})::date", "case when {bool} then {date} else '2024-02-29' end"],
@@ -99,7 +100,7 @@ _FORMS = {
               "round({float})", "floor({float})", "abs({float})", "{int}::float8", "power({float}, 2)", "cbrt({float})", "atan({float})", "degrees({float})",
             "({float} - {float})", "{num}::float4::float8", "({int} / {float})", "date_part('epoch', {tz})", "date_part('second', {ts})", "date_part('epoch', {span})", "power({float}, {int} % 5)", "exp({float} / 100)",
               "ln(abs({float}) + 1)", "trunc({float})", "sign({float})", "({float} ^ -1)", "radians({float})", "sin({float})", "coalesce({float}, {num})", "{text}::float8", "nullif({float}, {num})", "({int} ^ 2)", "({float} - {num})",
-              "greatest({float}, {int})", "(select max(i.weight) from orders i where i.qty = {int})"],
+              "greatest({float}, {int})", "(select max(i.weight) from orders i where i.qty = {int})", "(select i.f from doubles i where i.id = {int} % 13)"],
     "span": ["({span} + {span})", "({span} * 3)", "({ts} - {ts})", "({tz} - {tz})", "(- {span})", "age({ts}, {ts})", "age({date}, {date})",
             "({span} - {span})", "({date}::timestamp - {ts})", "coalesce({span}, '1 day')", "({int} * {span})", "({span} * {num})", "({span} / {float})", "case when {bool} then {span} else {span} end",
             "(select i.span from spans i where i.id = {int} % 10)"],
@@ -111,7 +112,7 @@ _FORMS = {
             "coalesce({char}, {char})", "case when {bool} then {char} else {char} end", "'a  '::char(3)"],
     "ints": ["array[{int}, {int}]", "({ints} || {int})", "coalesce({ints}, {ints})", "array_append({ints}, {int})", "array_remove({ints}, {int})",
              "({ints})[2:3]", "array(select i.qty::int from orders i where i.customer_id = c.id order by i.id)", "{texts}::int[]",
-            "array_cat({ints}, {ints})", "string_to_array({text}, ',')::int[]", "array_prepend({int}, {ints})", "({ints} || {ints})"],
+            "array_cat({ints}, {ints})", "array[(select i.qty::int from orders i where i.id = {int} % 60), {int}]", "string_to_array({text}, ',')::int[]", "array_prepend({int}, {ints})", "({ints} || {ints})"],
     "texts": ["string_to_array({text}, {text})", "({texts} || {text})", "array[{text}, {text}]", "{ints}::text[]",
               "array_prepend({text}, {texts})", "({texts})[:1]", "array(select i.status from orders i order by i.id limit 2)",
             "array_remove({texts}, {text})", "array_cat({texts}, {texts})", "coalesce({texts}, {texts})", "regexp_match({text}, '[a-z]+')"],
@@ -175,6 +176,12 @@ _WINDOWS = (
         "lead({date}, 1, {ts}) over (order by o.id, c.id)",
         "bool_and({bool}) over (partition by {char})",
         "string_agg({text}, ',') over ()",
+        "min({float}) over (order by o.id, c.id rows 2 preceding)",
+        "percent_rank() over (order by {float})",
+        "cume_dist() over (partition by {bool} order by {num} desc)",
+        "first_value({span}) over (order by o.id, c.id rows between 2 preceding and current row exclude current row)",
+        "sum({int}) over (partition by {char} order by {span} groups 1 preceding)",
+        "lag({char}) over (order by o.id, c.id)",
     ),
 )
 _FROM = (
@@ -192,6 +199,9 @@ _FROM = (
     "from (select * from customers where id in (select customer_id from orders)) c join orders o on o.customer_id = c.id",
     "from customers c join orders o using (id)",
     "from customers c full join orders o using (id)",
+    "from customers c full join orders o on o.customer_id = c.id and {bool}",
+    "from customers c right join orders o using (id)",
+    "from (select *, id::numeric(6,2) as qty from customers) c join orders o using (qty)",
     "from customers c natural left join orders o",
     "from parcels p join customers c on c.id = p.id and p.stage <> 'new' left join orders o on o.id = p.id",
     "from customers c cross join lateral (select o.*, row_number() over (order by o.id) as n from orders o where o.customer_id = c.id) o",
@@ -248,12 +258,12 @@ class Draw:
         around, query = self._draw.choice(_AROUND), self._query()
         return around.replace("{}", query) if around == "{}" or " order by " not in query else query
 
-    def _query(self) -> str:
+    def _query(self) -> str:  # noqa: PLR0911 - one return for each form
         source = self._filled(self._draw.choice(_FROM), 1)
         if source.endswith("and true"):
             return f"select {self.of(self._draw.choice(list(_FORMS)), 2)} {source}"
         where = f" where {self.of('bool', 2)}" if self._draw.random() < 0.5 else ""
-        form = self._draw.randrange(6)
+        form = self._draw.randrange(7)
         kinds = list(_FORMS)
         if form == 0:
             key = f"({self.of(self._draw.choice(['text', 'bool', 'int', 'date']), 1)})"
@@ -283,4 +293,7 @@ class Draw:
             kind = self._draw.choice(["int", "text", "num", "tz", "float", "span"])
             way = self._draw.choice(["", " desc", " nulls first", " desc nulls last"])
             return f"select {self.of(kind, 1)} as k {source}{where} order by 1{way}, {self.of('int', 1)} + c.id, c.id, o.id limit 9"
+        if form == 4:
+            windows = self._filled("a as (partition by {text}), b as (a order by {num}, o.id, c.id)", 1)
+            return f"select {self._filled('sum({int}) over b, rank() over (b), count(*) over a', 1)} {source}{where} window {windows}"
         return f"select {', '.join(self.of(self._draw.choice(kinds), 2) for _ in range(2))} {source}{where}"

@@ -1048,7 +1048,6 @@ select id == 3 from customers
 select !true
 select coalesce(span, interval '1 month'), coalesce(span, interval '30 days') from spans order by id
 select max(coalesce(x, interval '1 day')), max(coalesce(x, interval '24 hours')) from (values (null::interval)) s(x)
-select greatest(f, 0::float8), greatest(f, '-0'::float8) from doubles order by id
 select id, (select count(*) from spans b where b.span > a.span), exists (select 1 from spans b where b.span = a.span and b.id <> a.id) from spans a order by id
 select a.id, (select count(*) from doubles b where b.f > a.f), (select count(*) from doubles b where a.f between b.f and 5) from doubles a order by 1
 select x, a.id, b.id from (select id, qty as x from orders) a join (select id, total as x from orders) b using (x) order by 2, 3
@@ -1088,6 +1087,7 @@ select upper(chr(612)), lower(chr(42955)), upper(lower(chr(68944)) || 'ß'), chr
 select initcap('ᾳᾳ ƛb'), initcap(chr(8064)), initcap('ﬀi ŉa')
 select '2024-02-29 12:34:56+15:59'::timestamptz, '2024-02-29 12:34:56-15:59'::timestamp
 select '+nan'::text::float8, E'\t12\n'::text::float4, E'ON\t'::text::bool, ' -Infinity '::text::float4
+select b.* from boxes a, lateral (select a.*) b order by id
 select '2024-12-31 24:00'::text::timestamp, '0001-01-01'::text::date
 select date_bin(interval '0', timestamp '2000-01-01', null), make_date(0, 0, null)
 select 'A0EE-BC99-9C0B-4EF8-BB6D-6BB9-BD38-0A11'::uuid, '{a0eebc999c0b4ef8bb6d6bb9bd380a11}'::uuid

@@ -795,5 +795,4 @@ with recursive t(n) as (select 1 union all select max(n) + 1 from t where n < 5)
 with recursive t(n) as (select 1 union all select id from customers where id in (select n + 1 from t)) select n from t
 with recursive customers(n) as (select id from customers union all select 1) select count(*) from customers
 with recursive t(n) as (select 'a'::varchar(3) union all select n || 'b' from t where length(n) < 4) select n from t
-select upper(pg_typeof(1))
 select pg_typeof(1) = 'a'::text

@@ -177,6 +177,7 @@ select interval '1.5' hour
 select interval '1.5' month
 select +id from customers
 select +(id) from customers
+select b.* from (select f from doubles) a, lateral (select a.*) b
 select + -qty, + + 1 from orders
 select sum() over () from orders
 select sum(qty) over (groups between 1 preceding and current row) from orders
@@ -215,7 +216,6 @@ select distinct on (vip, id) id from customers order by vip
 select distinct on (id) id, unnest(tags) from customers order by id
 select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day -12 hours')
 select generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 mon -29 days')
-select pg_typeof(id), count(*) from customers group by 1
 with recursive t(n) as (select email from customers where id = 1 union all select n from t where false) select n from t
 select id from dialect.public.customers
 with recursive t(n) as (select 1 union all select n + count(*) over ()::int from t where n < 4) select n from t
