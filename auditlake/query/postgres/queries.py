@@ -269,7 +269,8 @@ _OF_AGGREGATES = (*(each for each in AGGREGATES if isinstance(each, type)), exp.
 
 def _has_aggregates(select: exp.Select) -> bool:
     """Return whether a query has an aggregate that is not in one of its subqueries."""
-    found = (each for each in select.find_all(*_OF_AGGREGATES) if each.find_ancestor(exp.Select) is select)
+    every: Iterator[exp.Expr] = select.find_all(*_OF_AGGREGATES)
+    found = (each for each in every if each.find_ancestor(exp.Select) is select)
     return any(not isinstance(each, exp.Anonymous) or each.name.lower() in AGGREGATES for each in found)
 
 
