@@ -435,6 +435,8 @@ def _number(cell: Cell, to: Type) -> str | None:
     if to.name != "numeric":
         if one == NUMERIC:
             return f"cast(pg_round({cell.sql}, 0) as {to.duckdb})" if to.is_integer else _float(cell.sql, to)
+        if to.is_integer and not one.is_integer and not one.is_decimal:  # DuckDB looks at the bounds before it rounds
+            return f"cast(round_even({cell.sql}, 0) as {to.duckdb})"
         if to.is_integer or one.is_integer:
             return f"cast({cell.sql} as {to.duckdb})"
         return _float_of_fixed(cell, to)

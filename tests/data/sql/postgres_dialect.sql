@@ -28,6 +28,7 @@ select round(2.5), round(-2.5), round(2.5::float8), round(3.5::float8), round(12
 select weight + 1, weight * 2, weight / 3, -weight, abs(weight) from orders
 select weight / 0 from orders
 select weight > 1, weight = 2.5, weight < price from orders
+select '-2147483648.5'::float8::int4, '-32768.5'::float4::int2, '2.5'::float8::int8, '-0.5'::float8::int4
 select c.* from customers c, lateral (select c.*) x where c.id = 1
 select prices[0], prices[-1] from kinds order by id
 select exists(select 1 from orders i where i.weight > o.weight), (select count(*) from spans where span < s.span) from orders o, spans s where o.id = s.id order by o.id
