@@ -190,7 +190,10 @@ class _Server:
         self._socket.sendall(HEAD.pack(len(text)) + text)
 
     def end_with_it(self) -> None:
-        """End this process with that one: by the kernel where it can, which also ends one call of Python's."""
+        """End this process with that one: by the kernel where it can, which also ends one call of Python's.
+
+        Linux ends it with the thread that started it, so that has to be one that lives as long as the server.
+        """
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
             with suppress(OSError):
