@@ -30,7 +30,7 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.query.languages import DEFAULT
 from auditlake.relation import Column, TableName
 from auditlake.sandbox.processes import Setup, Statement
-from auditlake.sandbox.statements import Answers
+from auditlake.sandbox.statements import Responder
 from auditlake.serve.access import Access
 from auditlake.serve.access_log import AccessLog
 from auditlake.serve.resources import Limits, Resources
@@ -99,7 +99,8 @@ class _Recording:
 def answered_here(lake: Lake, sql: str) -> dict[str, Any]:
     """Return what a process of statements says of a statement, which is answered in this one."""
     server: Any = _Recording()
-    found = Answers(Setup(lake), server).answer(Statement(sql, None, UTC, DEFAULT, 1_000, bounds.ANSWER_CHARACTERS, 0))
+    statement = Statement(sql, None, UTC, DEFAULT, 1_000, bounds.ANSWER_CHARACTERS, 0)
+    found = Responder(Setup(lake), server).answer(statement)
     answered: dict[str, Any] = server.said | dict(found or {})
     return answered
 

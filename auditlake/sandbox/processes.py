@@ -133,7 +133,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Answered:
     """Columns, each with its type and whether that is one of numbers; the first rows, and whether there are others."""
 
     columns: list[tuple[str, str, bool]]
@@ -141,7 +141,7 @@ class Found:
     more: bool
 
 
-Find = Callable[[Prepared], Found | None]
+Find = Callable[[Prepared], Answered | None]
 
 
 def share_of(whole: int) -> int:
@@ -183,7 +183,7 @@ class Processes:
         statement: Statement,
         find: Find,
         starting: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> tuple[Prepared, Found]:
+    ) -> tuple[Prepared, Answered]:
         """Run a statement; `find` returns an answer that was kept. It waits in `starting` until a process has started.
 
         Raises NotEmbedded if only Spark can, Busy, Cancelled, or the error of the statement.
@@ -298,7 +298,7 @@ class _Process:
 
     @property
     def held_bytes(self) -> int:
-        return held_bytes(self._child.pid)
+        return process_bytes(self._child.pid)
 
     def await_ready(self, starting: Callable[[], AbstractContextManager[None]]) -> None:
         """Wait until it has started."""
@@ -306,7 +306,7 @@ class _Process:
             with starting():
                 self._is_ready = bool(self._next())
 
-    def answer(self, statement: Statement, find: Find) -> tuple[Prepared, Found]:
+    def answer(self, statement: Statement, find: Find) -> tuple[Prepared, Answered]:
         """Have it answer; raises as `Processes.answer`. If that is neither an answer nor an error, it must be ended."""
         self._is_asked = True
         said, prepared = self._ask(pickle.dumps(statement)), None
@@ -324,7 +324,7 @@ class _Process:
         if prepared is None or "rows" not in said:
             raise _error(said)
         columns = [(str(name), str(kind), bool(numeric)) for name, kind, numeric in said["columns"]]
-        return prepared, Found(columns, said["rows"], bool(said["more"]))
+        return prepared, Answered(columns, said["rows"], bool(said["more"]))
 
     def _ask(self, message: bytes) -> dict[str, Any]:
         self._to_send += _framed(message)
@@ -431,7 +431,7 @@ def _error(said: Mapping[str, Any]) -> Exception:
     return kind(str(said["message"]), None if hint is None else str(hint))
 
 
-def held_bytes(pid: int) -> int:
+def process_bytes(pid: int) -> int:
     """Return the memory of a process beside files, such as libraries; 0 if it has ended."""
     if sys.platform == "darwin":  # libproc.h: proc_pidinfo with PROC_PIDTASKINFO, whose second member is in memory
         task = ctypes.create_string_buffer(96)

@@ -38,7 +38,7 @@ from auditlake.query.postgres.engine import PostgresRows
 from auditlake.query.postgres.statement import PostgresQuery
 from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.sandbox.failures import Busy, failure
-from auditlake.sandbox.processes import DATABASE_BYTES, ERRORS, HEAD, Found, Setup, Statement
+from auditlake.sandbox.processes import DATABASE_BYTES, ERRORS, HEAD, Answered, Setup, Statement
 from auditlake.temporal.grants import Hidden
 from auditlake.temporal.moments import Known
 from auditlake.verify.damage import damage_behind
@@ -116,7 +116,7 @@ def as_texts(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     most: Statement,
-) -> Found:
+) -> Answered:
     """Return the first rows of an answer, every value as `auditlake sql --format csv` writes it.
 
     `types` are the names of its columns' types, by default those of Spark SQL.
@@ -137,7 +137,7 @@ def as_texts(
         (name, kind, kind == "numeric" or _is_number(field.type))
         for name, kind, field in zip(names, kinds, schema, strict=True)
     ]
-    return Found(columns, rows[: most.rows], first.is_cut or room.is_cut or len(rows) > most.rows)
+    return Answered(columns, rows[: most.rows], first.is_cut or room.is_cut or len(rows) > most.rows)
 
 
 def _bounded(schema: pa.Schema, first: First, room: Room) -> Iterator[tuple[Any, ...]]:
@@ -207,7 +207,7 @@ class _Server:
         os._exit(1)
 
 
-class Answers:
+class Responder:
     """The engine of one process."""
 
     def __init__(self, setup: Setup, server: _Server) -> None:
@@ -241,12 +241,12 @@ class Answers:
             return None
         return asdict(self._found(state, query, statement))
 
-    def _found(self, state: LakeState, query: PreparedQuery, statement: Statement) -> Found:
+    def _found(self, state: LakeState, query: PreparedQuery, statement: Statement) -> Answered:
         rows = self._engine.answer(state, query)
         if statement.as_texts:
             texts = map(list, rows.texts(8 * statement.characters))
             found, more = first_fitting(texts, statement.rows, statement.characters)
-            return Found([(name, "", False) for name in rows.columns], found, more)
+            return Answered([(name, "", False) for name in rows.columns], found, more)
         schema, batches = rows.batches()
         return as_texts(
             rows.columns, rows.types if isinstance(rows, PostgresRows) else None, schema, batches, statement
@@ -278,7 +278,7 @@ def main() -> None:
     server.end_with_it()
     setup: Setup = pickle.loads(server.receive())  # noqa: S301 - from our own parent
     use_format("json" if setup.json_messages else "text")
-    answers = Answers(setup, server)
+    answers = Responder(setup, server)
     answers.warm()
     server.say({"ready": True})
     while True:

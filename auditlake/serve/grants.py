@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from auditlake.errors import ConfigError
-from auditlake.temporal.grants import EVERYTHING, NOT, Grant, parts_of
+from auditlake.temporal.grants import EVERYTHING, NOT, Grant, schema_and_table
 
 
 def parse_grant(patterns: Iterable[object], user: str) -> Grant:
     """Check the patterns of a user; raises ConfigError."""
     given = tuple(patterns)
     for each in given:
-        schema, table = parts_of((each if isinstance(each, str) else "").removeprefix(NOT))
+        schema, table = schema_and_table((each if isinstance(each, str) else "").removeprefix(NOT))
         if each != EVERYTHING and not (schema and table):
             raise ConfigError(
                 f"a pattern of user {user} is {each!r}, need SCHEMA.TABLE",

@@ -32,7 +32,7 @@ from auditlake.query.completion import complete
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.languages import Dialect
 from auditlake.sandbox.failures import Busy
-from auditlake.sandbox.processes import Found, Prepared, Processes, Setup, Statement
+from auditlake.sandbox.processes import Answered, Prepared, Processes, Setup, Statement
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Resources, answers_of
@@ -107,7 +107,7 @@ class Statements:
             tables=list(prepared.tables),
         )
 
-    def _in_duckdb(self, resources: Resources, statement: Statement) -> tuple[Prepared, Found]:
+    def _in_duckdb(self, resources: Resources, statement: Statement) -> tuple[Prepared, Answered]:
         """Answer in a process, or with what is kept; raises NotEmbedded."""
         lake = resources.reader().lake
         answers = answers_of(lake)
@@ -122,7 +122,7 @@ class Statements:
             answers.put((resources.grant, prepared.key), found, _size(found))
         return prepared, found
 
-    def _in_spark(self, resources: Resources, statement: Statement, reason: NotEmbedded) -> tuple[Prepared, Found]:
+    def _in_spark(self, resources: Resources, statement: Statement, reason: NotEmbedded) -> tuple[Prepared, Answered]:
         """Answer in Spark what a process has prepared already: so its text is not endless to read."""
         from auditlake.query.in_duckdb import InDuckDb  # noqa: PLC0415 - else only the processes need it
         from auditlake.query.postgres.statement import PostgresQuery  # noqa: PLC0415 - the same
@@ -136,7 +136,7 @@ class Statements:
             raise reason
         return Prepared(state.lsn, tuple(tables), None), self._run_in_spark(resources, query, statement)
 
-    def _run_in_spark(self, resources: Resources, query: "PreparedQuery", statement: Statement) -> Found:
+    def _run_in_spark(self, resources: Resources, query: "PreparedQuery", statement: Statement) -> Answered:
         from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
             batches,
             plan,
@@ -182,7 +182,7 @@ def _statement(resources: Resources, asked: OfSql) -> Statement:
     )
 
 
-def _size(found: Found) -> int:
+def _size(found: Answered) -> int:
     return 200 + sum(sum(len(text or "") + 60 for text in row) for row in found.rows)
 
 

@@ -77,7 +77,7 @@ class Grant:
 WHOLE = Grant((EVERYTHING,))
 
 
-def parts_of(pattern: str) -> tuple[str, str]:
+def schema_and_table(pattern: str) -> tuple[str, str]:
     """Return the patterns of schema and table, divided at the first dot that is not quoted."""
     quoted = _QUOTED.match(pattern)
     before = quoted[0] if quoted else ""
@@ -86,7 +86,7 @@ def parts_of(pattern: str) -> tuple[str, str]:
 
 
 def _grants(pattern: str, name: TableName) -> bool:
-    schema, table = parts_of(pattern)
+    schema, table = schema_and_table(pattern)
     return pattern == EVERYTHING or (_matches(schema, name.schema) and _matches(table, name.table))
 
 

@@ -28,7 +28,7 @@ _LONGEST_MESSAGE = 200
 _IN_QUOTES = "The name of a column of this name is in quotes."
 
 
-def check(sql: str, hint: str) -> None:
+def require_statement(sql: str, hint: str) -> None:
     """Check a statement without FOR SYSTEM_TIME, of bounded depth; raises BadUsage, NotAnswerable."""
     from pgparse import PGQueryError, parse  # noqa: PLC0415 - 18 ms that only a statement of this dialect takes
 

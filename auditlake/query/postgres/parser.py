@@ -27,7 +27,7 @@ from auditlake.query.dialect import (
     split_at_semicolons,
 )
 from auditlake.query.lexical import LONGEST_NUMBER
-from auditlake.query.postgres.grammar import check
+from auditlake.query.postgres.grammar import require_statement
 from auditlake.query.postgres.identifiers import RESERVED
 from auditlake.query.postgres.number_syntax import NUMBER, plain
 from auditlake.values.types import BUILT_IN
@@ -178,7 +178,7 @@ def parse(sql: str) -> exp.Query:
         except (AttributeError, ValueError):  # sqlglot's, of `{:`, of `@x at`
             _check_unread(sql, tokens, BadUsage("cannot parse a part of the SQL", HINT))
         _check_depth(tree)
-        check(_for_postgresql(sql, tokens), HINT)
+        require_statement(_for_postgresql(sql, tokens), HINT)
     _check_constructs(sql, tokens)
     _note(tree, sql)
     return tree  # type: ignore[return-value]  # VALUES is a query as well
@@ -194,7 +194,7 @@ def _check_unread(sql: str, tokens: list[Token], reason: BadUsage) -> NoReturn:
     text = _for_postgresql(sql, tokens)
     if len(tokens) > _FEW_TOKENS or _PERIOD.search(text):
         raise reason
-    check(text, HINT)
+    require_statement(text, HINT)
     _check_constructs(sql, tokens)
     raise NotAnswerable(f"{reason.message.removeprefix('cannot parse ')}; this is not translated", _ELSE)
 

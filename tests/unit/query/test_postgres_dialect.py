@@ -763,7 +763,7 @@ def test_postgresql_s_parser_is_not_asked_about_a_deep_statement(
 ) -> None:
     """Its stack would overflow, and end the process."""
     asked = list[str]()
-    monkeypatch.setattr(parser, "check", lambda sql, _: asked.append(sql))
+    monkeypatch.setattr(parser, "require_statement", lambda sql, _: asked.append(sql))
     with pytest.raises(BadUsage, match="nested too deep"):
         prepare_query(state, sql)
     assert not asked

@@ -21,7 +21,7 @@ from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.sandbox import processes
 from auditlake.sandbox.failures import Busy
-from auditlake.sandbox.processes import Found, Processes, Setup, Statement, held_bytes
+from auditlake.sandbox.processes import Answered, Processes, Setup, Statement, process_bytes
 from tests.page import write_lake
 from tests.running import await_true
 
@@ -83,7 +83,7 @@ def _running(of: Processes) -> list[int]:
 
 
 def _is_gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else held_bytes(pid) == 0
+    return not Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else process_bytes(pid) == 0
 
 
 def test_a_statement_that_hears_nothing_ends_with_its_client(lake: Lake) -> None:
@@ -127,11 +127,11 @@ def test_a_statement_that_takes_too_much_memory_ends(
     with _started(Setup(lake)) as found:
         assert _rows(found, lake, "select 1") == [["1"]]
         monkeypatch.setattr(processes, bound, 256 << 20)
-        before = held_bytes(os.getpid())
+        before = process_bytes(os.getpid())
         with pytest.raises(Busy, match=message) as refused:
             _rows(found, lake, _MEMORY)
         assert refused.value.exit_code == 7
-        assert held_bytes(os.getpid()) - before < 32 << 20
+        assert process_bytes(os.getpid()) - before < 32 << 20
         assert _rows(found, lake, "select 1") == [["1"]]
 
 
@@ -187,7 +187,7 @@ def test_a_process_that_does_not_start_is_replaced(lake: Lake, monkeypatch: pyte
 
 def test_an_answer_that_is_kept_is_not_computed(lake: Lake) -> None:
     """What it depends on is said before it is."""
-    kept = Found([("n", "bigint", True)], [["7"]], more=False)
+    kept = Answered([("n", "bigint", True)], [["7"]], more=False)
     with _started(Setup(lake)) as found:
         for _ in range(2):
             assert found.answer("ann", lake, _asked(_ENDLESS), lambda asked: kept if asked.key else None)[1] == kept
