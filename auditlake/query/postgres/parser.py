@@ -88,6 +88,7 @@ class _Parser(Periods, PostgresParser):
     FUNCTIONS: ClassVar = {
         **{name: make for name, make in PostgresParser.FUNCTIONS.items() if name.lower() in _CALLS.split()},
         "ARRAY_AGG": exp.ArrayAgg.from_arg_list,  # sqlglot's leaves out all arguments but the first
+        "GENERATE_SERIES": exp.ExplodingGenerateSeries.from_arg_list,  # sqlglot's reads some steps as no interval
     }
     LAMBDAS: ClassVar = {sign: make for sign, make in PostgresParser.LAMBDAS.items() if sign != TokenType.ARROW}
     JSON_OPERATORS: ClassVar = {  # sqlglot's would translate the key

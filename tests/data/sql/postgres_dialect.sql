@@ -1119,4 +1119,6 @@ select aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffggg from (sel
 select prices[1], prices[0], prices[-1], sums[0] from kinds order by id
 select pg_typeof(id), pg_typeof(pg_typeof(id)), concat(pg_typeof(id), '!') from boxes
 select array(values (1)), array(select 1)::text[]
+select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', '1 day 12 hours')
+select * from generate_series(timestamp '2024-01-01', timestamp '2024-06-05', '2 mons')
 select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day 12 hours')

@@ -195,6 +195,7 @@ select log(0::numeric, 'NaN'::text::numeric)
 select initcap(chr(68968))
 select pg_typeof(id), count(*) from customers group by 1
 select * from generate_series(timestamp '2026-01-31', timestamp '2026-06-01', interval '1 month -1 day')
+select generate_series(timestamp '2026-01-31', timestamp '2026-02-03', '1 month - 30 days')
 select generate_series(timestamp '2026-01-31', timestamp '2026-02-03', interval '1 day -1 hour')
 select d from spans, generate_series(timestamp '2026-01-31', timestamp '2024-01-31', span) d where id = 6
 select ref in (select id from boxes), ref = id from kinds
