@@ -62,7 +62,7 @@ IDLE_S = 300.0
 PROCESSES = 5
 _KEPT_BYTES = MOST_BYTES // 4
 """A process that holds more after its answer is ended: memory that was freed is not always given back."""
-_START_S = 60.0
+START_S = 60.0
 """A process that is not ready then is not waited for again."""
 _MOST_ANSWER_BYTES = 128 << 20
 _LOOK_S = 0.02
@@ -293,7 +293,7 @@ class _Process:
     @property
     def may_be_kept(self) -> bool:
         """Whether it waits for a statement, or starts, and does not hold much memory."""
-        is_well = self._is_ready or time.monotonic() - self._started_at < _START_S
+        is_well = self._is_ready or time.monotonic() - self._started_at < START_S
         return is_well and not self._is_asked and not self.has_ended and self.held_bytes < _KEPT_BYTES
 
     @property

@@ -32,7 +32,7 @@ from auditlake.query.completion import complete
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.languages import Dialect
 from auditlake.sandbox.failures import Busy
-from auditlake.sandbox.processes import Answered, Prepared, Processes, Setup, Statement
+from auditlake.sandbox.processes import START_S, Answered, Prepared, Processes, Setup, Statement
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Resources, answers_of
@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # pyspark takes a second to import
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
 _MOST_START_S = 300
-_MOST_PROCESS_START_S = 60
 _GRACE_S = 10
 _TICK_S = 0.1
 
@@ -116,7 +115,7 @@ class Statements:
             lake,
             statement,
             lambda asked: answers.find((resources.grant, asked.key)),
-            lambda: resources.uncounted("a process to start", _MOST_PROCESS_START_S),
+            lambda: resources.uncounted("a process to start", START_S),
         )
         if prepared.key is not None:
             answers.put((resources.grant, prepared.key), found, _size(found))

@@ -173,7 +173,7 @@ def test_a_client_that_goes_while_a_process_starts_leaves_it_to_others(lake: Lak
 
 def test_a_process_that_does_not_start_is_replaced(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every statement would wait for it."""
-    monkeypatch.setattr(processes, "_START_S", 0.0)
+    monkeypatch.setattr(processes, "START_S", 0.0)
     with _started(Setup(lake)) as found:
         found.prepare(lake)
         (each,) = found._every  # noqa: SLF001 - no other sign
