@@ -62,9 +62,10 @@ class Joins:
 
     def _check_full(self, on: exp.Expr, right: set[str]) -> None:
         """Check that a condition of FULL JOIN has an equality of its sides, without which PostgreSQL has no plan."""
-        terms = on.unnest().flatten() if isinstance(on.unnest(), exp.And) else [on]
+        condition = on.unnest()
+        terms = condition.flatten() if isinstance(condition, exp.And) else [condition]
         equated = [self._equated(each.unnest(), right) for each in terms]
-        if not (isinstance(on.unnest(), exp.Boolean) or True in equated or None not in equated):
+        if not (isinstance(condition, exp.Boolean) or True in equated or None not in equated):
             hint = "One of the conditions must be that a column of one side equals a column of the other one."
             raise Refused(on, "FULL JOIN on such a condition", hint)
 
