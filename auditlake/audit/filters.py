@@ -135,7 +135,7 @@ class Filter:
             return f"{_place(name, entry)} {sign} {_place('null', duckdb_literal(self.text))}", []
         if self.value is None:
             return f"({entry} {sign} ?{f' or {name} is not null' if sign == '<>' else ''})", [self.text]
-        left = bare(self.column, name) if self.by_text and has_own_key(self.column) else compared_sql(self.column, name)
+        left = _by_text(self.column, name) if self.by_text else compared_sql(self.column, name)
         value, bound = _parameter(self.value)
         condition = f"{left} {sign} {bare(self.column, value)}"
         if self.by_text and isinstance(self.value, float):  # -0 is equal to 0
@@ -154,6 +154,10 @@ def _parameter(value: Any) -> Condition:  # noqa: ANN401 - of any type
         return "?", [value]
     elements = ("null" if each is None else f"cast('{each!r}' as double)" for each in value)
     return f"[{', '.join(elements)}]", []
+
+
+def _by_text(column: Column, value: str) -> str:
+    return (bare if has_own_key(column) else compared_sql)(column, value)
 
 
 def may_not_fit(column: Column, fitting: Container[str] = ()) -> bool:
@@ -289,7 +293,7 @@ def ordered(column: Column, *, descending: bool = False, fitting: Container[str]
     """Return the terms of ORDER BY for a column: NULL is last, first if descending, as in PostgreSQL."""
     way = "desc nulls first" if descending else "asc nulls last"
     name = f"h.{quoted(column)}"
-    term = f"{compared_sql(column, name) if may_sort(column) else bare(column, name)} {way}"
+    term = f"{(compared_sql if may_sort(column) else _by_text)(column, name)} {way}"
     if not may_not_fit(column, fitting):
         return term
     return f"{_place(name, raw_entry(column))} {way}, {term}"

@@ -24,6 +24,7 @@ from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.erasure.matching import InHistory, Matcher, keys_of
 from auditlake.erasure.scope import found_by, places_of
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
+from auditlake.lake.duckdb_rows import apart, is_float
 from auditlake.lake.erasures import (
     Erasure,
     ReturnedRow,
@@ -152,6 +153,7 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
 def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
     """Yield the keys of rows with a version that began after an LSN, each with the first such version in a file."""
     shown = ", ".join(standard_identifier(column.stored) for column in table.key)
+    shown += "".join(f", {apart(each, standard_identifier(each.stored))}" for each in table.key if is_float(each))
     sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
     for file in _each_file(read_newest(table.path), "_from_lsn", since):
         rows = select(sql, t=replace(file, gains_columns=True))

@@ -4,7 +4,7 @@
     money                    its text: cents
     interval                 its text: microseconds, with months of 30 days of 24 hours
     jsonb                    its text: the same without zeros at the end of fractions; for equality only
-    float                    the value, but 0 for -0; DuckDB shows a column by its key of an order, and the scan of a
+    float, arrays of floats  the value, but 0 for -0; DuckDB shows a column by its key of an order, and the scan of a
                              file or of Arrow does not filter by it (`duckdb_rows.unpushed`)
     char(n)                  without the trailing blanks
 
@@ -13,7 +13,7 @@ Every other type is compared by what a history has of it, if `values.equality` s
 Authority: src/backend/utils/adt/numeric.c, `cmp_numerics`; timestamp.c, `interval_cmp_value`; jsonb_util.c
 """
 
-from auditlake.lake.duckdb_rows import bare, unpushed
+from auditlake.lake.duckdb_rows import bare, is_float, unpushed
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.sql_names import duckdb_literal
@@ -67,7 +67,11 @@ def compared_sql(column: Column, value: str) -> str:
     """Return SQL for the key of a value, which is SQL that may be repeated."""
     if has_own_key(column):
         return _KEYS[column.type_oid](value)
-    return unpushed(value) if type_of(column).kind is Conversion.FLOAT else bare(column, value)
+    return _number(column, value) if is_float(column) else bare(column, value)
+
+
+def _number(column: Column, value: str) -> str:
+    return unpushed(value) if type_of(column).element is None else f"list_transform({value}, lambda x: {unpushed('x')})"
 
 
 def compared_text_sql(column: Column, text: str) -> str | None:

@@ -96,11 +96,19 @@ def sql_type(column: Column) -> str:
     return duckdb_type(type_of(column).delta)
 
 
+def is_float(column: Column) -> bool:
+    """Return whether values are floats or arrays of them."""
+    return "float" in type_of(column).delta or "double" in type_of(column).delta
+
+
 def apart(column: Column, value: str) -> str:
     """Return SQL that distinguishes values that `=` does not: 0 and -0."""
-    return (
-        f"cast({value} as varchar)" if "float" in type_of(column).delta or "double" in type_of(column).delta else value
-    )
+    return f"cast({value} as varchar)" if is_float(column) else value
+
+
+def from_apart(column: Column, value: str) -> str:
+    """Return SQL for a value, given what `apart` made of it."""
+    return f"cast({value} as {sql_type(column)})" if is_float(column) else value
 
 
 def same_key(key: Sequence[Column], other: str) -> str:

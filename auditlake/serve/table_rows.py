@@ -33,7 +33,7 @@ from auditlake.audit.state import StateRequest, columns_of, state_query, version
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
-from auditlake.lake.duckdb_rows import quoted, raw_entry
+from auditlake.lake.duckdb_rows import apart, from_apart, quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -168,15 +168,17 @@ class TableState:
         """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
         parts = [types_over_time(overlay.table, column) for column in self.table.key]
         typed = [column for part in parts for column in part]
-        cells = [f"h.{quoted(column)}" for column in typed]
+        cells = [apart(column, f"h.{quoted(column)}") for column in typed]
         cells += [raw_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
         every, (some, values) = self._begun(cursor, overlay), _any_of(conditions)
         listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
         same = " and ".join(f"{cell} is not distinct from m.k{n}" for n, cell in enumerate(cells))
         names = ", ".join(f"m.k{n}" for n in range(len(cells)))
+        shown = [from_apart(column, f"m.k{n}") for n, column in enumerate(typed)]
+        shown += [f"m.k{n}" for n in range(len(typed), len(cells))]
         sql = (
             f"with m as (select distinct {listed} {every} and ({some}))"
-            f" select {names} from m join (select h.* {every}) h on {same} group by {names}"
+            f" select {', '.join(shown)} from m join (select h.* {every}) h on {same} group by {names}"
             f" order by bool_or(h._to_lsn is null or h._to_lsn > {self.lsn:d}), max(h._from_lsn) desc"
             f" limit {limit * prod(map(len, parts)):d}"
         )

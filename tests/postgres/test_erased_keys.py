@@ -10,6 +10,7 @@ import pytest
 import auditlake
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import history_texts
+from auditlake.erasure import returned
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
@@ -203,3 +204,26 @@ def test_rows_of_a_table_whose_key_changed_are_refused_and_expire(database: str,
     assert "adam" in str(left)
     assert "eve" not in str([*left, *oracle.changes(lake)])
     assert run_here(["row", "login", "eve@example.org", "--lake", lake.root]).stdout == ""
+
+
+def test_an_erased_key_comes_back_beside_an_equal_one(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are in one file of the history, with zeros of either sign."""
+    settings: list[str | Path] = ["--source", database, "--engine", "duckdb", "--lake", tmp_path / "lake"]
+    lake = Lake(tmp_path / "lake")
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table place (at float8[] primary key)")
+        assert run_here(["bootstrap", *settings]).code == 0
+        for change in ("insert into place values ('{-0}')", "delete from place"):
+            conn.execute(change.encode())
+        capture(database, lake)
+        apply(lake)
+        assert run_here(["forget", "place", "{-0}", "--reason", "x", "--lake", lake.root]).code == 0
+        for change in ("insert into place values ('{0}')", "update place set at = '{-0}'", "delete from place"):
+            conn.execute(change.encode())
+        capture(database, lake)
+        apply(lake)
+    monkeypatch.setattr(returned, "_changed", lambda *_: ())
+    done = run_here(["forget", "--returned", "--json", "--lake", lake.root])
+    assert (done.code, [json.loads(line)["key"] for line in done.stdout.splitlines()]) == (3, [["{-0}"]])

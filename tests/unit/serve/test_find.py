@@ -152,3 +152,19 @@ def test_a_zero_is_found_by_its_sign_however_many_have_the_other(tmp_path: Path)
         answer = page.json("find", table="sign", value=value, column="f", limit=3)
         assert [each["values"][1] for each in answer["found"]] == [value] * count
         assert answer["more"] is (value == "-0")
+
+
+@pytest.mark.parametrize("kind", [700, 701, 1021, 1022])
+def test_a_row_is_found_whose_key_differs_from_another_one_in_the_sign_of_a_zero(tmp_path: Path, kind: int) -> None:
+    """Such keys are equal, and an update may have made one of the other: a row has either."""
+    lake, name = write_lake(tmp_path / "lake"), TableName("public", "keyed")
+    columns = (Column("k", kind, -1, key=True), Column("note", 25, -1, key=False))
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    is_array = kind in {1021, 1022}
+    before, after = (([zero] if is_array else zero) for zero in (0.0, -0.0))
+    ended = {"k": before, "note": "x"} | version(0x100, 0x150, "snapshot", "update")
+    open_row = {"k": after, "note": "x"} | version(0x150, None, "update", None)
+    write_history(lake, name, columns, [ended, open_row], positions, 9)
+    found = Page(lake).json("find", table="keyed", value="x")["found"]
+    texts = ("{0}", "{-0}") if is_array else ("0", "-0")
+    assert [(each["key"], each["state"]) for each in found] == [([texts[0]], "deleted"), ([texts[1]], "exists")]
