@@ -82,15 +82,20 @@ def endpoints(status: Answer) -> tuple[Endpoint, ...]:
 
 
 def read_parameters(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401 - one of the models
-    """Read the parameters of a request; raises BadUsage, which does not repeat the values."""
+    """Read the parameters of a request; raises BadUsage, which does not repeat the values.
+
+    A form sends an empty text for what is not filled in, which is no value of a parameter that may be left out.
+    """
     given: dict[str, object] = {}
     for name in query:
         field = model.model_fields.get(name)
         if field is None:
             raise BadUsage(f"there is no parameter {name!r}", f"The parameters are {', '.join(model.model_fields)}.")
         many = get_origin(field.annotation) is list
-        given[name] = query.getlist(name) if many else query[name]
-    return validated(model, {name: value for name, value in given.items() if value != ""})
+        value = query.getlist(name) if many else query[name]
+        if value != "" or field.is_required():
+            given[name] = value
+    return validated(model, given)
 
 
 def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 - one of the models

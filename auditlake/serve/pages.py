@@ -76,6 +76,8 @@ _BARS = 240
 _OK = 200
 _TABLES_OF_SCHEMA = 100
 _FORM = ("fc", "fo", "fv")
+_VALUES = frozenset({"key", "value"})
+"""Parameters that have values of rows, of which an empty text is one; other empty ones a form has sent."""
 _WHOLE: "Context" = {"url": unlinked, "evidence_url": "#", "cut": None}
 """What a page has in a file that is kept."""
 
@@ -321,7 +323,7 @@ class Pages:
             "asked": None,
             "answer": None,
         }
-        if not (given.get("table") and given.get("value")):
+        if not given.get("table") or "value" not in given:
             at, names = given.get("at") or None, [given["table"]] if given.get("table") else page["names"]
             return page | {"table": given.get("table"), "examples": list(examples.values(self._resources, names, at))}
         asked = read_parameters(OfFind, given)
@@ -439,7 +441,8 @@ def _filter_added(request: Request) -> str | None:
 
 def _query(request: Request) -> list[tuple[str, str]]:
     """Return the parameters of a page, without those of the moment and the fragment."""
-    return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment", PARAMETER} and v]
+    given, others = request.query_params.multi_items(), {"at", "_fragment", PARAMETER}
+    return [(k, v) for k, v in given if k not in others and (v or k in _VALUES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,9 +484,10 @@ def _links(lsn: str | None) -> Callable[..., str]:
 
     def url(path: str, **parameters: object) -> str:
         pairs: list[tuple[str, str]] = []
-        for name, given in parameters.items():
-            many = given if isinstance(given, list | tuple) else [given]
-            pairs += [(name, str(each)) for each in many if each is not None and each is not False and each != ""]
+        for name, value in parameters.items():
+            many = value if isinstance(value, list | tuple) else [value]
+            given = [str(each) for each in many if each is not None and each is not False]
+            pairs += [(name, text) for text in given if text or name in _VALUES]
         if lsn is not None and "at" not in parameters:
             pairs.append(("at", lsn))
         return f"{path}?{urlencode(pairs)}" if pairs else path

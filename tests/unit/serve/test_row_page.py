@@ -13,6 +13,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.serve import models
 from auditlake.serve.formatting import has_line, unknown_path
+from tests.command import run_here
 from tests.page import Page, write_lake
 from tests.small_lake import ORDERS, T0_US, version, write_history
 
@@ -186,3 +187,18 @@ def test_a_chart_without_a_line_is_not_shown() -> None:
         True,
         True,
     ]
+
+
+def test_an_empty_text_is_a_value(page: Page) -> None:
+    """As a part of a key in links, of which none leads to another row, and as a value that is searched for."""
+    for path, asked in (("/rows", {}), ("/row", {"key": ["10", ""]}), ("/find", {"value": ""})):
+        html = page.get(path, table="pairs", **asked).text
+        links = {unescape(link) for link in re.findall(r'href="([^"]*key=10[^"]*|[^"]*/api/v1/find[^"]*)"', html)}
+        assert links
+        assert {page.ask("GET", link).status_code for link in links} <= {200, 303, 422}, path
+        assert all(re.search("key=10&key=(&|$)|value=(&|$)", link) for link in links), path
+    found = page.json("find", table="pairs", value="")["found"]
+    assert [each["key"] for each in found] == [["10", ""]]
+    assert page.get("/api/v1/find", table="pairs").json()["error"] == "value: field required"
+    line: list[str | Path] = ["pairs", "10", "", "--json", "--lake", page.resources.lake.root]
+    assert [run_here([command, *line]).stdout.count("\n") for command in ("row", "blame")] == [1, 2]
