@@ -69,7 +69,7 @@ from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.values.exact_text import RAW, array_text, arrow_of, double_text, real_text
 from auditlake.values.jsonb import TOO_DEEP
-from auditlake.values.numeric_text import Failed
+from auditlake.values.numeric_text import Failed, TooManyDigits
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -82,6 +82,7 @@ _INEXACT = "not held: "
 _NOT_FINITE = "not a finite number\n"
 _UNSETTLED = "the last digit is not certain\n"
 _ENDS_IN_ESCAPE = "the pattern ends in its escape\n"
+_TOO_MANY_DIGITS = "too many digits\n"
 _OF_LOCALE = "words end where the locale says\n"
 _LONG = "rows that are held at once are too long\n"
 
@@ -91,6 +92,7 @@ _MARKS: Mapping[type[Exception], str] = {
     texts.OfLocale: _OF_LOCALE,
     powers.Unsettled: _UNSETTLED,
     patterns.EndsInEscape: _ENDS_IN_ESCAPE,
+    TooManyDigits: _TOO_MANY_DIGITS,
 }
 
 _TEXT, _WHOLE, _TRUTH, _DOUBLE, _TIMESTAMP = "varchar", "integer", "boolean", "double", "timestamp"
@@ -338,14 +340,14 @@ def _guarded(function: Callable[..., Any], *, may_be_long: bool = False) -> Call
         _require_short(given, longest)
         try:
             return function(*given)
-        except Failed as exc:
-            raise ValueError(f"{FAILED}{exc}\n") from None
         except tuple(_MARKS) as exc:
             raise ValueError(_MARKS[type(exc)]) from None
+        except Failed as exc:
+            raise ValueError(f"{FAILED}{exc}\n") from None
         except RecursionError:
             raise ValueError(f"{FAILED}{TOO_DEEP}\n") from None
         except DecimalException:
-            raise ValueError(f"{FAILED}a number has more than {numbers.DIGITS:,} digits\n") from None
+            raise ValueError(_TOO_MANY_DIGITS) from None
 
     taken = inspect.signature(function).parameters.values()
     first = inspect.Parameter("number", inspect.Parameter.POSITIONAL_ONLY)
@@ -527,6 +529,10 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     ),
     _LONG: (f"{HELD_ROWS:,} rows have texts of more than {HELD_BYTES >> 20} MB", _FEWER),
     _NOT_FINITE: ("a number is NaN or infinite", "Numbers are computed if they are finite; leave it out."),
+    _TOO_MANY_DIGITS: (
+        f"a number has more than {numbers.DIGITS:,} digits",
+        "Cast to double precision, or leave it out.",
+    ),
     NOT_READ: ("a text of a time, an interval or a float has a form that is not read here", _FORMS),
     _OF_LOCALE: (
         "whether a combining mark or a new character ends a word for initcap depends on the locale",

@@ -11,7 +11,7 @@ import math
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 from auditlake.query.postgres.numbers import DIGITS, read_decimal, scale_of
-from auditlake.values.numeric_text import Failed, decimal_text
+from auditlake.values.numeric_text import Failed, TooManyDigits, decimal_text
 
 _MIN_SIGNIFICANT, _MAX_SCALE, _LOG_E = 16, 1000, 0.434294481903252
 _NBASE, _NBASE_DIGITS, _DIGITS_OF_DOUBLE = 10_000, 4, 16
@@ -95,7 +95,7 @@ def _whole_power(base: Decimal, exponent: Decimal) -> str:
         first, shift = _leading_digits(base, _DIGITS_OF_DOUBLE // _NBASE_DIGITS)
         weight = int(exponent) * (math.log10(float(first)) + shift)
     if weight > DIGITS:
-        raise Failed(f"a number has more than {DIGITS:,} digits")
+        raise TooManyDigits(f"a number has more than {DIGITS:,} digits")
     scale = _scale(int(max(weight, -2000.0)), base, exponent)
     if not exponent:
         return _shown(_ONE, scale)

@@ -220,3 +220,5 @@ select generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval 
 with recursive t(n) as (select email from customers where id = 1 union all select n from t where false) select n from t
 select id from dialect.public.customers
 with recursive t(n) as (select 1 union all select n + count(*) over ()::int from t where n < 4) select n from t
+select cast(v as numeric) from (select '1e131071' as v) s
+select power(10::numeric, 5000)

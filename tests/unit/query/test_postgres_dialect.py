@@ -675,9 +675,11 @@ def test_a_number_of_many_digits_is_exact_or_refused(state: LakeState) -> None:
         f"cast('{long}' as numeric) * 10.5",
         f"cast('{long}9' as numeric) / 3",
         "cast('1e4000' as numeric) + 0.5",
+        "cast('1e' || '131071' as numeric)",
+        "power(10.5, 100000)",
         "round(1.5, 2000000000)",
     ):
-        with pytest.raises(BadUsage, match="a number has more than 4,000 digits"):
+        with pytest.raises(NotAnswerable, match="a number has more than 4,000 digits"):
             _rows(state, f"select {sql}")
 
 
