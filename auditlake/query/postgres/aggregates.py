@@ -145,7 +145,8 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
         return Cell(f"count(*){_tail(where, frame)}", INT8, "count")
     inner = node.expressions[-1] if isinstance(node, exp.Anonymous) and node.expressions else node.this
     if isinstance(node, exp.Anonymous) and len(node.expressions) != 1 + (name in _OF_MEMBERS):
-        raise Refused(node, f"{node.name.lower()} of {len(node.expressions)} arguments", wrong=True)
+        is_wrong = not isinstance(inner, exp.Distinct)
+        raise Refused(node, f"{node.name.lower()} of {len(node.expressions)} arguments", wrong=is_wrong)
     if inner is None:
         raise Refused(node, f"{shown} of nothing", f"Write {shown}(*), or name a column.", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
@@ -190,7 +191,8 @@ def _typed(value: Cell, node: exp.Expr) -> Cell:
     """Return the argument of an aggregate, a literal in the type that the aggregate takes."""
     if isinstance(node, exp.ArrayAgg | exp.AnyValue) or node.name.lower() in _OF_JSON:
         return _of_known_type(value, node)
-    return value if isinstance(node, exp.LogicalAnd | exp.LogicalOr) else known(value)
+    is_condition = isinstance(node, exp.LogicalAnd | exp.LogicalOr) or node.name.lower() == "every"
+    return value if is_condition else known(value)
 
 
 def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C901 - one case for each aggregate
@@ -330,6 +332,7 @@ def percentile(node: exp.Expr, cell: Translate, where: str | None) -> Cell:
     fraction = float(str(call.this.this))
     if not 0 <= fraction <= 1:
         raise Refused(node, f"percentile value {fraction:g} is not between 0 and 1", wrong=True)
+    only(call, "this")
     only(order[0], "this", "desc", "nulls_first")
     way = "desc" if order[0].args.get("desc") else "asc"
     value = cell(order[0].this)
@@ -395,9 +398,10 @@ def _positive(node: exp.Expr, name: str) -> str:
 
 
 def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
-    value = _of_known_type(cell(node.this), node)
+    value = cell(node.this)
     offset, default = node.args.get("offset"), node.args.get("default")
     other = None if default is None else cell(default)
+    value = _of_known_type(value, node) if other is None else value
     kind = value.type if other is None or other.null else common((value, other), node, name)
     if other is not None and kind.name == "bpchar":
         raise Refused(node, f"{name} of character with a default", "Cast it to text.")

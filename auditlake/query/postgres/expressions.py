@@ -439,6 +439,8 @@ class Expressions:
         start = node.args.get("start")
         if not isinstance(start, exp.Literal) or not start.is_string:
             cells = self._cells(node, "this", "start", "length")
+            if len(cells) > 2 and cells[1].null and cells[2].literal is not None:  # noqa: PLR2004 - perhaps patterns
+                raise Refused(node, "substring from NULL for a text")
             return called("substring", cells, node).named("substring")
         if node.args.get("length") is not None:
             raise Refused(node, "substring with an escape")

@@ -49,8 +49,7 @@ from auditlake.query.postgres.types import (
 from auditlake.query.years import NO_YEAR
 from auditlake.sql_names import standard_literal
 
-SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}
-SPELLINGS |= {"pow": "power", "log10": "log"}
+SPELLINGS = {"character_length": "char_length", "substr": "substring", "ceiling": "ceil", "pow": "power"}
 """Functions that are one."""
 
 
@@ -127,6 +126,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "lower": (Form((TEXT,), TEXT, LOWER),),
     "upper": (Form((TEXT,), TEXT, UPPER),),
     "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
+    "char_length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"),),
     "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"), Form((BYTEA,), INT4, _BYTES)),
     "md5": (Form((TEXT,), TEXT, "md5({0})"), Form((BYTEA,), TEXT, "md5({0})")),
     "lpad": (Form((TEXT, INT4), TEXT, _padded("lpad", "' '")), Form((TEXT, INT4, TEXT), TEXT, _padded("lpad", "{2}"))),
@@ -157,6 +157,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form((FLOAT8,), FLOAT8, "cast(pg_log({0}) as double)"),
         Form((NUMERIC,), NUMERIC, "pg_log_of({0})"),
         Form((NUMERIC, NUMERIC), NUMERIC, "pg_log_to({0}, {1})"),
+    ),
+    "log10": (
+        Form((FLOAT8,), FLOAT8, "cast(pg_log({0}) as double)"),
+        Form((NUMERIC,), NUMERIC, "pg_log_of({0})"),
     ),
     "power": (
         Form((FLOAT8, FLOAT8), FLOAT8, "cast(pg_power({0}, {1}) as double)"),
@@ -234,8 +238,9 @@ def _check(name: str, cells: Sequence[Cell], node: exp.Expr) -> None:
         raise Refused(node, f"{name} with a format of this form", "It may have YYYY MM DD HH24 MI SS MS US and signs.")
     if name in {"convert_from", "convert_to"} and cells and (cells[-1].literal or "").lower() not in {"utf8", "utf-8"}:
         raise Refused(node, f"{name} of another encoding than 'UTF8'")
-    if name == "to_hex" and kinds == {"int2"}:
-        raise Refused(node, "the function to_hex(smallint) is not unique", wrong=True)
+    is_alike = name in {"isfinite", "to_hex", "trunc"} and len(cells) == 1 and cells[0].is_unknown
+    if is_alike or (name == "to_hex" and kinds == {"int2"}):
+        raise Refused(node, f"the function {name}({cells[0].type.shown}) is not unique", wrong=True)
 
 
 def _is_time_form(cell: Cell) -> bool:
@@ -330,6 +335,8 @@ def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
     function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "trim")
     if not 1 <= len(cells) <= 2:  # noqa: PLR2004 - the text and the characters
         raise Refused(node, f"{construct(node)} of {len(cells)} arguments", wrong=True)
+    if any(cell.type == BYTEA for cell in cells):
+        raise Refused(node, f"{construct(node)} of bytea")
     texts = [coerced(cell, TEXT, node).sql for cell in cells]
     text, chars = texts[0], texts[1] if len(texts) > 1 else "' '"
     return Cell(f"{function}({text}, {chars})", TEXT)

@@ -101,6 +101,13 @@ class _Parser(Periods, PostgresParser):
         "STRING_AGG": lambda self: self._joined_texts(),
     }
     UNARY_PARSERS: ClassVar = {**PostgresParser.UNARY_PARSERS, TokenType.PLUS: lambda self: self._plus()}
+    ARRAY_CONSTRUCTORS: ClassVar = {"ARRAY": exp.Array}
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        is_name = isinstance(this, exp.Column) and (this.args.get("table") or this.this.args.get("quoted"))
+        if is_name and self._curr and self._curr.token_type is TokenType.L_BRACKET:
+            this = exp.Paren(this=this)  # sqlglot would take t.array[1] and "array"[1] for the constructor
+        return super()._parse_bracket(this)
 
     def _joined_texts(self) -> exp.Expr:
         start = self._index

@@ -44,7 +44,7 @@ def liked(word: str, left: Cell, right: Cell, escape: str, node: exp.Expr) -> Ce
     """Translate LIKE and ILIKE; `word` may begin with `not`; raises Refused."""
     if word.endswith("ilike") and escape.lower() != escape.upper():  # escapes are read in the pattern in lower case
         raise Refused(node, "ILIKE with a letter as ESCAPE")
-    if left.type == BYTEA:
+    if BYTEA in {left.type, right.type}:
         raise Refused(node, f"{word.upper()} of bytea", "Compare its encode(…, 'hex').")
     sql = padded(left, node) if left.type.name == "bpchar" else coerced(left, TEXT, node).sql
     pattern = coerced(right, TEXT, node).sql

@@ -1122,3 +1122,9 @@ select array(values (1)), array(select 1)::text[]
 select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', '1 day 12 hours')
 select * from generate_series(timestamp '2024-01-01', timestamp '2024-06-05', '2 mons')
 select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval '1 day 12 hours')
+select s.array[1], (s.array)[2], s.list[1] from (select array[5, 6] as "array", array[7] as list) s
+select "array"[2], s."array"[1:1] from (select array[5, 6] as "array") s
+select "count"(*), "max"(id), "string_agg"(size::text, ',' order by id) from boxes where id < 4
+select lag('12', '-7', '5') over (), lead(null, 1, 'a') over () from boxes
+select lead('5', '1', 1.5) over (order by id) from boxes order by id
+select every('1'), char_length('ab '::char(5)), character_length('abc'::varchar), log10(1000.5), log10(1000::float8)

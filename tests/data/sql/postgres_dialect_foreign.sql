@@ -796,3 +796,31 @@ with recursive t(n) as (select 1 union all select id from customers where id in 
 with recursive customers(n) as (select id from customers union all select 1) select count(*) from customers
 with recursive t(n) as (select 'a'::varchar(3) union all select n || 'b' from t where length(n) < 4) select n from t
 select pg_typeof(1) = 'a'::text
+select s.array['a'] from (select 1 as a) s
+select "array"['a'] from (select 1 as a) s
+select log10(10, 2)
+select log10(10::numeric, 2)
+select percentile_cont(0.5, 0.6) within group (order by id) from boxes
+select percentile_disc(0.5, 0.6) within group (order by id) from boxes
+select string_agg('a', ',', ',' order by 1::int)
+select "coalesce"(1)
+select "COALESCE"(1)
+select "greatest"(1, 2)
+select "nullif"(1, 1)
+select "trim"('a')
+select "array"()
+select "Max"(id) from boxes
+select "Count"(*) from boxes
+select "Row_Number"() over () from boxes
+select "STRING_AGG"('a', ',')
+select "SUBSTRING"('abc', 1)
+select * from "UNNEST"(array[1])
+select char_length('a'::bytea)
+select character_length('a'::bytea)
+select isfinite('2026-01-01')
+select isfinite(null)
+select trunc('1')
+select to_hex('1')
+select lead('12', 1) over () from boxes
+select 'x'::text like null::bytea
+select "Left"(name, 1), "left"(name, 1) from customers

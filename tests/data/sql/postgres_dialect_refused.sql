@@ -14,7 +14,6 @@ select 'ab' ^@ 'b' || 'c'
 select nvl(name, 'x') from customers
 select len(name) from customers
 select lcase(name) from customers
-select "Left"(name, 1), "left"(name, 1) from customers
 select customers from customers
 select id from boxes order by size
 select id from parcels where stage = 'lost'
@@ -220,5 +219,11 @@ select generate_series(timestamp '2024-01-01', timestamp '2024-01-05', interval 
 with recursive t(n) as (select email from customers where id = 1 union all select n from t where false) select n from t
 select id from dialect.public.customers
 with recursive t(n) as (select 1 union all select n + count(*) over ()::int from t where n < 4) select n from t
+select "position"('abc', 'b')
 select cast(v as numeric) from (select '1e131071' as v) s
 select power(10::numeric, 5000)
+select 'x' like null::bytea
+select 'x' like any (array[null::bytea])
+select trim('a'::bytea, 'a')
+select substring('day', null, 'x')
+select json_object_agg(distinct 1, 1)
