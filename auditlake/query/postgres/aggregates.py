@@ -15,6 +15,7 @@ from auditlake.query.postgres.cells import Cell, Refused, construct, only, spell
 from auditlake.query.postgres.conversions import coerced, common, known, numeric_text, of_parts, parts_of, with_zeros
 from auditlake.query.postgres.frames import FEW_ROWS
 from auditlake.query.postgres.growth import MOST_ELEMENTS, TOO_MANY, held, once
+from auditlake.query.postgres.identity import require_one_form
 from auditlake.query.postgres.json_operators import json_text, member
 from auditlake.query.postgres.types import (
     BOOL,
@@ -162,9 +163,11 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
 ) -> _Call:
     order = ""
     distinct = False
+    terms: list[exp.Expr] = []
     keys: list[Cell] = []
     if isinstance(inner, exp.Order):
-        keys = [cell(each.this) for each in inner.expressions]
+        terms = [each.this for each in inner.expressions]
+        keys = [cell(each) for each in terms]
         pairs = zip(inner.expressions, keys, strict=True)
         order = " order by " + ", ".join(ordered(each, key) for each, key in pairs)
         first, inner = inner.expressions[0], inner.this
@@ -180,6 +183,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
     value = _typed(value, node)
     if distinct and any((key.sql, key.type) != (value.sql, value.type) for key in keys):
         raise Refused(node, "DISTINCT with ORDER BY of something else in an aggregate", wrong=True)
+    require_one_form([value.sql], [(value.sql, each) for each in (inner, *terms) if distinct], cell)
     if distinct and not value.type.is_groupable:
         raise Refused(node, f"DISTINCT of {value.type.shown}")
     if frame is not None and (distinct or order):

@@ -110,6 +110,8 @@ class Expressions:
         self._windows = aggregates if windows is None else windows
         self.aggregated = 0
         """How many aggregates and window functions were translated, without those in another one."""
+        self.written: list[tuple[str, exp.Expr]] = []
+        """What was translated, without arguments of aggregates: the texts, and how they are written."""
 
     def cell(self, node: exp.Expr) -> Cell:
         """Translate an expression; raises Refused."""
@@ -121,7 +123,9 @@ class Expressions:
         translate = self._NODES.get(type(node))
         if translate is None:
             raise Refused(node, construct(node))
-        return translate(self, node)
+        found = translate(self, node)
+        self.written.append((found.sql, node))
+        return found
 
     def condition(self, node: exp.Expr) -> str:
         """Translate a condition."""
@@ -577,6 +581,8 @@ class Expressions:
     def _aggregated(self, node: exp.Expr, condition: exp.Expr | None, frame: Frame | None) -> Cell:
         self._check_aggregate(node, frame)
         outside = Expressions(self._scope, aggregates=frame is not None and self._aggregates, windows=False)
+        if frame is not None:
+            outside.written = self.written
         where = None if condition is None else outside.condition(condition)
         return aggregate(node, outside.cell, outside.ordered, where, frame)
 
@@ -593,6 +599,7 @@ class Expressions:
         if not self._windows:
             raise Refused(node, "a window function here", wrong=True)
         within = Expressions(self._scope, aggregates=self._aggregates, windows=False)
+        within.written = self.written
         frame, inner = within._frame(node), node.this
         self.aggregated += 1
         if type(inner) in WINDOWS:

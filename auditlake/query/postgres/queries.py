@@ -20,6 +20,7 @@ from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import coerced, common, in_common, known, with_distinct_intervals
 from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.identity import require_one_form
 from auditlake.query.postgres.joins import Joins
 from auditlake.query.postgres.order import inside, limit_text, of_result, place_in_result, sorted_rows
 from auditlake.query.postgres.scopes import FromItem, Opened, Query, Scope, folded, nearest, renamed, settled
@@ -344,6 +345,8 @@ class _Select:
         self._rows = Expressions(self._scope, aggregates=False)
         self._expressions = Expressions(self._scope)
         self._keys_of_groups: list[Cell] = []
+        self._shared: list[str] = []
+        """The texts of expressions that must be one to PostgreSQL wherever they are written."""
         self._aggregated: set[str] = set()
         """Columns with an aggregate or a window function."""
         self._lists: list[str] = []
@@ -367,6 +370,7 @@ class _Select:
         having = f" having {of_groups.condition(node.args['having'].this)}" if node.args.get("having") else ""
         found = self._ordered(columns, f"{from_}{where}{group}{having}")
         self._check_windows()
+        require_one_form(self._shared, [*self._expressions.written, *of_groups.written], self._rows.cell)
         return found
 
     def _check_windows(self) -> None:
@@ -422,6 +426,7 @@ class _Select:
                     cell = replace(found, sql=f"s{len(added) - 1}")
                 else:
                     cell = replace(found, sql=f"o{place}")
+                    self._shared += [found.sql] if distinct else []
             texts.append(self._expressions.ordered(each, cell))
         if texts and self._lists and not distinct:  # PostgreSQL makes rows of a list after it has sorted
             lengths = ", ".join(f"len({each})" for each in self._lists)
@@ -542,7 +547,11 @@ class _Select:
             cell = columns[at]
             if cell.sql in self._aggregated:
                 raise Refused(node, "an aggregate or a window function in GROUP BY", wrong=True)
-        cell = known(cell or self._rows.cell(node), node)
+        if cell is None:
+            cell = self._rows.cell(node)
+            self._expressions.written.append((cell.sql, node))
+        cell = known(cell, node)
+        self._shared.append(cell.sql)
         if not cell.type.is_groupable and not cell.type.may_have_mixed_texts:
             raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
         self._keys_of_groups.append(cell)
@@ -565,6 +574,7 @@ class _Select:
         if self._lists:  # PostgreSQL makes their rows afterwards
             raise Refused(self._node, "DISTINCT ON beside a set of rows in SELECT", "Write it in FROM.")
         cells = [inside(each, columns) or self._expressions.cell(each) for each in nodes]
+        self._shared += [cell.sql for cell in cells]
         for each, cell in zip(nodes, cells, strict=True):
             if not cell.type.is_groupable:
                 raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)

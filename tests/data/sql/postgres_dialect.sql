@@ -1128,3 +1128,9 @@ select "count"(*), "max"(id), "string_agg"(size::text, ',' order by id) from box
 select lag('12', '-7', '5') over (), lead(null, 1, 'a') over () from boxes
 select lead('5', '1', 1.5) over (order by id) from boxes order by id
 select every('1'), char_length('ab '::char(5)), character_length('abc'::varchar), log10(1000.5), log10(1000::float8)
+select substring(o.NAME from 1 for 1), count(*) from customers o group by SUBSTRING((name), 1, 1)
+select qty::varchar(3), grouping((o.qty)::varchar(3)), count(*) from orders o group by cast(qty as character varying(3))
+select max(length(qty::varchar)), max(o.qty::varchar), qty::text from orders o group by qty::text
+select rank() over (order by qty::text), max(qty::text) over () from orders o group by o.qty::text
+select distinct qty::text from orders o order by o.qty::text
+select array_agg(distinct substr(name, 1, 1) order by substr(c.name, 1, 1)) from customers c

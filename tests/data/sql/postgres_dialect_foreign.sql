@@ -824,3 +824,22 @@ select to_hex('1')
 select lead('12', 1) over () from boxes
 select 'x'::text like null::bytea
 select "Left"(name, 1), "left"(name, 1) from customers
+select qty::text, count(*) from orders group by qty::varchar
+select qty::varchar, count(*) from orders group by (qty)::text
+select qty::text, qty::varchar, count(*) from orders group by 1
+select qty::text as a, qty::varchar from orders group by a
+select grouping(qty::varchar), count(*) from orders group by qty::text
+select count(*) from orders group by qty::text having qty::varchar = '1'
+select count(*) from orders group by qty::text order by qty::varchar
+select born::timestamp, count(*) from customers group by born::timestamptz
+select substr(name, 1, 1), count(*) from customers group by substring(name, 1, 1)
+select length(name), count(*) from customers group by char_length(name)
+select ceil(price), count(*) from orders group by ceiling(price)
+select date_trunc('month', placed), count(*) from orders group by date_trunc('MONTH', placed)
+select sum(qty), mod(qty, 2) from orders group by qty % 2
+select now() - placed, count(*) from orders group by current_timestamp - placed
+select rank() over (order by qty::varchar), qty::text from orders group by qty::text
+select max(qty::varchar) over (), qty::text from orders group by qty::text
+select distinct qty::text from orders order by qty::varchar
+select distinct on (qty::text) qty::text from orders order by qty::varchar
+select array_agg(distinct substr(name, 1, 1) order by substring(name, 1, 1)) from customers

@@ -227,3 +227,5 @@ select 'x' like any (array[null::bytea])
 select trim('a'::bytea, 'a')
 select substring('day', null, 'x')
 select json_object_agg(distinct 1, 1)
+select trim(name), count(*) from customers group by btrim(name)
+select qty between 1 and 3, count(*) from orders group by qty >= 1 and qty <= 3
