@@ -41,7 +41,6 @@ from auditlake.sandbox.failures import Busy, failure
 from auditlake.sandbox.processes import DATABASE_BYTES, ERRORS, HEAD, Answered, Setup, Statement
 from auditlake.temporal.grants import Hidden
 from auditlake.temporal.moments import Known
-from auditlake.verify.damage import damage_behind
 
 _TYPE_NAMES = {
     "int16": "smallint",
@@ -254,6 +253,8 @@ class Responder:
 
     def _problem(self, exc: Exception) -> Mapping[str, object]:
         """Return what the server may know of an exception, whose own text may have values of rows."""
+        from auditlake.verify.damage import damage_behind  # noqa: PLC0415 - only after a failure
+
         found = failure(exc)
         if not isinstance(found, Busy):
             found = damage_behind(exc, self._lake) or found or as_known(exc)
