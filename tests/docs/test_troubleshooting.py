@@ -17,6 +17,8 @@ from auditlake.lake.gaps import UNKNOWN_SHAPE
 from auditlake.lake.parking import Cause
 from tests.docs.raised import HOLE, Sources, read_sources
 
+pytestmark = pytest.mark.xdist_group("troubleshooting")  # parsing the package takes seconds
+
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs" / "troubleshooting.md").read_text()
 _QUOTED_COMPLETELY = {"SourceUnreachable", "SourceRefuses", "SourceAway", "WrongSource", "LakeConflict"}

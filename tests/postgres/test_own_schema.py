@@ -43,6 +43,8 @@ def _reports(settings: list[str]) -> list[str]:
     return said
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_they_are_left_out_by_name(settings: list[str]) -> None:
     """By `check`, `bootstrap`, `follow` and `status`; the names mean the lake's tables, and the others are copied."""
     checked = command.run_here(["check", *settings])
