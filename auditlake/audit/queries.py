@@ -4,20 +4,21 @@ Table, key and moments are checked before the first line of output, and that no 
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
 from auditlake.audit.diff import Compared, compared_rows
+from auditlake.audit.equal_keys import equal_keys
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
-from auditlake.audit.row_key import GivenKey, parse_key
+from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.state import with_comparisons
 from auditlake.audit.touched_rows import lsns_of_table, touches_key
 from auditlake.audit.transactions import OfTable, Transaction, TransactionFilters, find, transactions_at
-from auditlake.audit.versions import CommitMark, Version
+from auditlake.audit.versions import CommitMark, Version, versions_of
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.comparison_keys import ENUM
 from auditlake.lake.gaps import Gap
@@ -62,9 +63,9 @@ class LogQuestion:
         table = reader.keyed_at(reader.table(self.table, span.upto), span.upto)
         given = parse_key(table, self.keys) if self.keys else None
         span = _of_one_key(reader, table, span) if given or self.column else span
-        lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
-        if given is not None and not lsns and not touches_key(reader, table, given.key):
-            _in_doubt(reader, table, given).check_absent()
+        keys = [None] if given is None else _equal_keys(reader, table, given, span.upto)
+        found = [lsns_of_table(reader, table, span, key, self.column) for key in keys]
+        lsns = None if found == [None] else frozenset(lsn for each in found for lsn in each or ())
         of_table = OfTable.of(reader, table, self.table)
         return TransactionFilters((of_table,), lsns, None, self.actor, self.reason, self.unattributed)
 
@@ -83,6 +84,24 @@ def _in_doubt(reader: Reader, table: HistoryTable, given: GivenKey) -> GivenKey:
     collated = (c.name for c in with_comparisons(reader, table, table.key) if c.compared not in {None, ENUM})
     names = {*collated, *(column.name for column in given.other_texts)}
     return replace(given, other_texts=tuple(column for column in table.key if column.name in names))
+
+
+def _equal_keys(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn) -> list[Key]:
+    """Return the key; if no row has it at an LSN, and equal ones can have another text, these too.
+
+    Raises NotAnswerable if no row ever had it, and equality is not known.
+    """
+    doubted = _in_doubt(reader, table, given)
+    known = versions_of(reader, table, [given.key], upto) if doubted.other_texts else []
+    if not doubted.other_texts or any(version.end is None for version in known):
+        return [given.key]
+    equal = equal_keys(reader, table, given, upto)
+    if equal is not None:
+        return list(dict.fromkeys([given.key, *equal]))
+    if not known and not touches_key(reader, table, given.key):
+        doubted.check_absent()
+    say(f"equal values can have another text ({doubted.columns_in_doubt}): a row may exist under one of these")
+    return [given.key]
 
 
 def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> None:
@@ -140,10 +159,11 @@ class RowQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """History of one row within a span."""
+    """History of one row within a span; `keys` are the one that was given, and equal ones."""
 
     reader: Reader
     table: HistoryTable
+    keys: Sequence[Key]
     events: list[RowEffect]
     span: Span
 
@@ -178,16 +198,11 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     _say_other(reader, table, question.table, span)
     say_erased(reader.lake, table, span.after, span.upto)
     span = _of_one_key(reader, table, span)
-    events = Book(reader, table, span.upto).life(given.key)
-    if not events or last_version(events, given.key)[1] is not None:
-        given = _in_doubt(reader, table, given)
-        if not events:
-            given.check_absent()
-        elif given.other_texts:
-            say(f"equal values can have another text ({given.columns_in_doubt}): a row may exist under one of these")
+    keys = _equal_keys(reader, table, given, span.upto)
+    events = Book(reader, table, span.upto).life(*keys)
     if unlinked := _unlinked(reader, table, events):
         say(f"the changes up to {reader.expired} have expired: whether the row had another key is not known {unlinked}")
-    return Life(reader, table, events, span)
+    return Life(reader, table, keys, events, span)
 
 
 def _unlinked(reader: Reader, table: HistoryTable, events: Iterable[RowEffect]) -> str:
@@ -222,15 +237,15 @@ class Blamed:
 
 def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     """Return who set each column of a row; none if the key never existed. Raises BadUsage, NotAnswerable."""
-    return blame_in(life_of(reader, question), question)
+    return blame_in(life_of(reader, question))
 
 
-def blame_in(life: Life, question: RowQuestion) -> Blamed:
+def blame_in(life: Life) -> Blamed:
     """Return the same for a row whose history has been read, from its beginning on; raises NotAnswerable."""
     if not life.events:
         return Blamed([], life.table, life.span.upto)
     reader = life.reader
-    last, mark = last_version(life.events, parse_key(life.table, question.key).key)
+    last, mark = last_version(life.events, *life.keys)
     if mark is not None and mark.op == "update":
         raise NotAnswerable(
             f"the row has another key since {mark.lsn}, and the changes up to {reader.expired} have expired",

@@ -79,10 +79,11 @@ class Book:
         self._rekeyed = reader.rekeyed_at(table, upto) or 0
         self._names = tuple(column.name for column in table.key)
 
-    def life(self, key: Key) -> list[RowEffect]:
-        """Return the events of all rows that ever had this key, oldest first."""
+    def life(self, *keys: Key) -> list[RowEffect]:
+        """Return the events of all rows that ever had one of these keys, oldest first."""
         seen: set[tuple[Key, int]] = set()
-        events = [event for version in self._reads.versions(key) for event in self._around(version, seen)]
+        versions = (version for key in keys for version in self._reads.versions(key))
+        events = [event for version in versions for event in self._around(version, seen)]
         return sorted(events, key=lambda event: (event.mark.lsn, event.after is not None))
 
     def _around(self, start: Version, seen: set[tuple[Key, int]]) -> Iterable[RowEffect]:
@@ -228,10 +229,10 @@ def blame(events: list[RowEffect], last: Version) -> list[Blame]:
     return [Blame(name, last.values[name], marks.get(name)) for name in last.values]
 
 
-def last_version(events: list[RowEffect], key: Key) -> tuple[Version, CommitMark | None]:
-    """Return the last version of the last row with this key, and its deletion if any; `events` is not empty."""
+def last_version(events: list[RowEffect], *keys: Key) -> tuple[Version, CommitMark | None]:
+    """Return the last version of the last row with one of these keys, and its deletion; `events` is not empty."""
     following = {_place(event.before): event for event in events if event.before is not None}
-    of_key = [event.after for event in events if event.after is not None and event.after.key == key]
+    of_key = [event.after for event in events if event.after is not None and event.after.key in keys]
     version = of_key[-1]
     while event := following.get(_place(version)):
         if event.after is None:

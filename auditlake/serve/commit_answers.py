@@ -241,7 +241,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     with noted() as notes:
         life = life_of(reader, question)
-        blamed = blame_in(life, question)
+        blamed = blame_in(life)
         entries = list(life.entries())
     room = Room()
     blame = room.fitting(map(objects.blame_json, blamed.columns))

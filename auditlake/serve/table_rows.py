@@ -8,7 +8,6 @@ table that is asked for again are in memory (`held_tables`).
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.bounds import ANSWER_CHARACTERS, first_batches
+from auditlake.audit.equal_keys import matching_keys
 from auditlake.audit.filters import (
     Condition,
     Filter,
@@ -33,7 +33,7 @@ from auditlake.audit.state import StateRequest, columns_of, state_query, version
 from auditlake.audit.versions import texts_by_own_name
 from auditlake.errors import BadUsage
 from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
-from auditlake.lake.duckdb_rows import apart, from_apart, quoted, raw_entry
+from auditlake.lake.duckdb_rows import quoted, raw_entry
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -165,31 +165,9 @@ class TableState:
     def keys(
         self, cursor: "DuckDBPyConnection", overlay: Overlay, conditions: Sequence[Condition], limit: int
     ) -> list[Key]:
-        """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
+        """Return the keys of such versions, at most `limit` (`audit.equal_keys`)."""
         parts = [types_over_time(overlay.table, column) for column in self.table.key]
-        typed = [column for part in parts for column in part]
-        cells = [apart(column, f"h.{quoted(column)}") for column in typed]
-        cells += [raw_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
-        every, (some, values) = self._begun(cursor, overlay), _any_of(conditions)
-        listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
-        same = " and ".join(f"{cell} is not distinct from m.k{n}" for n, cell in enumerate(cells))
-        names = ", ".join(f"m.k{n}" for n in range(len(cells)))
-        shown = [from_apart(column, f"m.k{n}") for n, column in enumerate(typed)]
-        shown += [f"m.k{n}" for n in range(len(typed), len(cells))]
-        sql = (
-            f"with m as (select distinct {listed} {every} and ({some}))"
-            f" select {', '.join(shown)} from m join (select h.* {every}) h on {same} group by {names}"
-            f" order by bool_or(h._to_lsn is null or h._to_lsn > {self.lsn:d}), max(h._from_lsn) desc"
-            f" limit {limit * prod(map(len, parts)):d}"
-        )
-        found = cursor.execute(sql, values).to_arrow_table().combine_chunks()
-        texts = {}
-        for n, column in enumerate(typed):
-            raw = found.column(len(typed) + n).combine_chunks().cast(pa.string())
-            entries = raw if type_of(column).may_not_fit else None
-            texts[column.stored] = exact_texts(found.column(n).combine_chunks(), type_of(column), entries)
-        key = [pc.coalesce(*(texts[column.stored] for column in part)).to_pylist() for part in parts]
-        return list(dict.fromkeys(zip(*key, strict=True)))[:limit]
+        return matching_keys(cursor, self._begun(cursor, overlay), parts, _any_of(conditions), self.lsn, limit)
 
     def _begun(self, cursor: "DuckDBPyConnection", overlay: Overlay) -> str:
         """Return FROM and WHERE of the versions that began up to the LSN, alias h."""
