@@ -34,7 +34,7 @@ from auditlake.lake.comparison_keys import (
     is_equal_by_key,
     is_ordered_by_key,
 )
-from auditlake.lake.duckdb_rows import bare, quoted, raw_entry
+from auditlake.lake.duckdb_rows import bare, is_float, quoted, raw_entry
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.sql_names import duckdb_literal
@@ -99,7 +99,7 @@ class Filter:
     """One filter; `given` is the value as it was given, `value` the typed one, None if the type cannot represent it.
 
     `text` is the value as PostgreSQL prints it; "" if the operation takes none, or the value is a list. `key` is SQL of
-    the value's key, None if that is `value`; `by_text`: values are compared by their text.
+    the value's key, None if that is `value`; `by_text`: values are compared by their text, `signed`: -0 is not 0.
     """
 
     column: Column
@@ -109,6 +109,7 @@ class Filter:
     value: Any = field(compare=False)
     key: str | None = field(default=None, compare=False)
     by_text: bool = False
+    signed: bool = False
 
     def __str__(self) -> str:
         return f"{self.column.name}:{self.operation.name}:{self.given}"
@@ -138,14 +139,24 @@ class Filter:
         left = _by_text(self.column, name) if self.by_text else compared_sql(self.column, name)
         value, bound = _parameter(self.value)
         condition = f"{left} {sign} {bare(self.column, value)}"
-        if self.by_text and isinstance(self.value, float):  # -0 is equal to 0
-            condition = f"({condition} and signbit({name}) = {copysign(1, self.value) < 0})"
+        if self.signed and is_float(self.column):
+            zeros, signs = _signs(name, self.value)
+            condition, bound = f"({condition} and {zeros})", [*bound, *signs]
         if sign == "=" or not partial:
             return condition, bound
         outside = f"{entry} is not null"
         if sign != "<>":
             outside += f" and {_place(name, entry)} {sign} {_FITTING}"
         return f"({condition} or {outside})", bound
+
+
+def _signs(name: str, value: Any) -> Condition:  # noqa: ANN401 - a float, or a list of them
+    """Return the condition that an equal float, or array of floats, has -0 in the same places."""
+    values = value if isinstance(value, list) else [value]
+    shown = name if isinstance(value, list) else f"[{name}]"
+    signs = [each is not None and each == 0 and copysign(1, each) < 0 for each in values]
+    zeros = f"list_transform({shown}, lambda x: coalesce(x = 0 and signbit(x), false))"
+    return f"{zeros} = cast(? as boolean[])", [signs]
 
 
 def _parameter(value: Any) -> Condition:  # noqa: ANN401 - of any type
@@ -231,8 +242,16 @@ def filter_on(column: Column, operation: Operation, given: Any = None) -> Filter
 
 def text_filter(column: Column, given: str) -> Filter:
     """Return a filter of the values with the text of this one, as PostgreSQL prints it; raises BadUsage."""
+    return replace(_by_place(column, _EQUAL[0], given), signed=True)
+
+
+def _by_place(column: Column, operation: Operation, given: str) -> Filter:
     text = read_value(column, given).text
-    return Filter(column, _EQUAL[0], given, text, _typed(column, text), by_text=True)
+    try:
+        value = _typed(column, text)
+    except (ValueError, IndexError) as exc:
+        raise _unread(column) from exc
+    return Filter(column, operation, given, text, value, by_text=True)
 
 
 def _compared_value(column: Column, given: str) -> tuple[str, str | None]:
@@ -308,9 +327,4 @@ def beside(column: Column, sign: str, text: str) -> Filter:
     operation = signed(sign)
     if may_sort(column):
         return filter_on(column, operation, text)
-    read = read_value(column, text).text
-    try:
-        value = _typed(column, read)
-    except (ValueError, IndexError) as exc:
-        raise _unread(column) from exc
-    return Filter(column, operation, text, read, value, by_text=True)
+    return _by_place(column, operation, text)

@@ -16,7 +16,6 @@ from auditlake.audit.filters import (
     Filter,
     column_named,
     filter_on,
-    is_array,
     may_sort,
     operations_of,
     parse_filters,
@@ -320,8 +319,6 @@ def _search(state: TableState, asked: OfFind) -> Search:
 def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Filter]:
     for column in types:
         contains = asked.contains and type_of(column).kind is Conversion.TEXT
-        if is_array(column):
-            continue
         try:
             yield filter_on(column, signed("contains"), asked.value) if contains else text_filter(column, asked.value)
         except BadUsage:  # the value is not one of this type

@@ -343,6 +343,19 @@ def test_rows_beside_a_key_are_those_of_its_page(both: _Both, held: bool) -> Non
     assert (refused.status_code, "the value for a is not known" in refused.text) == (400, True)
 
 
+def test_every_value_is_found_by_its_text(both: _Both) -> None:
+    """And by no other one: -0 is not 0, 1.5 is not 1.50, and arrays have bounds."""
+    page, found = Page(Lake(both.lake.root)), 0  # answers are kept by its session
+    for kind, column in both.columns.items():
+        query = f"select concat('', t.{column.name}), array_agg(id::text) from t where {column.name} is not null"
+        for text, keys in both.conn.execute(f"{query} group by 1".encode()).fetchall():
+            answer = page.json("find", table="t", value=text, column=column.name, limit=100)
+            assert sorted(each["key"][0] for each in answer["found"]) == sorted(keys), (kind, text)
+            found += 1
+    assert found > 2 * len(both.columns)
+    assert page.json("find", table="t", value="{1,x", limit=100)["found"] == []
+
+
 def _page(both: _Both, *, held: bool) -> Page:
     """Return the page of the lake, with every table in memory, or none."""
     page = Page(Lake(both.lake.root))  # answers are kept by its session

@@ -154,6 +154,19 @@ def test_a_zero_is_found_by_its_sign_however_many_have_the_other(tmp_path: Path)
         assert answer["more"] is (value == "-0")
 
 
+def test_every_nan_is_found_whatever_its_sign(tmp_path: Path) -> None:
+    """PostgreSQL prints one text for both, and a copy in binary form has the sign; also within an array."""
+    lake, name = write_lake(tmp_path / "lake"), TableName("public", "nans")
+    columns = (Column("id", 23, -1, key=True), Column("f", 701, -1, key=False), Column("a", 1022, -1, key=False))
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    values = (float("nan"), -float("nan"), 1.0)
+    rows = [{"id": n, "f": f, "a": [f, 0.0]} | version(0x100, None, "snapshot", None) for n, f in enumerate(values)]
+    write_history(lake, name, columns, rows, positions, 9)
+    page = Page(lake)
+    for value in ("NaN", "{NaN,0}"):
+        assert {each["key"][0] for each in page.json("find", table="nans", value=value)["found"]} == {"0", "1"}
+
+
 @pytest.mark.parametrize("kind", [700, 701, 1021, 1022])
 def test_a_row_is_found_whose_key_differs_from_another_one_in_the_sign_of_a_zero(tmp_path: Path, kind: int) -> None:
     """Such keys are equal, and an update may have made one of the other: a row has either."""
