@@ -260,7 +260,9 @@ class Tools:
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, contains,
         begins with, is null or is not null. `order_by` are columns, -name descending. Read on with `offset`.
         """
-        asked = [each[0] for each in where or ()] + [each.removeprefix("-") for each in order_by or ()]
+        hidden = self._masked(table).hidden  # also of a column whose name begins with the sign
+        sorted_by = [each if each in hidden else each.removeprefix("-") for each in order_by or ()]
+        asked = [*(each[0] for each in where or ()), *sorted_by]
 
         def question() -> Rows:
             return self._lake.as_of(as_of).table(

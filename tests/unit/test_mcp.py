@@ -325,6 +325,19 @@ def test_a_mask_matches_former_names_in_the_history(tmp_path: Path) -> None:
         tools.rows("people", where=[("e_mail", "=", "x")])
 
 
+def test_rows_are_not_sorted_by_a_masked_column_whose_name_begins_with_a_sign(tmp_path: Path) -> None:
+    """The sign would mean the order of another column."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    columns = (Column("id", 23, -1, key=True), Column("-pay", 23, -1, key=False), Column("pay", 23, -1, key=False))
+    rows = [{"id": n, "-pay": -n, "pay": n} | version(0x100, None, "snapshot", None) for n in range(3)]
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "paid"), columns, rows, positions, 9)
+    tools = Tools(LakeApi(lake.root), AnswerLimits(9, ("public.paid.-pay",)))
+    with pytest.raises(BadUsage, match="column -pay of paid is masked"):
+        tools.rows("paid", order_by=["-pay"])
+    assert [each["id"] for each in tools.rows("paid", order_by=["-id"])["found"]] == ["2", "1", "0"]
+
+
 def test_a_masked_key_cannot_be_given_as_a_value(lake: Lake) -> None:
     """Whether it is named or not, the answer would tell who has it."""
     tools = Tools(LakeApi(lake.root), AnswerLimits(2, ("public.orders.id",)))
