@@ -20,6 +20,7 @@ from auditlake.query.postgres.conversions import (
     literal,
     numeric_text,
     parts_of,
+    unfolded,
     with_common_element,
 )
 from auditlake.query.postgres.growth import MOST_BYTES, bytes_of_array, held, joined, repeatable
@@ -161,6 +162,8 @@ def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
             found = f"case when {by_zero} then {failed('division by zero')} else {found} end"
         return found
 
+    if unfolded(right) != right:
+        left = unfolded(left)
     return Cell(repeatable((left.sql, right.sql), checked), left.type)
 
 
@@ -366,5 +369,5 @@ def negated(cell: Cell, node: exp.Expr) -> Cell:
     if cell.type == NUMERIC:
         return Cell(f"pg_negate({cell.sql})", NUMERIC)
     if cell.type.is_number or cell.type == INTERVAL:
-        return Cell(f"(- {cell.sql})", cell.type)
+        return Cell(f"(- {unfolded(cell).sql})", cell.type)
     raise Refused(node, f"- {cell.type.shown}")

@@ -7,6 +7,7 @@ Authority: postgresql.org/docs/current/typeconv.html; src/include/catalog/pg_cas
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from sqlglot import exp
@@ -180,8 +181,8 @@ def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, 
         case "float4" | "float8":
             if not _FLOAT.fullmatch(text):
                 raise ValueError(text)
-            if text.strip(_BLANKS).startswith("-") and not float(text):  # DuckDB may take another 0 for it
-                raise Refused(None, f"{standard_literal(text)} of {to.shown}", "Write 0.")
+            if text.strip(_BLANKS).startswith("-") and not re.match("[^eE]*[1-9]", text):
+                return f"(- {unfolded(Cell(f'cast(0 as {to.duckdb})', to)).sql})", to
             return _float(standard_literal(text.strip(_BLANKS)), to), to
         case "date":
             return f"date {standard_literal(_day(text.strip(_BLANKS)).isoformat())}", to
@@ -288,6 +289,16 @@ def with_distinct_intervals(sql: str) -> str:
     if len({(months * 30 + days) * _DAY_US + micros for months, days, micros in constants}) == len(constants):
         return sql
     return _CONSTANT.sub(lambda found: of_parts(f"{found[1]} + random() * 0.4", found[2], found[3]), sql)
+
+
+_OF_ROW = re.compile(r"\b[a-z]\d+\b|\brandom\(\)")
+
+
+def unfolded(cell: Cell) -> Cell:
+    """Return a float as it is, a constant as one that DuckDB computes as it runs: before, it takes -0 for another 0."""
+    if cell.type not in {FLOAT4, FLOAT8} or _OF_ROW.search(cell.sql):
+        return cell
+    return replace(cell, sql=f"cast({cell.sql} - random() * 0e0 as {cell.type.duckdb})")
 
 
 def parts_of(interval: str) -> tuple[str, str, str]:

@@ -20,6 +20,7 @@ from auditlake.query.postgres.conversions import (
     known,
     padded,
     shown_text,
+    unfolded,
     with_year,
 )
 from auditlake.query.postgres.floats import ONE_ARGUMENT
@@ -225,7 +226,8 @@ def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
         return found
     for form in sorted(FORMS.get(name, ()), key=lambda form: _differing(form, cells)):
         if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
-            texts = [in_common(cell, kind, node) for cell, kind in zip(cells, form.takes, strict=True)]
+            pairs = zip(cells, form.takes, strict=True)
+            texts = [unfolded(Cell(in_common(cell, kind, node), kind)).sql for cell, kind in pairs]
             repeats = any(form.sql.count(f"{{{n}}}") > 1 for n in range(len(texts)))
             return Cell(repeatable(texts, form.sql.format) if repeats else form.sql.format(*texts), form.gives)
     given = ", ".join(cell.type.shown for cell in cells)

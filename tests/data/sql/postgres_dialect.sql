@@ -1134,3 +1134,12 @@ select max(length(qty::varchar)), max(o.qty::varchar), qty::text from orders o g
 select rank() over (order by qty::text), max(qty::text) over () from orders o group by o.qty::text
 select distinct qty::text from orders o order by o.qty::text
 select array_agg(distinct substr(name, 1, 1) order by substr(c.name, 1, 1)) from customers c
+select f * 0, f * -0.0::float8, -(f * 0) from doubles where id > 6 order by id
+select array_agg(0::float8 * -1), array_agg(0::float8) from boxes
+select '-0'::float8, '0'::float8, '-0.0e5'::float4, 0::float4, round(-0.4::float8), 0::float4 * -1
+select 1 / '-0.0e5'::float4
+select '-1e-400'::float8
+select f = '-0', greatest(f, '-0'), coalesce(f, '-0'), f * '-0' from doubles where id in (4, 5, 7, 13) order by id
+select lag(f * 0) over (order by id), lag(f * -(0::float8)) over (order by id) from doubles where id > 6 order by id
+select first_value(f * 0) over (order by id), first_value(f * round(-0.4::float8)) over (order by id) from doubles where id > 6
+select id from doubles where (f * 0)::text >= '0' and (f * -(0::float8))::text <= '-0' and id > 6 order by id

@@ -33,7 +33,6 @@ select id, e from (select id, array[weight] as w from orders) o, unnest(o.w) e
 select (timestamp '9999-12-31 23:00' + interval '2 years') at time zone 'Europe/Paris' < now()
 select to_char(date '0001-01-01' - 400, 'YY')
 select date_trunc('decade', timestamp '0001-01-01' - interval '2 years') < now()
-select '-0'::float8, 1 / '-0.0e5'::float4
 select case when vip then name else code end from customers
 select id, span in (select span from spans where id = 2) from spans
 select settings in (select settings from customers) from customers
