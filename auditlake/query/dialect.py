@@ -31,6 +31,7 @@ QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
 _SPARK = Spark()
+NAME_ONE = "Name one, or ask for count(*)."
 READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
 _HINT = (
     "The SQL is Spark's; the dialect postgres reads PostgreSQL's. "

@@ -59,14 +59,14 @@ from pyspark.sql.types import (
 )
 
 from auditlake.delta.append_table import open_delta
-from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.jvm_trace import classes_in, trace_of
 from auditlake.lake.history import LSNS, HistoryTable, type_of
 from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.compared_columns import held_error
-from auditlake.query.dialect import spark_tokens
+from auditlake.query.dialect import NAME_ONE, spark_tokens
 from auditlake.query.functions import FUNCTIONS
 from auditlake.query.lexical import canonical_sql
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -301,7 +301,12 @@ def origin_of(field: StructField) -> _Origin | None:
 
 
 def batches(rows: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return a query's schema, and an iterator that computes batches on demand and raises BadUsage."""
+    """Return a query's schema, and an iterator that computes batches on demand and raises BadUsage.
+
+    Raises NotAnswerable if there are no columns: the formats would not show the rows.
+    """
+    if not rows.columns:
+        raise NotAnswerable("the answer has no columns", NAME_ONE)
     names = [f"c{index}" for index in range(len(rows.columns))]  # column names may repeat
     kinds = [field.dataType for field in rows.schema.fields]
     sent = rows.toDF(*names).select(*(_sent(F.col(n), kind).alias(n) for n, kind in zip(names, kinds, strict=True)))

@@ -15,6 +15,7 @@ from math import prod
 
 from sqlglot import exp
 
+from auditlake.query.dialect import NAME_ONE
 from auditlake.query.postgres.aggregates import AGGREGATES
 from auditlake.query.postgres.arithmetic import mixed_texts, unmixed
 from auditlake.query.postgres.cells import Cell, Refused, construct, only
@@ -444,7 +445,7 @@ class _Select:
     def _columns(self) -> list[Cell]:
         columns = list(self._listed())
         if not columns:
-            raise Refused(self._node, "SELECT of no columns")
+            raise Refused(self._node, "SELECT of no columns", NAME_ONE)
         return columns
 
     def _listed(self) -> Iterator[Cell]:

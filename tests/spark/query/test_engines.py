@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.errors import NotAnswerable
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, plan
@@ -73,3 +74,13 @@ def test_versions_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> Non
         (schema, rows), (theirs, others) = found.batches(), batches(expected)
         assert (schema, schema.metadata) == (theirs, theirs.metadata)
         assert Counter(map(repr, python_rows(schema, rows))) == Counter(map(repr, python_rows(theirs, others)))
+
+
+def test_rows_without_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """No format would show that there are any."""
+    state = read_state(write_lake(tmp_path / "lake", 1, 20), None, UTC)
+    every = plan(spark, prepare_statement(state, "select * from others", {})).columns
+    rows = plan(spark, prepare_statement(state, f"select * except ({', '.join(every)}) from others", {}))
+    assert rows.count() > 0
+    with pytest.raises(NotAnswerable, match="no columns"):
+        batches(rows)
