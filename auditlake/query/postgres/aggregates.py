@@ -376,7 +376,7 @@ def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
             return Cell(f"cast(ntile({_positive(node, 'this')}){over} as integer)", INT4, name)
         case "lag" | "lead":
             only(node, "this", "offset", "default")
-            return _shifted(name, node, cell, over)
+            return _shifted(name, node, cell, frame)
         case "nth_value":
             only(node, "this", "offset")
             value = _of_known_type(cell(node.this), node)
@@ -401,7 +401,7 @@ def _positive(node: exp.Expr, name: str) -> str:
     return str(given.this)
 
 
-def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
+def _shifted(name: str, node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
     value = cell(node.this)
     offset, default = node.args.get("offset"), node.args.get("default")
     other = None if default is None else cell(default)
@@ -410,8 +410,10 @@ def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
     if other is not None and kind.name == "bpchar":
         raise Refused(node, f"{name} of character with a default", "Cast it to text.")
     parts = [numeric_text(value, node) if kind == NUMERIC else coerced(value, kind, node).sql]
-    if offset is not None:
-        parts.append(f"cast({coerced(cell(offset), INT4, node).sql} as bigint)")
+    far = "1" if offset is None else coerced(cell(offset), INT4, node).sql
+    if not frame.by and not frame.order:  # DuckDB 1.5 shifts rows as they come, and repeats those of a UNION ALL
+        far = f"{far} + cast(random() * 0 as bigint)"
+    parts.append(f"cast({far} as bigint)")
     if other is not None:
         parts.append(numeric_text(other, node) if kind == NUMERIC else coerced(other, kind, node).sql)
-    return Cell(f"{name}({', '.join(parts)}){over}", kind, name)
+    return Cell(f"{name}({', '.join(parts)}) over {frame.sql}", kind, name)

@@ -1143,3 +1143,5 @@ select f = '-0', greatest(f, '-0'), coalesce(f, '-0'), f * '-0' from doubles whe
 select lag(f * 0) over (order by id), lag(f * -(0::float8)) over (order by id) from doubles where id > 6 order by id
 select first_value(f * 0) over (order by id), first_value(f * round(-0.4::float8)) over (order by id) from doubles where id > 6
 select id from doubles where (f * 0)::text >= '0' and (f * -(0::float8))::text <= '-0' and id > 6 order by id
+select count(*), count(a), count(b) from (select lead(x, 2) over () as a, lag(x, -1) over () as b from (select 1 as x union all select 2 union all select 3 union all select id from boxes) v) w
+select count(*), count(distinct x), sum(a), sum(b) from (select x, lead(x, 9, 1) over () as a, lag(x, -9, 2) over () as b from (select 1 as x union all select 2 union all select 3) v) w
