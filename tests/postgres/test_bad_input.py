@@ -402,10 +402,10 @@ def test_an_invalid_command_line_is_a_usage_error(lake: Site, kind: str) -> None
 
 
 def test_a_separate_process_exits_with_the_same_codes(site: Site) -> None:
-    """A shell sees the same codes, and nothing else is printed at exit."""
-    run = partial(command.run, code="")
+    """A shell sees the same codes, and nothing else is printed at exit; all but the first are forks of a process."""
+    of_shell, run = partial(command.run, code=""), command.run
     nowhere = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
-    held(site, UNREACHABLE, ["port 1 "], run, ["bootstrap", "--source", nowhere])
+    held(site, UNREACHABLE, ["port 1 "], of_shell, ["bootstrap", "--source", nowhere])
     held(site, CONFIG, ["no tables"], run, ["bootstrap", "--source", site.dsn, "--table", "no.such"])
     held(site, LAKE, [str(site.lake)], run, ["sql", "select 1"])
     held(site, USAGE, ["--forever"], run, ["follow", "--forever"])

@@ -229,12 +229,14 @@ def test_a_lake_that_nothing_captures_is_captured_up_to_the_snapshot(database: s
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("changes", [RetentionPeriod(), AT_ONCE])
-def test_a_history_of_which_versions_expired_is_verified(
-    database: str, tmp_path: Path, changes: RetentionPeriod
-) -> None:
-    """From the horizon on, also what came later; a version that ended before it and is there again is named."""
-    site = Site(database, chosen_lake(tmp_path / "lake"))
+def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path: Path) -> None:
+    """And whose changes have expired; `tests/release` has one with its changes."""
+    check_expired(database, tmp_path, AT_ONCE)
+
+
+def check_expired(database: str, folder: Path, changes: RetentionPeriod) -> None:
+    """Verify it from the horizon on, with what came later; a version from before it that is there again is named."""
+    site = Site(database, chosen_lake(folder / "lake"))
     site.execute("create table t (id int primary key, v text)")
     site.execute("insert into t select n, 'secret' from generate_series(1, 9) n")
     copied = command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root, "--slot", "expiry"])
@@ -269,10 +271,14 @@ def test_a_history_that_ends_inside_a_gap_is_not_folded_again(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("batches", [1, 2])
-def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path, batches: int) -> None:
-    """Applied with its end in one batch or in two: versions from after its end have no value in it."""
-    site = Site(database, chosen_lake(tmp_path / "lake"))
+def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path) -> None:
+    """Applied with its end in one batch; `tests/release` has two."""
+    check_dropped(database, tmp_path, batches=1)
+
+
+def check_dropped(database: str, folder: Path, batches: int) -> None:
+    """Apply a column and its end in so many batches, and verify: versions from after its end have no value in it."""
+    site = Site(database, chosen_lake(folder / "lake"))
     site.execute("create table t (id int primary key, v text)")
     site.execute("insert into t select n, 'secret' from generate_series(1, 6) n")
     install_trigger(database)  # else a gap begins with each change, and the past before it is not folded again
