@@ -56,10 +56,10 @@ def _element(text: str, place: int) -> str | None:
     return parts[place] if -len(parts) <= place < len(parts) else None
 
 
-def _at(text: str, path: Sequence[str | None]) -> str | None:
+def _at(text: str, path: Sequence[str]) -> str | None:
     found: str | None = text
     for step in cancellable_loop(path):
-        if step is None or found is None:
+        if found is None:
             return None
         if found.startswith("["):
             found = _element(found, int(step)) if PLACE.fullmatch(step) else None
@@ -84,6 +84,15 @@ def _operator(step: Callable[[str, Any], str | None], shown: Callable[[str | Non
     return found
 
 
+def _unless_null(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that does not read the text if its path has a NULL."""
+
+    def found(text: str, path: Sequence[str | None]) -> str | None:
+        return None if None in path else operator(text, path)
+
+    return found
+
+
 def _same(found: str | None) -> str | None:
     return found
 
@@ -92,5 +101,5 @@ member, member_text = (_operator(_member, shown) for shown in (_same, _text))
 """`->` and `->>` with a key."""
 element, element_text = (_operator(_element, shown) for shown in (_same, _text))
 """`->` and `->>` with a place."""
-at_path, at_path_text = (_operator(_at, shown) for shown in (_same, _text))
+at_path, at_path_text = (_unless_null(_operator(_at, shown)) for shown in (_same, _text))
 """`#>` and `#>>`."""

@@ -959,6 +959,7 @@ select '[]'::json -> 0, '{}'::json -> 'a', '[ ]'::json -> 0, '5'::json -> 0, '[[
 select '{"\u0061": 1, "b\"": 2}'::json -> 'a', '{"\u0061": 1, "b\"": 2}'::json -> 'b"'
 select '{"a": "\u0000", "b": 1}'::json -> 'b'
 select '  [1, {"a":2}]  '::json #> '{}', ' "x" '::json #>> '{}', '{"a":[1]}'::json #>> array['a', null], '{"a":[1, 2]}'::json #>> '{a,-1}', '{"a":null}'::json #>> '{a}'
+select '[1, "\u0000"]'::json #> array[null], '[1, "\u0000"]'::json #>> array['1', null]
 select * from kinds order by id
 select case when id = 1 then ref end, coalesce(ref, null) from kinds order by id
 select coalesce(sums, '{1,2.5,NULL}'), coalesce(prices, '{1.00}'), prices || 3.14159 from kinds order by id
