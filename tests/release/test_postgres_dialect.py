@@ -15,6 +15,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
+from tests.postgres.test_postgres_dialect import check_doubles
 from tests.postgres_dialect import SCHEMA, Both, copied_lake, create_database
 from tests.random_postgres_sql import Draw
 from tests.random_seeds import random_seeds
@@ -36,6 +37,11 @@ def both(server: Server, tmp_path: Path) -> Iterator[Both]:
         yield Both(conn, copied_lake(conn, lake), lenient=True)
     server.drop_database("random_dialect")
     server.drop_database(base)
+
+
+def test_functions_of_two_doubles_are_those_of_postgresql(both: Both) -> None:
+    """Each with each."""
+    check_doubles(both, pairs_of=range(1, 14))
 
 
 def test_random_statements_have_the_answers_of_postgresql(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
