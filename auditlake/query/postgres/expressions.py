@@ -182,7 +182,7 @@ class Expressions:
         if isinstance(inner, exp.Query):
             return with_query(op, left, self._scope.subquery(inner), node)
         if isinstance(inner, exp.Array) and not _is_query(inner):
-            elements = self._cells(inner, "expressions", "value_constructor")
+            elements = self._elements(inner)
             kind = common(elements, node, "ARRAY")
             if kind.element is not None:
                 raise Refused(node, f"{op} {construct(node)} of arrays of {kind.element.shown}")
@@ -417,7 +417,7 @@ class Expressions:
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
         given = quantity(node)
         if isinstance(given, exp.Array) and not _is_query(given):
-            elements = self._cells(given, "expressions", "value_constructor")
+            elements = self._elements(given)
         elif isinstance(given, exp.Literal):
             elements = elements_of(self.cell(given), node)
         else:
@@ -543,6 +543,12 @@ class Expressions:
             raise Refused(node, what, "By it they know ASCII only.")
         return cell
 
+    def _elements(self, node: exp.Expr) -> list[Cell]:
+        """Translate the elements of ARRAY[…], of which there is one or more if no cast says their type."""
+        if cells := self._cells(node, "expressions", "value_constructor"):
+            return cells
+        raise Refused(node, "cannot determine the type of an empty array", "Write array[]::text[].", wrong=True)
+
     def _array(self, node: exp.Expr) -> Cell:
         if _is_query(node):
             sql, columns = self._scope.subquery(node.expressions[0])
@@ -552,9 +558,9 @@ class Expressions:
             if array(kind).loses_zeros:
                 raise Refused(node, f"ARRAY of a query of {kind.shown}", "Write (select array_agg(…) from …).")
             return Cell(f"coalesce(array({sql}), cast([] as {kind.duckdb}[]))", array(kind), "array")
-        cells = self._cells(node, "expressions", "value_constructor")
+        cells = self._elements(node)
         kind = common(cells, node, "ARRAY")
-        if not cells or not kind.is_element:
+        if not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
         return Cell(listed(cells, [in_common(each, kind, node) for each in cells]), array(kind), "array")
 

@@ -1146,3 +1146,4 @@ select first_value(f * 0) over (order by id), first_value(f * round(-0.4::float8
 select id from doubles where (f * 0)::text >= '0' and (f * -(0::float8))::text <= '-0' and id > 6 order by id
 select count(*), count(a), count(b) from (select lead(x, 2) over () as a, lag(x, -1) over () as b from (select 1 as x union all select 2 union all select 3 union all select id from boxes) v) w
 select count(*), count(distinct x), sum(a), sum(b) from (select x, lead(x, 9, 1) over () as a, lag(x, -9, 2) over () as b from (select 1 as x union all select 2 union all select 3) v) w
+select 1 = any (array[]::int[]), 1 <> all (array[]::int[]), array[]::text[], array[1] || array[]::int[]

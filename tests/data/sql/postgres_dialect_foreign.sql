@@ -843,3 +843,8 @@ select max(qty::varchar) over (), qty::text from orders group by qty::text
 select distinct qty::text from orders order by qty::varchar
 select distinct on (qty::text) qty::text from orders order by qty::varchar
 select array_agg(distinct substr(name, 1, 1) order by substring(name, 1, 1)) from customers
+select 1 = any (array[])
+select 'a' like all (array[])
+select array[]
+select unnest(array[])
+select array[1] || array[]
