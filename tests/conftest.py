@@ -35,6 +35,8 @@ _EXIT_TIMEOUT_S = 30
 
 handle_ignored_signals()
 
+gc.disable()  # until the tests are collected: nothing of them is garbage
+
 settings.register_profile(
     "auditlake",
     deadline=None,  # a busy machine is no failure
@@ -88,6 +90,7 @@ def _group(test: pytest.Function) -> str | None:
 def pytest_collection_finish() -> None:
     """Keep the objects of all tests out of garbage collection: they last as long as the process."""
     gc.collect()
+    gc.enable()
     gc.freeze()
 
 
