@@ -12,7 +12,8 @@ Some columns cannot be masked so that the history stays exact. Such a column has
 and copies refuse it. Withheld (NULL in `changes`; the state of a parked table is not shown) are the values of a column
   - without a rule in a strict table,
   - with a type that its rule does not fit,
-  - of unknown number and unknown name, while a masked column is missing.
+  - of unknown number and unknown name, while a masked column is missing,
+  - without a masking rule and new, but with a lower number than one recorded before: columns are numbered in order.
 Masked are those of a column
   - whose rule would make keys equal,
   - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
@@ -41,7 +42,7 @@ from auditlake.values.masks import WITHHELD, ColumnMask, secret_fingerprint
 
 _HINT = "Restore the rules and the secret with which the lake was captured, or begin a new lake with these."
 _RESTORE = "Restore it: it records what is masked."
-_MAY_BE_ANOTHER = "it may be a masked column under another name, and its attribute number is not known"
+_MAY_BE_ANOTHER = "it may be a masked column under another name: its attribute number is not known, or doubtful"
 _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 
 
@@ -131,12 +132,15 @@ class Masks:
         lost = any(not any(c.is_same(shown) for shown in relation.columns) for c in former.values())
         names = tuple(dict.fromkeys([*before.names, relation.name]))
         columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
+        last = max((c.attnum or 0 for c in columns), default=0)
         for column in relation.columns:
             at = next((place for place, each in enumerate(columns) if each.is_same(column)), len(columns))
             known = columns[at] if at < len(columns) else None
             if known is None and column.name in former:  # dropped, and added again
                 known = replace(former[column.name], attnum=column.attnum, names=(column.name,))
-            if known is None and column.attnum is None and lost:
+            is_late = column.attnum is not None and column.attnum < last and bool(former) and not copied
+            clear = is_late and _masking(self._rules.find(names, [column.name])) is None
+            if known is None and (clear or (column.attnum is None and lost)):
                 masks[column.name] = WITHHELD
                 problems.append(f"column {column.name}: {_MAY_BE_ANOTHER}")
                 continue

@@ -134,6 +134,18 @@ def test_an_unknown_column_may_be_a_masked_one(tmp_path: Path) -> None:
     assert (list(shown.columns), shown.problems) == (["email"], ())
 
 
+def test_a_new_column_with_a_low_number_may_be_a_masked_one(tmp_path: Path) -> None:
+    """Columns are numbered in order: an earlier message of a column of the masked name was this one's."""
+    lake = chosen_lake(tmp_path)
+    opened(lake, HASH).of(relation((1, "id"), (4, "email")))
+    late = relation((1, "id"), (3, "letter"), (4, "email"))
+    found = opened(lake, HASH).of(late)
+    assert (found.columns["letter"], len(found.problems)) == (WITHHELD, 1)
+    assert not opened(lake, HASH).of(relation((1, "id"), (4, "email"), (5, "note"))).problems
+    assert not opened(lake, HASH).of(late, copied=True).problems
+    assert not opened(lake, HASH).of(late).problems
+
+
 def test_a_column_recorded_in_the_clear_cannot_become_masked(tmp_path: Path) -> None:
     """Renamed to a masked name it is masked and a problem, again and again, until a copy replaces its rows."""
     lake = chosen_lake(tmp_path)
