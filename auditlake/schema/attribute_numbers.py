@@ -12,10 +12,14 @@ columns are always in the order of their numbers. Hence:
 1. A column that existed before and exists now existed in between.
 2. A column of the message has a number that is in `before`, or above all of them, or that of a column in `now` which
    was not published before.
-3. It has the name that the number had before or has now; any name if the column was added and dropped in between. This
-   supposes that a column was renamed at most once between the change and the look.
+3. It has the name that the number had before or has now; any name if the column was added since, as it may have been
+   renamed or dropped since. This supposes that a column of `before` was not renamed twice, or renamed and dropped,
+   between the change and the look.
+4. A column that was added since and exists now is in every message that has a later one, unless it may not be
+   published: it is generated, or the table has a column list. Such a column has the name that it has now.
 
-If exactly one assignment of numbers satisfies these, it is the answer. Otherwise a column was dropped and one of the
+If exactly one assignment of numbers satisfies these, it is the answer; if it has a column that was added and renamed
+since, it must be the only one, too, if dropped columns had any names. Otherwise a column was dropped and one of the
 same name was added, and the message may be from before or after that: the table is parked at this place
 (`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
 
@@ -23,10 +27,10 @@ Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import cast
+from typing import LiteralString, cast
 
 import psycopg
 
@@ -43,42 +47,73 @@ _ATTRIBUTES = """
 select a.attnum::int, case when not a.attisdropped then a.attname::text end
   from pg_catalog.pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 order by a.attnum
 """
+# prattrs, which 15 added, is read through to_jsonb.
+_UNPUBLISHED = """
+with recursive roots (oid) as (
+    select %s::oid union select i.inhparent from roots r join pg_catalog.pg_inherits i on i.inhrelid = r.oid)
+select a.attnum::int from pg_catalog.pg_attribute a
+ where a.attrelid = %s::oid and a.attnum > 0 and (a.attgenerated <> '' or exists (
+       select from pg_catalog.pg_publication_rel p join roots on roots.oid = p.prrelid
+        where pg_catalog.to_jsonb(p) ->> 'prattrs' is not null))
+"""
 
 
 def match(
-    names: Sequence[str], before: Mapping[int, str] | None, now: Mapping[int, str | None], last: int = 0
+    names: Sequence[str],
+    before: Mapping[int, str] | None,
+    now: Mapping[int, str | None],
+    last: int = 0,
+    unpublished: Collection[int] = (),
 ) -> tuple[int, ...] | None:
     """Return the number of each column of a message, None if more or less than one assignment is possible.
 
     The names in `now` are None for dropped columns. Without `before` the message must agree with `now`. Numbers up to
     `last` were given before: a column that has one of them and is not in `before` had been dropped, or not published.
+    Those in `unpublished` may exist and not be published.
     """
     if before is None:
-        return _agreeing(names, now)
-    found = _assignments(names, before, now, max(last, *before, 0))
+        return _agreeing(names, now, unpublished)
+    last = max(last, *before, 0)
+    free = {number for number, name in now.items() if number > last and (name is None or number not in unpublished)}
+    found = _assignments(names, before, now, free)
+    if len(found) == 1 and not _has_known_names(found[0], names, before, now):
+        found = _assignments(names, before, now, free.union(n for n in before if now.get(n) is None))
     return found[0] if len(found) == 1 else None
 
 
-def _agreeing(names: Sequence[str], now: Mapping[int, str | None]) -> tuple[int, ...] | None:
-    published = tuple(number for number, name in sorted(now.items()) if name in set(names))
-    return published if [now[number] for number in published] == list(names) else None
+def _has_known_names(
+    numbers: Sequence[int], names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None]
+) -> bool:
+    """Return whether no column was added and renamed since."""
+    return all(n in before or now[n] in (None, name) for n, name in zip(numbers, names, strict=True))
+
+
+def _agreeing(
+    names: Sequence[str], now: Mapping[int, str | None], unpublished: Collection[int]
+) -> tuple[int, ...] | None:
+    there = {number: name for number, name in sorted(now.items()) if name is not None}
+    found = tuple(number for number, name in there.items() if name in set(names))
+    last = max(found, default=0)
+    if any(number < last for number in there.keys() - {*found, *unpublished}):
+        return None
+    return found if [there[number] for number in found] == list(names) else None
 
 
 def _assignments(
-    names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None], last: int
+    names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None], free: Collection[int]
 ) -> list[tuple[int, ...]]:
-    """Return the assignments that satisfy the rules, at most two of them."""
-    candidates = before.keys() | {number for number, name in now.items() if number > last or name is not None}
+    """Return the assignments that satisfy the rules, at most two of them; the `free` numbers have any name."""
+    candidates = {*before, *free, *(number for number, name in now.items() if name is not None)}
     # For each number of leading names: at most two assignments of them to the candidates so far.
     reached: dict[int, list[tuple[int, ...]]] = {0: [()]}
     for number in sorted(candidates):
         was, is_now = before.get(number), now.get(number)
-        any_name = was is None and is_now is None
+        stayed = number in free and is_now is not None
         after: dict[int, list[tuple[int, ...]]] = {}
         for place, assignments in reached.items():
-            if was is None or is_now is None:
+            if (was is None or is_now is None) and (place == len(names) or not stayed):
                 after.setdefault(place, []).extend(assignments)
-            if place < len(names) and (any_name or names[place] in (was, is_now)):
+            if place < len(names) and (number in free or names[place] in (was, is_now)):
                 after.setdefault(place + 1, []).extend((*each, number) for each in assignments)
         reached = {place: assignments[:2] for place, assignments in after.items()}
     return reached.get(len(names), [])
@@ -109,11 +144,13 @@ class AttributeNumbers:
             if version is None:
                 return _of_history(history, relation)
             return version.attnums if version.relation == relation else None
-        if before is None or not _was_dropped_after(now, max(last, 0, *before)):
-            return match(names, before, now, last)  # nothing else in the lake would change it
+        found = match(names, before, now, last)
+        if found is not None and (before is None or _is_certain(found, names, before, now, last)):
+            return found  # nothing else would change it
         history = history or self._history(relation)
         last = max(last, self._last(relation, history))
-        return match(names, before, self._visible(relation, names, before) or now, last)
+        now = self._visible(relation, names, before) or now
+        return match(names, before, now, last, self._unpublished(relation.oid))
 
     def _visible(
         self, relation: Relation, names: Sequence[str], before: Mapping[int, str] | None
@@ -148,16 +185,29 @@ class AttributeNumbers:
         return last if history is None else max(last, *(column.attnum or 0 for column in history.columns), 0)
 
     def _read(self, oid: int) -> Mapping[int, str | None]:
+        rows = self._fetch(_ATTRIBUTES, oid)
+        return {cast("int", number): None if name is None else str(name) for number, name in rows}
+
+    def _unpublished(self, oid: int) -> Collection[int]:
+        """Return the numbers of a table's columns that may not be published."""
+        return {cast("int", number) for (number,) in self._fetch(_UNPUBLISHED, oid, oid)}
+
+    def _fetch(self, sql: LiteralString, *oids: int) -> Sequence[Row]:
         if self._conn is None:
             self._conn = self._opened.enter_context(connect(self._conninfo))
         with answering_within(self._conn, self._silence_s):
-            rows = fetch(self._conn, _ATTRIBUTES, oid)
-        return {cast("int", number): None if name is None else str(name) for number, name in rows}
+            return fetch(self._conn, sql, *oids)
 
 
-def _was_dropped_after(now: Mapping[int, str | None], last: int) -> bool:
-    """Return whether a column with a greater number was dropped: `last` decides then whether it may be in a message."""
-    return any(name is None and number > last for number, name in now.items())
+def _is_certain(
+    found: Sequence[int], names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None], last: int
+) -> bool:
+    """Return whether no column added since was renamed or is gone.
+
+    Else `last`, and what is not published, decide which columns may be in a message.
+    """
+    dropped = any(name is None and number > max(last, 0, *before) for number, name in now.items())
+    return not dropped and _has_known_names(found, names, before, now)
 
 
 def _numbers_of(history: HistoryTable | None) -> Mapping[int, str] | None:

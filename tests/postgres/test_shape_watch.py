@@ -407,6 +407,23 @@ def test_columns_that_are_added_and_renamed_in_one_transaction_keep_their_missin
     assert next(iter(auditlake.Lake(site.lake.root).as_of("now").table("w").texts())) == shown
 
 
+def test_a_column_that_was_added_renamed_and_added_again_is_not_taken_for_another(site: Site) -> None:
+    """Without the trigger, before capture looks: the table is parked, and nothing is answered from a wrong column."""
+    site.execute(
+        "insert into w values (1, 1, 1)",
+        "alter table w drop a; alter table w add a text",
+        "update w set a = 'second'",
+        "alter table w rename a to q; alter table w add a text",
+        "update w set q = 'renamed', a = 'third'",
+    )
+    site.capture()
+    numbered = [columns(each) for each in site.versions() if each.relation.name.table == "w"]
+    assert numbered[-2:] == [[(1, "id"), (3, "b"), (4, "a")], [(1, "id"), (3, "b"), (4, "q"), (5, "a")]]
+    for question in (["blame", "w", "1"], ["log", "--table", "w", "--column", "a"], ["sql", "select * from w"]):
+        refused = command.run_here([question[0], "--lake", site.lake.root, *question[1:]])
+        assert refused.code == 7, (question, refused)
+
+
 def test_a_rewrite_that_the_trigger_reports_parks_at_its_commit(site: Site) -> None:
     """Everything before that commit can be answered."""
     install_trigger(site.dsn)

@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -52,7 +53,8 @@ def test_a_message_is_matched_if_only_one_assignment_is_possible(
 def test_without_earlier_columns_the_message_must_agree_with_the_catalog() -> None:
     """Unpublished columns may be between them."""
     now = {1: "id", 2: None, 3: "secret", 4: "b"}
-    assert match(["id", "b"], None, now) == (1, 4)
+    assert match(["id", "b"], None, now, unpublished=[3]) == (1, 4)
+    assert match(["id", "b"], None, now) is None
     assert match(["b", "id"], None, now) is None
     assert match(["id", "c"], None, now) is None
 
@@ -81,6 +83,7 @@ def _asked_again(monkeypatch: pytest.MonkeyPatch, now: Mapping[int, str | None],
     )
     read: list[str] = []
     monkeypatch.setattr(AttributeNumbers, "_read", lambda *_: now)
+    monkeypatch.setattr(AttributeNumbers, "_unpublished", lambda *_: ())
     monkeypatch.setattr(numbers, "open_history", lambda *_: read.append("history"))
     monkeypatch.setattr(numbers, "read_catalog_snapshot", lambda *_: read.append("catalog snapshot"))
     monkeypatch.setattr(numbers, "read_recorded", lambda _: None)
@@ -115,6 +118,7 @@ def test_columns_that_were_dropped_since_delay_a_batch_once(
 ) -> None:
     """A table may have had 1,600 of them; a commit that is not visible yet is waited for in each batch."""
     monkeypatch.setattr(AttributeNumbers, "_read", lambda *_: {1: "id", 2: None})
+    monkeypatch.setattr(AttributeNumbers, "_unpublished", lambda *_: ())
     monkeypatch.setattr(AttributeNumbers, "_history", lambda *_: None)
     monkeypatch.setattr(AttributeNumbers, "_last", lambda *_: 1)
     columns = (Column("id", 23, -1, key=True, attnum=1), Column("gone", 25, -1, key=False))
@@ -147,12 +151,78 @@ def test_a_repeated_message_reads_nothing_of_the_lake(monkeypatch: pytest.Monkey
     assert _asked_again(monkeypatch, {1: "id", 2: "a", 3: "b", 4: None}, ["id", "a", "b"])
 
 
-def test_earlier_numbers_matter_only_if_a_later_column_was_dropped() -> None:
-    """Whatever greater number was given before, the match is the same."""
-    for now_names in product(["a", "b", None], repeat=3):
+def test_earlier_numbers_matter_only_if_a_later_column_is_gone_or_renamed() -> None:
+    """Whatever greater number was given before, and whatever is not published, the match is the same."""
+    before, certain = {1: "a", 2: "b"}, 0
+    for now_names in product(["a", "b", "c", None], repeat=3):
         now = dict(enumerate(now_names, 1))
-        if any(name is None and number > 2 for number, name in now.items()):
+        if len(set(now_names)) < len(now_names) or (now[3] is None):
             continue
         for names in (each for count in range(4) for each in permutations(["a", "b", "c"], count)):
-            found = {match(names, {1: "a", 2: "b"}, now, last) for last in range(5)}
-            assert len(found) == 1, (names, now)
+            found = match(names, before, now)
+            if found is not None and all(n < 3 or now[n] == name for n, name in zip(found, names, strict=True)):
+                assert {match(names, before, now, last, gone) for last in range(5) for gone in ([], [3])} == {found}
+                certain += 1
+    assert certain > 10
+
+
+def test_a_later_column_is_not_in_a_message_without_those_before_it() -> None:
+    """Column 5 was added as `a`, renamed to `q`, and another `a` was added; unless it was not published."""
+    before = {1: "id", 2: "a", 3: "b", 4: "c"}
+    now = {1: "id", 2: None, 3: "b", 4: "c", 5: "q", 6: "a"}
+    assert match(["id", "b", "c", "a"], before, now, 4) == (1, 3, 4, 5)
+    assert match(["id", "b", "c", "a"], before, now, 4, [5]) == (1, 3, 4, 6)
+    assert match(["id", "b", "c", "a"], None, now) is None
+    assert match(["id", "a", "b", "c"], before, now, 4) == (1, 2, 3, 4)
+    # The last column of before, or the one that was added in its place.
+    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2) is None
+
+
+@dataclass
+class _Table:
+    """A table and its columns by their true numbers; some of them are never published."""
+
+    random: Random
+    columns: dict[int, str]
+    last: int
+    private: set[int]
+
+    def change(self) -> None:
+        """Add, drop or rename a column; few names, so that they return."""
+        free = sorted({"a", "b", "c", "d"} - set(self.columns.values()))
+        kind = self.random.choice(["add", "drop", "rename"])
+        if kind != "drop" and free:
+            at = self.last = self.last + 1
+            if kind == "rename" and (renamed := sorted(self.columns.keys() - self.private)):
+                at = self.random.choice(renamed)
+                self.last -= 1
+            elif self.random.random() < 0.1:
+                self.private.add(at)
+            self.columns[at] = self.random.choice(free)
+        elif len(self.columns) > 1:
+            del self.columns[self.random.choice(sorted(self.columns))]
+
+    def message(self) -> dict[int, str]:
+        """Return what a message shows, with the numbers that it does not show."""
+        return {number: name for number, name in sorted(self.columns.items()) if number not in self.private}
+
+
+def test_columns_of_random_chains_are_never_taken_for_others() -> None:
+    """Every message of a chain, with the catalog at its end, unless a known column had yet another name in it."""
+    known = unknown = 0
+    for seed in range(6000):
+        table = _Table(Random(seed), {1: "a", 2: "b", 3: "c"}, 3, set())  # noqa: S311
+        for _ in range(seed % 3):
+            table.change()
+        before, last, sent = table.message(), table.last, list[dict[int, str]]()
+        for _ in range(1 + seed % 7):
+            sent.append(table.message())
+            table.change()
+        now: dict[int, str | None] = {number: table.columns.get(number) for number in range(1, table.last + 1)}
+        for each in sent:
+            if any(number in each and each[number] not in (name, now[number]) for number, name in before.items()):
+                continue
+            found = match(list(each.values()), before, now, last, table.private)
+            assert found in (None, tuple(each)), (seed, before, now, each)
+            known, unknown = known + (found is not None), unknown + (found is None)
+    assert known > unknown
