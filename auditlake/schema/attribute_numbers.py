@@ -17,6 +17,7 @@ columns are always in the order of their numbers. Hence:
    between the change and the look.
 4. A column that was added since and exists now is in every message that has a later one, unless it may not be
    published: it is generated, or the table has a column list. Such a column has the name that it has now.
+5. A message with the names of `before` has none that was renamed since it was added: PostgreSQL repeats messages.
 
 If exactly one assignment of numbers satisfies these, it is the answer; if it has a column that was added and renamed
 since, it must be the only one, too, if dropped columns had any names. Otherwise a column was dropped and one of the
@@ -74,7 +75,8 @@ def match(
     if before is None:
         return _agreeing(names, now, unpublished)
     last = max(last, *before, 0)
-    free = {number for number, name in now.items() if number > last and (name is None or number not in unpublished)}
+    named = now if list(names) == [before[number] for number in sorted(before)] else unpublished
+    free = {number for number, name in now.items() if number > last and (name is None or number not in named)}
     found = _assignments(names, before, now, free)
     if len(found) == 1 and not _has_known_names(found[0], names, before, now):
         found = _assignments(names, before, now, free.union(n for n in before if now.get(n) is None))

@@ -175,7 +175,9 @@ def test_a_later_column_is_not_in_a_message_without_those_before_it() -> None:
     assert match(["id", "b", "c", "a"], None, now) is None
     assert match(["id", "a", "b", "c"], before, now, 4) == (1, 2, 3, 4)
     # The last column of before, or the one that was added in its place.
-    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2) is None
+    assert match(["id", "d"], {1: "id", 2: "a", 3: "d"}, {1: "id", 2: None, 3: None, 4: "q"}, 3) is None
+    # A repeated message.
+    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2) == (1, 2)
 
 
 @dataclass
@@ -221,6 +223,8 @@ def test_columns_of_random_chains_are_never_taken_for_others() -> None:
         now: dict[int, str | None] = {number: table.columns.get(number) for number in range(1, table.last + 1)}
         for each in sent:
             if any(number in each and each[number] not in (name, now[number]) for number, name in before.items()):
+                continue
+            if list(each.values()) == list(before.values()) and each != before:  # the last column, added again
                 continue
             found = match(list(each.values()), before, now, last, table.private)
             assert found in (None, tuple(each)), (seed, before, now, each)
