@@ -19,12 +19,17 @@ pytestmark = pytest.mark.pg
 
 _SEEDS = range(1, 1 + int(os.environ.get("AUDITLAKE_AUDIT_WALKS", "1")))
 _MOST = int(os.environ.get("AUDITLAKE_AUDIT_MOST", "4"))
-_TRANSACTIONS = int(os.environ.get("AUDITLAKE_AUDIT_TRANSACTIONS", "40"))
+_TRANSACTIONS = int(os.environ.get("AUDITLAKE_AUDIT_TRANSACTIONS", "20"))
 
 
 @pytest.fixture
 def target(server: Server) -> str:
     """Another database with the tables of the walk."""
+    return make_target(server)
+
+
+def make_target(server: Server) -> str:
+    """Make it."""
     dsn = server.dsn(server.create_database("patched"))
     with connect(dsn) as conn:
         conn.execute(SCHEMA.encode())
@@ -33,12 +38,17 @@ def target(server: Server) -> str:
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_every_answer_follows_from_the_states(database: str, target: str, tmp_path: Path, seed: int) -> None:
-    """Differences, row histories, blame, deletions, columns, transactions and undo scripts of a random walk."""
+    """Of a random walk; `tests/release` has a longer one."""
+    check_answers(database, target, tmp_path, seed, _TRANSACTIONS)
+
+
+def check_answers(database: str, target: str, folder: Path, seed: int, transactions: int) -> None:
+    """Check differences, row histories, blame, deletions, columns, transactions and undo scripts."""
     with connect(database) as conn:
         conn.execute(SCHEMA.encode())
-    lake = make_lake(database, tmp_path / "lake")
+    lake = make_lake(database, folder / "lake")
     with Walk(database, seed) as walk:
-        walk.step(_TRANSACTIONS)
+        walk.step(transactions)
     capture(database, lake)
     oracle = AuditOracle(lake, walk.placed(lake), _MOST)
     oracle.check(pairs=4)

@@ -40,8 +40,6 @@ from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, on_disk("files of lakes and backups are counted and changed by hand")]
 
-_BACKUPS = 3
-
 
 def _without_spark() -> object:
     pytest.fail("Spark was started")
@@ -57,9 +55,14 @@ def _say(_: str) -> None:
 
 @pytest.fixture
 def lake(database: str, tmp_path: Path) -> Lake:
-    """Make a lake of one table with some rows, applied."""
+    """A lake of one table with a row, applied."""
+    return make(database, tmp_path)
+
+
+def make(database: str, folder: Path) -> Lake:
+    """Make it."""
     execute(database, "create table t (id int primary key, v text)")
-    made = make_lake(database, tmp_path / "lake")
+    made = make_lake(database, folder / "lake")
     _write(database, made, 1)
     _apply(made)
     return made
@@ -88,6 +91,11 @@ def _keys(lake: Lake) -> list[int]:
 
 
 def test_backups_beside_follow_and_maintain_answer_as_the_lake(database: str, tmp_path: Path) -> None:
+    """Of two backups, the second of which has less to copy; `tests/release` has a third."""
+    check_beside(database, tmp_path, 2, 40)
+
+
+def check_beside(database: str, tmp_path: Path, count: int, transactions: int) -> None:
     """While it is written, applied and compacted: each backup has PostgreSQL's states, and the log's changes."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
@@ -95,8 +103,8 @@ def test_backups_beside_follow_and_maintain_answer_as_the_lake(database: str, tm
     folder, moments, backups = Folder(tmp_path / "backups"), list[oracle.Moment](), list[Backup]()
     settings: list[str | Path] = ["--source", database, "--lake", lake.root]
     with Writers(database) as writers, command.following(settings, {}):
-        for _ in range(_BACKUPS):
-            writers.await_transactions(80)
+        for _ in range(count):
+            writers.await_transactions(transactions)
             moments.append(oracle.take_moment(database, TABLES))
             await_true(lambda: _is_captured(lake, moments[-1]))
             assert command.run_here(["maintain", "--lake", lake.root]).code == 0
@@ -189,18 +197,12 @@ def _written_since(folder: Folder) -> Callable[[], set[str]]:
     return lambda: {str(path) for path, inode in before.items() if not path.exists() or path.stat().st_ino != inode}
 
 
-@pytest.mark.parametrize(
-    ("place", "complete"),
-    [
-        (After.LOGS_BACKED_UP, 1),
-        (After.FILE_BACKED_UP, 1),
-        (After.RECORDS_BACKED_UP, 1),
-        (After.BACKED_UP, 2),
-    ],
-)
-def test_a_killed_backup_loses_no_other_and_is_repeated(
-    database: str, lake: Lake, tmp_path: Path, place: After, complete: int
-) -> None:
+def test_a_killed_backup_loses_no_other_and_is_repeated(database: str, lake: Lake, tmp_path: Path) -> None:
+    """With some of its files; `tests/release` has the other effects."""
+    kill_backup(database, lake, tmp_path, After.FILE_BACKED_UP, 1)
+
+
+def kill_backup(database: str, lake: Lake, tmp_path: Path, place: After, complete: int) -> None:
     """The last complete one stays as it was, file for file; the next run has what was written since."""
     folder = Folder(tmp_path / "backups")
     back_up(lake, folder, _say)
@@ -216,8 +218,12 @@ def test_a_killed_backup_loses_no_other_and_is_repeated(
     assert not unchanged()
 
 
-@pytest.mark.parametrize("place", [After.FILE_RESTORED, After.RECORDS_RESTORED, After.RESTORED])
-def test_a_killed_restore_is_no_lake_and_is_repeated(database: str, lake: Lake, tmp_path: Path, place: After) -> None:
+def test_a_killed_restore_is_no_lake_and_is_repeated(database: str, lake: Lake, tmp_path: Path) -> None:
+    """With some of its files; `tests/release` has the other effects."""
+    kill_restore(database, lake, tmp_path, After.FILE_RESTORED)
+
+
+def kill_restore(database: str, lake: Lake, tmp_path: Path, place: After) -> None:
     """It goes on with the same backup, and with no other; what it had copied is not copied again."""
     folder = Folder(tmp_path / "backups")
     back_up(lake, folder, _say)

@@ -1,8 +1,10 @@
 """Filters and order of every type: as PostgreSQL's under the collation C, or they are not offered and refused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -93,7 +95,7 @@ _MADE = (
 )
 
 
-class _Both:
+class Both:
     """A table with a column for each type, in PostgreSQL and in a lake."""
 
     def __init__(self, conn: "psycopg.Connection[Any]", lake: Lake) -> None:
@@ -153,25 +155,37 @@ class _Both:
 
 
 @pytest.fixture(scope="module")
-def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Both]:
+def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """In a database with the locale C."""
+    with made(server, tmp_path_factory.mktemp("filters")) as found:
+        yield found
+
+
+@contextmanager
+def made(server: Server, folder: Path) -> Iterator[Both]:
+    """Make the table, in a database with the locale C."""
     base = server.create_database()
     create_database(server.dsn(base), "filter_types")
-    lake = Lake(tmp_path_factory.mktemp("filters") / "lake")
+    lake = Lake(folder / "lake")
     write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
     with psycopg.connect(server.dsn("filter_types"), autocommit=True, options="-c timezone=UTC") as conn:
-        yield _Both(conn, lake)
+        yield Both(conn, lake)
     server.drop_database("filter_types")
     server.drop_database(base)
 
 
-def test_every_condition_is_postgresqls_or_refused(both: _Both) -> None:
-    """Every value of every type with every other, by every sign; most pairs are answered."""
+def test_every_condition_is_postgresqls_or_refused(both: Both) -> None:
+    """Every value of every type with every other, by two signs; `tests/release` has all signs."""
+    assert check_conditions(both, 3) > 300
+
+
+def check_conditions(both: Both, every: int) -> int:
+    """Compare each value with all of its type, by one in so many signs; return how many conditions are answered."""
     wrong: list[tuple[object, ...]] = []
     answered = 0
-    for kind, sign in product(both.values, _SIGNS):
+    for kind, (place, sign) in product(both.values, enumerate(_SIGNS)):
         operation = signed(sign)
-        for value in both.values[kind]:
+        for value in both.values[kind][place % every :: every]:
             try:
                 found = both.of_lake(kind, operation, value)
             except BadUsage as exc:
@@ -181,10 +195,10 @@ def test_every_condition_is_postgresqls_or_refused(both: _Both) -> None:
             if found != (expected := both.of_postgresql(kind, operation, value)):
                 wrong.append((kind, sign, value, found, expected))
     assert not wrong
-    assert answered > 900
+    return answered
 
 
-def test_every_order_is_postgresqls_or_refused(both: _Both) -> None:
+def test_every_order_is_postgresqls_or_refused(both: Both) -> None:
     """Values of one place may be in any order; NULL is last, first if descending."""
     for kind, way in product(both.values, ("", "desc")):
         column = both.columns[kind]
@@ -198,7 +212,7 @@ def test_every_order_is_postgresqls_or_refused(both: _Both) -> None:
         assert [number for number, _ in ranked] == [number for (number,) in rows], (kind, way)
 
 
-def test_what_is_offered_is_answered(both: _Both) -> None:
+def test_what_is_offered_is_answered(both: Both) -> None:
     """An operation that a column has takes the values that PostgreSQL prints, where they fit their type."""
     for kind, column in both.columns.items():
         offered = {each.sign for each in operations_of(column)} & set(_SIGNS)
@@ -211,7 +225,7 @@ def test_what_is_offered_is_answered(both: _Both) -> None:
                 filter_on(column, signed(sign), text)
 
 
-def test_every_type_that_is_compared_has_values_here(both: _Both) -> None:
+def test_every_type_that_is_compared_has_values_here(both: Both) -> None:
     """Of the others, only NULL and parts of the text are offered."""
     tested = {*("bool", "int2", "int4", "int8", "float4", "float8", "varbit")}
     tested |= {kind.strip('"').partition("(")[0].partition(" ")[0] for kind in both.values}
@@ -220,7 +234,7 @@ def test_every_type_that_is_compared_has_values_here(both: _Both) -> None:
         assert name in tested or not offered & set(_SIGNS), name
 
 
-def test_the_first_rows_of_an_order_are_the_right_ones(both: _Both) -> None:
+def test_the_first_rows_of_an_order_are_the_right_ones(both: Both) -> None:
     """With a limit and an offset, through the API; a float that is sorted by keeps the sign of its zero."""
     at = auditlake.Lake(str(both.lake.root)).as_of(None)
     for kind in ("numeric", "interval", "double precision", "date"):
@@ -237,7 +251,7 @@ def test_the_first_rows_of_an_order_are_the_right_ones(both: _Both) -> None:
     assert texts == ["0", "-0"]
 
 
-def test_arrays_are_compared_with_lists(both: _Both) -> None:
+def test_arrays_are_compared_with_lists(both: Both) -> None:
     """Of elements whose equal values have one text, each read as PostgreSQL reads it; else refused."""
     at = auditlake.Lake(str(both.lake.root)).as_of(None)
     for kind, given, literal in (("integer[]", [1, 10], "{1,10}"), ("integer[]", [1, None], "{1,NULL}")):
@@ -254,7 +268,7 @@ def test_arrays_are_compared_with_lists(both: _Both) -> None:
 
 
 @pytest.mark.parametrize("held", ["files", "memory", "far"])
-def test_a_page_has_the_rows_of_its_place(both: _Both, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_the_rows_of_its_place(both: Both, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From files, from rows in memory, and found there by the first and last value of the page."""
     page = Page(Lake(both.lake.root))  # answers are kept by its session
     if held != "files":
@@ -272,7 +286,7 @@ def test_a_page_has_the_rows_of_its_place(both: _Both, held: str, monkeypatch: p
         assert [(row["key"][0],) for row in found["rows"]] == both.conn.execute(query.encode()).fetchall(), (kind, way)
 
 
-def test_the_page_offers_no_order_that_it_refuses(both: _Both) -> None:
+def test_the_page_offers_no_order_that_it_refuses(both: Both) -> None:
     """Nor a filter by a value of a type without equality; the values are shown all the same."""
     page = Page(Lake(both.lake.root))  # answers are kept by its session
     for kind in ("inet", "mood", "point"):
@@ -285,7 +299,7 @@ def test_the_page_offers_no_order_that_it_refuses(both: _Both) -> None:
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["files", "memory"])
-def test_facets_are_the_groups_of_postgresql_or_refused(both: _Both, held: bool) -> None:  # noqa: FBT001 - a parameter
+def test_facets_are_the_groups_of_postgresql_or_refused(both: Both, held: bool) -> None:  # noqa: FBT001 - a parameter
     """Equal values are one, with one of their texts; a type that PostgreSQL does not group is counted by its texts."""
     page = _page(both, held=held)
     offered = {column["name"]: column["counted"] for column in page.json("rows", table="t", limit=1)["columns"]}
@@ -304,7 +318,7 @@ def test_facets_are_the_groups_of_postgresql_or_refused(both: _Both, held: bool)
     assert set(refused) == {*unknown, "double precision[]", "real[]", 'text collate "folded"'}
 
 
-def _groups(both: _Both, name: str, shown: Mapping[str | None, int]) -> dict[str | None, int]:
+def _groups(both: Both, name: str, shown: Mapping[str | None, int]) -> dict[str | None, int]:
     """Count the rows of each group in PostgreSQL, by that text of it which is shown."""
     key, absent = f"t.{name}", f"num_nulls(t.{name}) = 1"  # (,) is no NULL
     try:
@@ -319,7 +333,7 @@ def _groups(both: _Both, name: str, shown: Mapping[str | None, int]) -> dict[str
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["files", "memory"])
-def test_rows_beside_a_key_are_those_of_its_page(both: _Both, held: bool) -> None:  # noqa: FBT001 - a parameter
+def test_rows_beside_a_key_are_those_of_its_page(both: Both, held: bool) -> None:  # noqa: FBT001 - a parameter
     """Each row's next and previous one, in the order of the pages: PostgreSQL's if both columns of the key have one."""
     page = _page(both, held=held)
     sorted_here = 0
@@ -343,20 +357,27 @@ def test_rows_beside_a_key_are_those_of_its_page(both: _Both, held: bool) -> Non
     assert (refused.status_code, "the value for a is not known" in refused.text) == (400, True)
 
 
-def test_every_value_is_found_by_its_text(both: _Both) -> None:
-    """And by no other one: -0 is not 0, 1.5 is not 1.50, and arrays have bounds."""
-    page, found = Page(Lake(both.lake.root)), 0  # answers are kept by its session
-    for kind, column in both.columns.items():
+def test_every_value_is_found_by_its_text(both: Both) -> None:
+    """Of the types where that is a trap; `tests/release` has all types."""
+    kinds = ("numeric", "double precision", "double precision[]", "interval", "jsonb", "integer[]", "bytea")
+    check_found(both, kinds)
+
+
+def check_found(both: Both, kinds: Iterable[str]) -> None:
+    """Find each value, and no other one: -0 is not 0, 1.5 is not 1.50, and arrays have bounds."""
+    page, found, least = Page(Lake(both.lake.root)), 0, 0  # answers are kept by its session
+    for kind in kinds:
+        column, least = both.columns[kind], least + 2
         query = f"select concat('', t.{column.name}), array_agg(id::text) from t where {column.name} is not null"
         for text, keys in both.conn.execute(f"{query} group by 1".encode()).fetchall():
             answer = page.json("find", table="t", value=text, column=column.name, limit=100)
             assert sorted(each["key"][0] for each in answer["found"]) == sorted(keys), (kind, text)
             found += 1
-    assert found > 2 * len(both.columns)
+    assert found > least
     assert page.json("find", table="t", value="{1,x", limit=100)["found"] == []
 
 
-def _page(both: _Both, *, held: bool) -> Page:
+def _page(both: Both, *, held: bool) -> Page:
     """Return the page of the lake, with every table in memory, or none."""
     page = Page(Lake(both.lake.root))  # answers are kept by its session
     if held:

@@ -67,13 +67,12 @@ def test_the_known_operators_are_those_of_postgresql(both: Both) -> None:
 
 
 def test_functions_of_doubles_are_those_of_postgresql(both: Both) -> None:
-    """Of NaN, infinities, both zeros, and the least and greatest numbers; `tests/release` has each with each."""
-    check_doubles(both, pairs_of=range(1, 14, 3))
+    """Of NaN, infinities, zeros, and least and greatest numbers; `tests/release` has all, and each with each."""
+    check_doubles(both, range(1, 14, 3))
 
 
-def check_doubles(both: Both, pairs_of: range) -> None:
-    """Compare functions of one argument, and those of two, of each of some rows with each."""
-    ids = range(1, 14)
+def check_doubles(both: Both, ids: range) -> None:
+    """Compare functions of one argument, and those of two, of each of these rows with each."""
     ones = [f"{name}(f)" for name, forms in FORMS.items() if any(form.takes == (FLOAT8,) for form in forms)]
     twos = [f"{name}(a.f, b.f)" for name, forms in FORMS.items() if any(form.takes == (FLOAT8,) * 2 for form in forms)]
     assert {"exp(f)", "sin(f)"} <= {*ones}
@@ -82,8 +81,8 @@ def check_doubles(both: Both, pairs_of: range) -> None:
     pairs = [
         (f"select {two} from doubles a, doubles b where a.id = {n} and b.id = {m}")
         for two in twos
-        for n in pairs_of
-        for m in pairs_of
+        for n in ids
+        for m in ids
     ]
     asked = Both(both.conn, both.lake)
     different = [found for sql in (*statements, *pairs) if (found := asked.difference(sql))]

@@ -1,4 +1,4 @@
-"""An erasure is killed after each of its effects, in a process of its own, and finished."""
+"""An erasure is killed after each of its effects, in a process of its own, and finished; or it is not killed."""
 
 from pathlib import Path
 
@@ -8,8 +8,19 @@ import pytest
 from auditlake.failpoints import After
 from auditlake.ledger.blocks import read_blocks
 from tests import erasure_bucket
-from tests.erasure_bucket import copied_into_bucket
-from tests.erasure_lake import STEPS, STEPS_IN_LEDGER, kill_and_finish, write_lake
+from tests.command import run_here
+from tests.erasure_bucket import copied_into_bucket, everything
+from tests.erasure_lake import (
+    OF_TWO,
+    STEPS,
+    STEPS_IN_LEDGER,
+    TWO,
+    found_in,
+    kill_and_finish,
+    states,
+    without,
+    write_lake,
+)
 from tests.ledger_lake import compared, sealed
 
 
@@ -48,4 +59,17 @@ def test_so_is_one_in_a_sealed_lake_in_a_bucket(tmp_path: Path, bucket: str, ste
     erasure_bucket.kill_and_finish(lake, store, step, tmp_path / "after")
     files = [file for file in (tmp_path / "after").rglob("*") if file.is_file()]
     assert not any(found in file.read_bytes() for file in files for found in (key, key.hex().encode()))
+    assert compared(lake, digest).mismatches == ()
+
+
+def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(tmp_path: Path, bucket: str) -> None:
+    """Its digest still fits, and no key of a secret stays."""
+    assert bucket
+    store = boto3.client("s3")
+    lake = copied_into_bucket(write_lake(tmp_path / "lake").root, store)
+    before, digest = states(lake), sealed(lake)
+    done = run_here(["forget", *OF_TWO, "--lake", lake.root])
+    assert done.code == 0, done.stderr
+    assert found_in(everything(lake, store, tmp_path / "after"), TWO) == {}
+    assert states(lake) == without(before, lambda row: row if row["id"] != "2" else None)
     assert compared(lake, digest).mismatches == ()

@@ -39,9 +39,9 @@ def both(server: Server, tmp_path: Path) -> Iterator[Both]:
     server.drop_database(base)
 
 
-def test_functions_of_two_doubles_are_those_of_postgresql(both: Both) -> None:
+def test_functions_of_doubles_are_those_of_postgresql(both: Both) -> None:
     """Each with each."""
-    check_doubles(both, pairs_of=range(1, 14))
+    check_doubles(both, range(1, 14))
 
 
 def test_random_statements_have_the_answers_of_postgresql(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:

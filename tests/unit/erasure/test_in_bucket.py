@@ -1,4 +1,4 @@
-"""Erasure in a bucket: with versions of objects or without, no byte stays, other answers are the same."""
+"""Erasure in a bucket: no byte of any version of an object stays, other answers are the same."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from tests.command import Done, run, run_here
 from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything, kill_and_finish
 from tests.erasure_lake import (
     OF_ONE,
-    OF_TWO,
     ONE,
     OTHERS,
     TWO,
@@ -25,7 +24,6 @@ from tests.erasure_lake import (
     without,
     write_lake,
 )
-from tests.ledger_lake import compared, sealed
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +66,6 @@ def test_no_byte_of_any_version_stays(lake: Lake, store: Any, tmp_path: Path) ->
     for question in (["row", "people", "11"], ["sql", "--as-of", "lsn:768", "select count(*) from people"]):
         asked = run([*question, "--lake", str(lake.root)])  # another process, which has said nothing yet
         assert (asked.code, "erased: name, email, born, score of one row" in asked.stderr) == (0, True), asked.stderr
-
-
-def test_a_sealed_lake_in_a_bucket_without_versions_loses_a_row(written: Path, store: Any, tmp_path: Path) -> None:
-    """Its digest still fits, and no key of a secret stays."""
-    lake = copied_into_bucket(written, store)
-    before, digest = states(lake), sealed(lake)
-    done = _forget(lake, *OF_TWO)
-    assert done.code == 0, done.stderr
-    assert found_in(everything(lake, store, tmp_path / "after"), TWO) == {}
-    assert states(lake) == without(before, lambda row: row if row["id"] != "2" else None)
-    assert compared(lake, digest).mismatches == ()
 
 
 def test_a_killed_erasure_is_finished(lake: Lake, store: Any, tmp_path: Path) -> None:

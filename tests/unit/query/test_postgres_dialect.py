@@ -167,7 +167,7 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
     gc.freeze()  # what exists already: a collection of all of it takes 0.1 s
     root = connect_for_statements(state.known.lake)
     for engine in (PostgresEngines(), PostgresEngines(StatementDatabase(root.cursor))):
-        for n in range(1, 40):
+        for n in range(1, 12):
             rows = engine.rows(state, prepare_query(state, f"select count(*) * 1.0 / {n} from orders"))
             assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
             gc.collect()
