@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.random_seeds import random_seeds
+from tests.spark.apply.test_copies_property import check_copies
 from tests.spark.apply.test_fold_property import Features, check_history
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -32,3 +33,9 @@ def test_random_histories_of_some_features_equal_the_model(spark: SparkSession, 
         truncates, key_changes, unchanged, full = some
         features = Features(truncates=truncates, key_changes=key_changes, unchanged=unchanged, full=full, deletes=True)
         check_history(spark, tmp_path / str(seed), seed, features)
+
+
+def test_random_histories_of_equal_rows_equal_the_model(spark: SparkSession, tmp_path: Path) -> None:
+    """For any batch boundary: the first batch replaces the history, the second one is merged."""
+    for seed in random_seeds():
+        check_copies(spark, tmp_path / str(seed), seed, batches=2)

@@ -7,20 +7,70 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.merge import Plan
 from auditlake.settings.retention_rules import RetentionPeriod
+from tests.model import Delete, Insert, Operation, Update
+from tests.postgres import test_changed_types, test_now
 from tests.postgres.test_apply_without_spark import check_histories
-from tests.postgres.test_changed_types import CHANGES, check_now
+from tests.spark.apply.test_commit_path import check_lost_reply
 from tests.spark.apply.test_embedded_fold import check_in_turn
+from tests.spark.apply.test_fold_cases import A, B, check_contradiction, check_overtaken, check_text, name_of, row
 from tests.spark.apply.test_mark import check_limit
 from tests.spark.apply.test_stopping import check_ended
 from tests.spark.test_verify import check_dropped, check_expired
 
 
 @pytest.mark.spark
-def test_a_tail_of_many_changes_is_merged_by_delta(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "plan"),
+    [
+        (Update(B, B, row("x")), Plan.MERGE),
+        (Insert(A, row("x")), Plan.MERGE),
+        (Delete(B), Plan.REPLACE),
+        (Delete(B), Plan.MARK),
+        (Insert(A, row("x")), Plan.MARK),
+    ],
+    ids=name_of,
+)
+def test_a_change_that_contradicts_the_history_stops_the_apply(
+    spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
 ) -> None:
-    """The limit of changes."""
-    check_limit(spark, tmp_path, monkeypatch, "of changes")
+    """Operations with the other plans."""
+    check_contradiction(spark, tmp_path, operation, plan)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("column", "text"), [(2, "0a"), (5, "maybe")])
+def test_text_that_is_not_a_value_of_its_type_parks_the_table(
+    spark: SparkSession, tmp_path: Path, column: int, text: str
+) -> None:
+    """Of bytea and boolean."""
+    check_text(spark, tmp_path, column, text)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("theirs", "plan"), [(120, Plan.MERGE), (115, Plan.REPLACE), (120, Plan.MARK)])
+def test_a_fold_planned_before_another_commit_is_refused(
+    spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan
+) -> None:
+    """Moved within the tail, or to its end."""
+    check_overtaken(spark, tmp_path, theirs, plan)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("plan", [Plan.MERGE, Plan.REPLACE])
+def test_a_commit_whose_reply_is_lost_is_not_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
+) -> None:
+    """Of the plans that end versions."""
+    check_lost_reply(spark, tmp_path, monkeypatch, plan)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("limit", ["of changes", "of a result"])
+def test_a_tail_above_a_limit_is_merged_by_delta(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """The limits of changes, and of the size of Spark's result."""
+    check_limit(spark, tmp_path, monkeypatch, limit)
 
 
 @pytest.mark.spark
@@ -31,9 +81,10 @@ def test_a_fold_is_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.spark
-def test_tails_are_merged_by_spark_and_folded_without_it_in_turn(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [Plan.MERGE, Plan.MARK])
+def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     """Files of MERGE have a column more than ours."""
-    check_in_turn(spark, tmp_path, Plan.MERGE)
+    check_in_turn(spark, tmp_path, plan)
 
 
 @pytest.mark.pg
@@ -53,10 +104,16 @@ def test_a_column_added_and_dropped_is_verified(database: str, tmp_path: Path) -
 
 
 @pytest.mark.pg
-@pytest.mark.parametrize("change", [name for name in CHANGES if name != "labels exchanged"])
+@pytest.mark.parametrize("change", [name for name in test_changed_types.CHANGES if name != "labels exchanged"])
 def test_now_shows_rows_as_their_types_show_them(database: str, tmp_path: Path, change: str) -> None:
     """As the catalog shows a change."""
-    check_now(database, tmp_path / "lake", change, with_trigger=False)
+    test_changed_types.check_now(database, tmp_path / "lake", change, with_trigger=False)
+
+
+@pytest.mark.pg
+def test_now_is_exact_when_follow_has_reached_its_target(database: str, tmp_path: Path) -> None:
+    """Without the trigger."""
+    test_now.check_now(database, tmp_path / "lake", with_trigger=False)
 
 
 @pytest.mark.pg

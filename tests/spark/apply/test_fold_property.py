@@ -141,10 +141,10 @@ class Writer:
 
 
 def test_a_history_with_all_features_equals_the_model(spark: SparkSession, tmp_path: Path) -> None:
-    """All features in one history: under REPLICA IDENTITY FULL if the seed is odd."""
-    for seed in random_seeds():
-        features = Features(deletes=True, truncates=True, key_changes=True, unchanged=True, full=seed % 2 == 1)
-        check_history(spark, tmp_path / str(seed), seed, features)
+    """All features, under REPLICA IDENTITY FULL if the seed is odd; `tests/release` has two batches and other plans."""
+    seed = next(random_seeds())
+    features = Features(deletes=True, truncates=True, key_changes=True, unchanged=True, full=seed % 2 == 1)
+    check_history(spark, tmp_path / str(seed), seed, features, batches=1)
 
 
 def captured_history(
@@ -163,22 +163,23 @@ def captured_history(
     return source, model.Model(open=begun), [each for each, _ in transactions]
 
 
-def check_history(spark: SparkSession, folder: Path, seed: int, features: Features) -> None:
-    """Apply a random history in two batches, and compare after each."""
+def check_history(spark: SparkSession, folder: Path, seed: int, features: Features, batches: int = 2) -> None:
+    """Apply a random history in one batch or two, and compare after each; two are also planned in other ways."""
     source, expected, transactions = captured_history(folder, seed, features, 60)
     cut = random.Random(seed).randrange(len(transactions) - 1)  # noqa: S311 - not for secrets
-    for first, last in ((0, cut), (cut + 1, len(transactions) - 1)):
+    ends = [cut, len(transactions) - 1][-batches:]
+    for first, last in zip([0, *(end + 1 for end in ends)], ends, strict=False):
         for transaction in transactions[first : last + 1]:
             expected.commit(transaction)
-        # Only once: such a plan takes much longer, and is the same for every tail.
-        check_batch(spark, source.lake, transactions[last].lsn, expected, pessimistic=first == 0 and features.full)
+        upto = transactions[last].lsn
+        # Each only once: such a plan takes much longer, and is the same for every tail.
+        check_overlay(spark, source.lake, upto, expected, pessimistic=last == cut and features.full)
+        twin = copy_lake(source.lake, folder.with_name(f"{folder.name}-{upto}")) if first > 0 else None
+        check_merge(spark, source.lake, upto, expected, twin)
 
 
-def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, pessimistic: bool) -> None:
-    """Compare an overlay of one tail, its merge by two plans, and a repetition of the merge.
-
-    If `pessimistic`, the overlay is planned without tail statistics; the merge always has them.
-    """
+def check_overlay(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, pessimistic: bool) -> None:
+    """Compare an overlay of a tail; if `pessimistic`, planned without its statistics, which the merge always has."""
     table, tail = the_history(lake), tail_of(lake, upto)
     assert tail.shape is not None
     if pessimistic:
@@ -188,15 +189,15 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     before = read_version(spark, str(table.path), table.delta_version)
     same_versions(expected, versions_in(overlay(before, folded, tail)))
 
-    twin = Lake(lake.root.with_name(f"{lake.root.name}-{upto}"))
-    if table.position > SNAPSHOT_LSN:  # only once, too
-        copy_lake(lake, twin.root)
-        apply_as(spark, twin, upto, Plan.REPLACE if pessimistic else Plan.MERGE)
+
+def check_merge(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, twin: Lake | None) -> None:
+    """Compare the merge of a tail with the model, with that of a twin by another plan, and with its repetition."""
     apply_as(spark, lake, upto, Plan.MARK)
     after = the_history(lake)
     assert after.position == upto
     same_versions(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))
-    if twin.root.exists():
+    if twin is not None:
+        apply_as(spark, twin, upto, Plan.MERGE)
         assert the_history(twin).position == upto
         assert all_rows(spark, lake) == all_rows(spark, twin)
 

@@ -52,12 +52,11 @@ def test_small_tails_are_written_without_delta(spark: SparkSession, tmp_path: Pa
     assert history(spark, source.lake) == EXPECTED
 
 
-@pytest.mark.parametrize("limit", ["of versions", "of a result"])
 def test_a_tail_above_a_limit_is_merged_by_delta(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limits bound changes, closed versions and the size of Spark's result; `tests/release` has that of changes."""
-    check_limit(spark, tmp_path, monkeypatch, limit)
+    """The limit of closed versions; `tests/release` has those of changes and of the size of Spark's result."""
+    check_limit(spark, tmp_path, monkeypatch, "of versions")
 
 
 def check_limit(spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:

@@ -93,14 +93,11 @@ def test_applying_the_tail_changes_no_answer(spark: SparkSession, own: Lake) -> 
     assert_df_equality(versions.drop("_raw"), merged.drop("_raw"), ignore_row_order=True)
 
 
-def test_both_readers_of_a_history_return_the_same_rows(
+def test_delta_reads_a_history_with_foreign_features(
     spark: SparkSession, own: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many marked rows Delta reads the open versions, and with foreign table features the whole history."""
+    """All of it; `tests/release` has one with many marked rows, whose open versions it reads."""
     apply_pending(lambda: spark, own)
-    assert states(spark, own) == STATES
-    monkeypatch.setattr(state, "_MARKED_ROWS", -1)
-    assert states(spark, own) == STATES
     monkeypatch.setattr(state, "find_files", lambda _: None)
     assert states(spark, own) == STATES
 

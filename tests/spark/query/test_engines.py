@@ -4,7 +4,6 @@
 """
 
 import random
-from collections import Counter
 from datetime import UTC
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.errors import NotAnswerable
-from auditlake.query.embedded.engine import Embedded
-from auditlake.query.formats import python_rows
 from auditlake.query.spark_engine import batches, plan
 from auditlake.query.statement import prepare_statement, read_state
 from tests.engines_compared import Engines, compare
@@ -51,29 +48,6 @@ def test_both_engines_give_the_same_answers(spark: SparkSession, tmp_path: Path)
             assert engines.of_duckdb(sql) is not None, sql
             found += engines.differences(sql)
         assert not found, "\n".join(found)
-
-
-_PERIODS = (
-    "all",
-    "from '0/100' to '0/200'",
-    "between '0/100' and '0/200'",
-    "contained in ('0/100', '0/200')",
-    "from '0/210' to '0/260'",
-)
-_VERSION = "id, name, _from_lsn, _to_lsn, _from_time, _to_time, _op, _end_op, _xid, _end_xid, _ordinal, _raw"
-
-
-def test_versions_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """In every clause, with the period's columns and `_raw`; of changes that are not applied too."""
-    lake = write_lake(tmp_path / "lake", 1, 20)
-    state, engine = read_state(lake, None, UTC), Embedded({})
-    clauses = [f"select '{n}' as n, {_VERSION} from things for system_time {each}" for n, each in enumerate(_PERIODS)]
-    for sql in ("select * from things for system_time all", " union all ".join(clauses)):
-        query = prepare_statement(state, sql, {})
-        found, expected = engine.answer(state, query), plan(spark, query)
-        (schema, rows), (theirs, others) = found.batches(), batches(expected)
-        assert (schema, schema.metadata) == (theirs, theirs.metadata)
-        assert Counter(map(repr, python_rows(schema, rows))) == Counter(map(repr, python_rows(theirs, others)))
 
 
 def test_rows_without_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:

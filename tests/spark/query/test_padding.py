@@ -1,40 +1,14 @@
-"""`char(n)` in Spark: the same values as in DuckDB, and the printed text from `exact_text`, `_raw` and Python's API."""
+"""`char(n)` in Spark: values without padding, and the printed text from `exact_text`, `_raw` and Python's API."""
 
-from collections import Counter
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import auditlake
-from auditlake.query.embedded.engine import Embedded
-from auditlake.query.formats import python_rows
-from auditlake.query.spark_engine import batches, plan
-from auditlake.query.statement import prepare_statement, read_state
 from tests.padded_lake import NAMES, write_padded_lake
 
 pytestmark = pytest.mark.spark
-
-_STATEMENTS = (
-    "select *, length(name) as n from nations where name in ('Germany', 'Österreich', 'x')",
-    "select free, count(*) as n, max(name) as m from nations group by free",
-    "select x.code, y.code as c from nations x join nations y on x.free = y.free where x.code < 'E'",
-    "select distinct name || '!' as n, tags from nations for system_time as of '0/100'",
-)
-
-
-def test_both_engines_show_values_without_padding(spark: SparkSession, tmp_path: Path) -> None:
-    """In a history, and in changes that are not applied yet; versions are read without the arrays."""
-    lake = write_padded_lake(tmp_path / "lake")
-    state = read_state(lake, None, UTC)
-    for sql in _STATEMENTS:
-        query = prepare_statement(state, sql, {})
-        schema, theirs = batches(plan(spark, query))
-        expected = Counter(map(repr, python_rows(schema, theirs)))
-        if "||" not in sql:
-            assert Counter(map(repr, python_rows(schema, Embedded({}).answer(state, query).batches()[1]))) == expected
-        assert expected
 
 
 def test_spark_prints_the_padding_where_exact_text_is_promised(spark: SparkSession, tmp_path: Path) -> None:

@@ -48,12 +48,16 @@ def _shell(spark: SparkSession, lake: Lake, engine: str, *, chatty: bool, zone: 
     return Shell(lake, Engines(engine, {}, lambda: spark), lambda: None, chatty=chatty, zone=zone)
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
 def test_a_session_keeps_its_state_and_survives_errors(
-    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], engine: str
+    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
+    """With the engine of each statement's choice; `tests/release` has one in Spark alone."""
+    check_session(spark, tmp_path, capsysbinary, "auto")
+
+
+def check_session(spark: SparkSession, folder: Path, capsysbinary: pytest.CaptureFixture[bytes], engine: str) -> None:
     """Statements over several lines, several on one, a pinned moment, a view that keeps it."""
-    lake = write_small_lake(tmp_path / "lake")
+    lake = write_small_lake(folder / "lake")
     shell = _shell(spark, lake, engine, chatty=True)
     assert shell.run(inputs_of(INPUT.splitlines(keepends=True))) == 2
     said = capsysbinary.readouterr()
