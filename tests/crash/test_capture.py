@@ -39,12 +39,7 @@ class Kill:
         return f"{self.place}-{self.times}"
 
 
-KILLS = [
-    Kill(After.TRANSACTIONS, 3),
-    Kill(After.CHANGES, 1),
-    Kill(After.ACKNOWLEDGED, 1),
-    Kill(After.PART, 4, large=True),
-]
+KILLS = [Kill(After.TRANSACTIONS, 3), Kill(After.PART, 4, large=True)]
 
 
 @pytest.mark.parametrize("kill", KILLS, ids=str)

@@ -111,6 +111,15 @@ def test_now_shows_rows_as_their_types_show_them(database: str, tmp_path: Path, 
 
 
 @pytest.mark.pg
+@pytest.mark.parametrize(
+    "change", [name for name in test_changed_types.CHANGES if name not in test_changed_types.WITH_TRIGGER]
+)
+def test_now_shows_rows_as_their_types_show_them_with_the_trigger(database: str, tmp_path: Path, change: str) -> None:
+    """As the trigger reports a change."""
+    test_changed_types.check_now(database, tmp_path / "lake", change, with_trigger=True)
+
+
+@pytest.mark.pg
 def test_now_is_exact_when_follow_has_reached_its_target(database: str, tmp_path: Path) -> None:
     """Without the trigger."""
     test_now.check_now(database, tmp_path / "lake", with_trigger=False)

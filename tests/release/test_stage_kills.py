@@ -1,4 +1,4 @@
-"""Stages, backups and expiry killed after the effects that `make test` leaves out."""
+"""Stages, backups, erasure, expiry and sealing killed after the effects that `make test` leaves out."""
 
 from pathlib import Path
 
@@ -9,20 +9,34 @@ from tests.crash.test_bootstrap import kill_bootstrap
 from tests.crash.test_capture import Kill, kill_capture
 from tests.postgres import test_backup, test_erased_keys, test_masking
 from tests.small_lake import write_lake_with_manifest
-from tests.unit.erasure import test_expiring_log
+from tests.unit.erasure import test_expiring_log, test_retention, test_without_key
+from tests.unit.ledger import test_seal
 
 pytestmark = [pytest.mark.pg, pytest.mark.crash]
 
 
-@pytest.mark.parametrize("place", [After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.HISTORY_CREATED])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.SLOT, After.HISTORY_CREATED),
+        After.TABLE_COPIED,
+    ],
+)
 def test_a_killed_bootstrap_continues_with_the_same_slot(database: str, tmp_path: Path, place: After) -> None:
-    """Before its slot exists, or before a table is copied."""
+    """Before its slot exists, before a table is copied, or after the first one is."""
     kill_bootstrap(database, tmp_path, place)
 
 
 @pytest.mark.parametrize(
     "kill",
-    [Kill(After.RELATIONS, 1), Kill(After.TRANSACTIONS, 1), Kill(After.CHANGES, 4), Kill(After.PART, 2, large=True)],
+    [
+        Kill(After.RELATIONS, 1),
+        Kill(After.TRANSACTIONS, 1),
+        Kill(After.CHANGES, 1),
+        Kill(After.CHANGES, 4),
+        Kill(After.ACKNOWLEDGED, 1),
+        Kill(After.PART, 2, large=True),
+    ],
     ids=str,
 )
 def test_a_killed_capture_continues_and_every_change_is_there_once(database: str, tmp_path: Path, kill: Kill) -> None:
@@ -84,3 +98,21 @@ def test_an_expiry_that_is_killed_between_its_commits_is_repeated(
     """Before the first one, and around the second one."""
     lake = write_lake_with_manifest(tmp_path / "lake", "1")
     test_expiring_log.kill_between(lake, tmp_path, step, changes, transactions)
+
+
+@pytest.mark.parametrize("place", [After.EXPIRY_RECORDED, After.EXPIRED])
+def test_a_killed_expiry_of_versions_is_repeated(tmp_path: Path, place: After) -> None:
+    """Before anything is written, and after the commit."""
+    test_retention.kill_run(write_lake_with_manifest(tmp_path / "lake"), tmp_path, place)
+
+
+@pytest.mark.parametrize("step", [After.ERASURE_BEGUN, After.LOG_CHECKPOINTED])
+def test_a_killed_erasure_of_a_table_without_key_is_finished(tmp_path: Path, step: str) -> None:
+    """Before the first value, and after the last."""
+    test_without_key.kill_erasure(test_without_key.write_logins(tmp_path / "lake"), step)
+
+
+@pytest.mark.parametrize("place", [After.BLOCK_PREPARED, After.BLOCK_SEALED])
+def test_a_killed_sealer_continues_with_the_same_tree(tmp_path: Path, place: After) -> None:
+    """Before its entries, and after the block."""
+    test_seal.kill_sealer(write_lake_with_manifest(tmp_path / "lake"), tmp_path, place)

@@ -6,12 +6,11 @@ from typing import Any
 import boto3
 import pytest
 
-from auditlake.failpoints import After
 from auditlake.lake.erasures import unfinished
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from tests.command import Done, run, run_here
-from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything, kill_and_finish
+from tests.erasure_bucket import all_versions, bucket_of, copied_into_bucket, everything
 from tests.erasure_lake import (
     OF_ONE,
     ONE,
@@ -66,11 +65,6 @@ def test_no_byte_of_any_version_stays(lake: Lake, store: Any, tmp_path: Path) ->
     for question in (["row", "people", "11"], ["sql", "--as-of", "lsn:768", "select count(*) from people"]):
         asked = run([*question, "--lake", str(lake.root)])  # another process, which has said nothing yet
         assert (asked.code, "erased: name, email, born, score of one row" in asked.stderr) == (0, True), asked.stderr
-
-
-def test_a_killed_erasure_is_finished(lake: Lake, store: Any, tmp_path: Path) -> None:
-    """Its older versions, too; `tests/release` kills it after every step."""
-    kill_and_finish(lake, store, After.VERSIONS_DELETED, tmp_path / "after")
 
 
 def test_apply_must_not_run(lake: Lake) -> None:

@@ -30,7 +30,7 @@ _LAST = 0xC00
 
 
 @written_once
-def _write_logins(root: Path) -> Lake:
+def write_logins(root: Path) -> Lake:
     """Write a lake with equal rows, an insert, an update and deletes of Eve's rows, and rows of Ann."""
     lake = write_lake(root)
     rows = [(EVE, "Monday", "12345.75"), (EVE, "Monday", "12345.75"), (ANN, "Monday", None), (None, "Monday", None)]
@@ -65,7 +65,7 @@ def _append(lake: Lake, lsn: int, op: str, old: Any, new: Any) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """The lake before any erasure."""
-    return _write_logins(tmp_path / "lake")
+    return write_logins(tmp_path / "lake")
 
 
 def _forget(lake: Lake, *arguments: str) -> Done:
@@ -98,8 +98,12 @@ def test_its_digest_still_fits(lake: Lake) -> None:
     assert found_in(lake, ERASED) == {}
 
 
-@pytest.mark.parametrize("step", [After.ERASURE_BEGUN, f"{After.VALUES_ERASED}:2", After.LOG_CHECKPOINTED])
-def test_a_killed_erasure_is_finished(lake: Lake, step: str) -> None:
+def test_a_killed_erasure_is_finished(lake: Lake) -> None:
+    """Within the log; `tests/release` has the other steps."""
+    kill_erasure(lake, f"{After.VALUES_ERASED}:2")
+
+
+def kill_erasure(lake: Lake, step: str) -> None:
     """From its record, which has a token in place of the values."""
     assert run(["forget", *_OF_EVE, "--lake", str(lake.root)], {"AUDITLAKE_FAILPOINT": step}).code == -9
     assert EVE not in (lake.erasures / "000000.json").read_text()
