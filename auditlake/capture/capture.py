@@ -409,13 +409,13 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
         control, present, silence_s = claim.control, claim.publication.present, claim.timeouts.silence_s
         stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
         opened.enter_context(closing(stream)).keep_alive(claim.timeouts.status_s)
-        snapshots = CatalogSnapshots(lake)
+        snapshots, masks = CatalogSnapshots(lake), read_masks(lake, source.masking)
         with answering_within(control, silence_s):
             log = CaptureLog(
                 lake,
                 Asker(source.conninfo, lake, silence_s),
-                AttributeNumbers(source.conninfo, lake, silence_s),
-                read_masks(lake, source.masking),
+                AttributeNumbers(source.conninfo, lake, silence_s, masks),
+                masks,
             )
             recorder = DdlRecorder(lake, log, find_writers=WriterLookup(source.conninfo, silence_s))
             shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)

@@ -24,7 +24,7 @@ from auditlake.lake.histories import list_histories
 from auditlake.lake.history import history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks, TableMasks, check_effect, is_changed, settle
-from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, park
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX, without_missing_values
@@ -79,8 +79,9 @@ class ChangeMasker:
         history = open_history(self._lake, history_of(read_recorded(self._lake), relation))
         if history is None or lsn <= history.snapshot_lsn:
             return
-        reason = "; ".join(masks.problems)
-        park(self._lake, Parked(history.name, Cause.MASK, Lsn(lsn - 1), lsn, reason, _REMEDY))
+        reason, unknown = "; ".join(masks.problems), any(column.attnum is None for column in relation.columns)
+        remedy = RENEWED_BY_FOLLOW if unknown else _REMEDY
+        park(self._lake, Parked(history.name, Cause.MASK, Lsn(lsn - 1), lsn, reason, remedy, renewable=unknown))
 
 
 def _replaced(changes: pa.RecordBatch, name: str, found: list[tuple[_Places, ColumnMask]]) -> pa.RecordBatch:

@@ -2,18 +2,20 @@
 
     masks.json           the rules in force, in the words of the settings, the strict tables, the fingerprint of the
                          secret, and the LSN from which they hold; `earlier` has those before
-    masks/<oid>.json     of one table: its names, and of each column the attribute number, the names and the rule
+    masks/<oid>.json     of one table: its names, whether an unknown column was seen since its last copy, and of each
+                         column the attribute number, the names and the rule
 
 A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. If
-the attribute number is not known, or the table was created again or belongs to another source, a column of the same
-name counts as the same. A new column gets its rule when it is first seen, so its first value is masked.
+the table was created again or belongs to another source, a column of the same name counts as the same. A new column
+gets its rule when it is first seen, so its first value is masked.
 
 Some columns cannot be masked so that the history stays exact. Such a column has a *problem*; capture parks the table,
 and copies refuse it. Withheld (NULL in `changes`; the state of a parked table is not shown) are the values of a column
   - without a rule in a strict table,
   - with a type that its rule does not fit,
-  - of unknown number and unknown name, while a masked column is missing,
-  - without a masking rule and new, but with a lower number than one recorded before: columns are numbered in order.
+  - of a message whose attribute numbers are not known, in a table with a masked column: every column of it,
+  - that is new after such a message, as that may have had it under another name, or has a lower number than one
+    recorded before: columns are numbered in order. A copy records these if each has a rule, `keep` at least.
 Masked are those of a column
   - whose rule would make keys equal,
   - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
@@ -42,7 +44,8 @@ from auditlake.values.masks import WITHHELD, ColumnMask, secret_fingerprint
 
 _HINT = "Restore the rules and the secret with which the lake was captured, or begin a new lake with these."
 _RESTORE = "Restore it: it records what is masked."
-_MAY_BE_ANOTHER = "it may be a masked column under another name: its attribute number is not known, or doubtful"
+_MAY_BE_ANOTHER = "it may be a masked column under another name, and a new copy needs a rule for it: keep if it is not"
+_UNKNOWN = "which columns these are is not known, and one may be masked"
 _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 
 
@@ -63,18 +66,19 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A recorded table; names are oldest first."""
+    """A recorded table; names are oldest first. `doubtful`: a column that is not recorded may be a masked one."""
 
     oid: int
     names: tuple[TableName, ...]
     columns: tuple[_Column, ...] = ()
+    doubtful: bool = False
 
     def content(self) -> dict[str, object]:
         columns = [
             {"attnum": c.attnum, "names": c.names, "rule": c.rule and str(c.rule), "undecided": c.undecided}
             for c in self.columns
         ]
-        return {"oid": self.oid, "names": self.names, "columns": columns}
+        return {"oid": self.oid, "names": self.names, "columns": columns, "doubtful": self.doubtful}
 
 
 def _table(content: Mapping[str, Any]) -> _Table:
@@ -82,7 +86,8 @@ def _table(content: Mapping[str, Any]) -> _Table:
         _Column(c["attnum"], tuple(c["names"]), c["rule"] and parse_rule(c["rule"]), c["undecided"] is True)
         for c in content["columns"]
     )
-    return _Table(int(content["oid"]), tuple(TableName(*name) for name in content["names"]), columns)
+    names = tuple(TableName(*name) for name in content["names"])
+    return _Table(int(content["oid"]), names, columns, content.get("doubtful") is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,36 +127,51 @@ class Masks:
         if (known := self._known.get(asked)) is not None:
             return known
         masks = self._bound(relation, copied=copied)
-        if not masks.problems:  # which end with a new snapshot, that another process may take
+        # Problems end with a new snapshot, that another process may take; an unknown column may become doubtful.
+        if not masks.problems and all(column.attnum is not None for column in relation.columns):
             self._known[asked] = masks
         return masks
 
     def _bound(self, relation: Relation, *, copied: bool) -> TableMasks:
         before = self._recorded(relation)
         former = {name: c for c in before.columns if c.rule is not None and c.rule.masks for name in c.names}
-        lost = any(not any(c.is_same(shown) for shown in relation.columns) for c in former.values())
         names = tuple(dict.fromkeys([*before.names, relation.name]))
+        if any(column.attnum is None for column in relation.columns) and (former or self._finds(names, relation)):
+            self._record(before, replace(before, names=names, doubtful=True))
+            shown = [column.name for column in relation.columns]
+            return TableMasks(dict.fromkeys(shown, WITHHELD), (f"columns {', '.join(shown)}: {_UNKNOWN}",))
         columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
-        last = max((c.attnum or 0 for c in columns), default=0)
+        last = max((c.attnum or 0 for c in columns), default=0) if former else 0
         for column in relation.columns:
             at = next((place for place, each in enumerate(columns) if each.is_same(column)), len(columns))
             known = columns[at] if at < len(columns) else None
-            if known is None and column.name in former:  # dropped, and added again
-                known = replace(former[column.name], attnum=column.attnum, names=(column.name,))
-            is_late = column.attnum is not None and column.attnum < last and bool(former) and not copied
-            clear = is_late and _masking(self._rules.find(names, [column.name])) is None
-            if known is None and (clear or (column.attnum is None and lost)):
+            is_ruled = column.name in former or self._rules.find(names, [column.name]) is not None
+            is_new = known is None or known.attnum is None
+            is_doubtful = is_new and (before.doubtful or (column.attnum or last) < last)
+            if is_doubtful and not (copied and (is_ruled or not former)):
                 masks[column.name] = WITHHELD
                 problems.append(f"column {column.name}: {_MAY_BE_ANOTHER}")
                 continue
+            if known is None and column.name in former:  # dropped, and added again
+                known = replace(former[column.name], attnum=column.attnum, names=(column.name,))
             entry, mask, problem = self._column(relation, names, column, known, copied=copied)
             columns[at : at + 1] = [entry]
             if mask is not None:
                 masks[column.name] = mask
             if problem is not None:
                 problems.append(f"column {column.name}: {problem}")
-        self._record(before, _Table(relation.oid, names, tuple(columns)))
+        if not copied or not problems:  # a copy with problems is refused
+            self._record(before, _Table(relation.oid, names, tuple(columns), before.doubtful and not copied))
         return TableMasks(masks, tuple(problems))
+
+    def has_masked(self, relation: Relation) -> bool:
+        """Return whether a column of the table was masked, or has a name now that is."""
+        before = self._recorded(relation)
+        masked = any(_masking(column.rule) is not None for column in before.columns)
+        return masked or self._finds([*before.names, relation.name], relation)
+
+    def _finds(self, names: Sequence[TableName], relation: Relation) -> bool:
+        return any(_masking(self._rules.find(names, [column.name])) is not None for column in relation.columns)
 
     def _column(
         self, relation: Relation, names: Sequence[TableName], column: Column, known: _Column | None, *, copied: bool

@@ -18,6 +18,7 @@ columns are always in the order of their numbers. Hence:
 4. A column that was added since and exists now is in every message that has a later one, unless it may not be
    published: it is generated, or the table has a column list. Such a column has the name that it has now.
 5. A message with the names of `before` has none that was renamed since it was added: PostgreSQL repeats messages.
+   Not of a table with a masked column: if this were wrong, values would be shown under the other name.
 
 If exactly one assignment of numbers satisfies these, it is the answer; if it has a column that was added and renamed
 since, it must be the only one, too, if dropped columns had any names. Otherwise a column was dropped and one of the
@@ -37,6 +38,7 @@ import psycopg
 
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.masks import Masks
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation, TableName
@@ -59,23 +61,25 @@ select a.attnum::int from pg_catalog.pg_attribute a
 """
 
 
-def match(
+def match(  # noqa: PLR0913 - what is known of the columns, each for itself
     names: Sequence[str],
     before: Mapping[int, str] | None,
     now: Mapping[int, str | None],
     last: int = 0,
     unpublished: Collection[int] = (),
+    *,
+    repeats: bool = True,
 ) -> tuple[int, ...] | None:
     """Return the number of each column of a message, None if more or less than one assignment is possible.
 
     The names in `now` are None for dropped columns. Without `before` the message must agree with `now`. Numbers up to
     `last` were given before: a column that has one of them and is not in `before` had been dropped, or not published.
-    Those in `unpublished` may exist and not be published.
+    Those in `unpublished` may exist and not be published. Without `repeats`, rule 5 does not hold.
     """
     if before is None:
         return _agreeing(names, now, unpublished)
     last = max(last, *before, 0)
-    named = now if list(names) == [before[number] for number in sorted(before)] else unpublished
+    named = now if repeats and list(names) == [before[number] for number in sorted(before)] else unpublished
     free = {number for number, name in now.items() if number > last and (name is None or number not in named)}
     found = _assignments(names, before, now, free)
     if len(found) == 1 and not _has_known_names(found[0], names, before, now):
@@ -127,10 +131,11 @@ class AttributeNumbers:
     All questions in between are about what was received before the first one.
     """
 
-    def __init__(self, conninfo: str, lake: Lake, silence_s: float) -> None:
+    def __init__(self, conninfo: str, lake: Lake, silence_s: float, masks: Masks | None = None) -> None:
         self._conninfo = conninfo
         self._lake = lake
         self._silence_s = silence_s
+        self._masks = masks
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
         self._recorded: Membership | None = None
@@ -146,13 +151,14 @@ class AttributeNumbers:
             if version is None:
                 return _of_history(history, relation)
             return version.attnums if version.relation == relation else None
-        found = match(names, before, now, last)
+        repeats = self._masks is None or not self._masks.has_masked(relation)
+        found = match(names, before, now, last, repeats=repeats)
         if found is not None and (before is None or _is_certain(found, names, before, now, last)):
             return found  # nothing else would change it
         history = history or self._history(relation)
         last = max(last, self._last(relation, history))
         now = self._visible(relation, names, before) or now
-        return match(names, before, now, last, self._unpublished(relation.oid))
+        return match(names, before, now, last, self._unpublished(relation.oid), repeats=repeats)
 
     def _visible(
         self, relation: Relation, names: Sequence[str], before: Mapping[int, str] | None

@@ -178,6 +178,8 @@ def test_a_later_column_is_not_in_a_message_without_those_before_it() -> None:
     assert match(["id", "d"], {1: "id", 2: "a", 3: "d"}, {1: "id", 2: None, 3: None, 4: "q"}, 3) is None
     # A repeated message.
     assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2) == (1, 2)
+    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2, repeats=False) is None
+    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: "a", 3: "q"}, 2, repeats=False) == (1, 2)
 
 
 @dataclass
@@ -224,6 +226,8 @@ def test_columns_of_random_chains_are_never_taken_for_others() -> None:
         for each in sent:
             if any(number in each and each[number] not in (name, now[number]) for number, name in before.items()):
                 continue
+            strict = match(list(each.values()), before, now, last, table.private, repeats=False)
+            assert strict in (None, tuple(each)), (seed, before, now, each)
             if list(each.values()) == list(before.values()) and each != before:  # the last column, added again
                 continue
             found = match(list(each.values()), before, now, last, table.private)
