@@ -414,7 +414,12 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
             log = CaptureLog(
                 lake,
                 Asker(source.conninfo, lake, silence_s),
-                AttributeNumbers(source.conninfo, lake, silence_s, masks),
+                AttributeNumbers(
+                    source.conninfo,
+                    lake,
+                    silence_s,
+                    lambda table: masks is None or not masks.has_masked(table) or shapes.trigger_reports,
+                ),
                 masks,
             )
             recorder = DdlRecorder(lake, log, find_writers=WriterLookup(source.conninfo, silence_s))

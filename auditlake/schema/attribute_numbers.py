@@ -18,7 +18,7 @@ columns are always in the order of their numbers. Hence:
 4. A column that was added since and exists now is in every message that has a later one, unless it may not be
    published: it is generated, or the table has a column list. Such a column has the name that it has now.
 5. A message with the names of `before` has none that was renamed since it was added: PostgreSQL repeats messages.
-   Not of a table with a masked column: if this were wrong, values would be shown under the other name.
+   Not of a table with a masked column, unless the trigger was installed: values would be shown under the new name.
 
 If exactly one assignment of numbers satisfies these, it is the answer; if it has a column that was added and renamed
 since, it must be the only one, too, if dropped columns had any names. Otherwise a column was dropped and one of the
@@ -29,7 +29,7 @@ Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import LiteralString, cast
@@ -38,7 +38,6 @@ import psycopg
 
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Masks
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation, TableName
@@ -131,11 +130,14 @@ class AttributeNumbers:
     All questions in between are about what was received before the first one.
     """
 
-    def __init__(self, conninfo: str, lake: Lake, silence_s: float, masks: Masks | None = None) -> None:
+    def __init__(
+        self, conninfo: str, lake: Lake, silence_s: float, repeats: Callable[[Relation], bool] = lambda _: True
+    ) -> None:
+        """Read nothing yet; `repeats` tells whether rule 5 holds for a table."""
         self._conninfo = conninfo
         self._lake = lake
         self._silence_s = silence_s
-        self._masks = masks
+        self._repeats = repeats
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
         self._recorded: Membership | None = None
@@ -151,7 +153,7 @@ class AttributeNumbers:
             if version is None:
                 return _of_history(history, relation)
             return version.attnums if version.relation == relation else None
-        repeats = self._masks is None or not self._masks.has_masked(relation)
+        repeats = self._repeats(relation)
         found = match(names, before, now, last, repeats=repeats)
         if found is not None and (before is None or _is_certain(found, names, before, now, last)):
             return found  # nothing else would change it
