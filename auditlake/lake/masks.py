@@ -15,7 +15,8 @@ and copies refuse it. Withheld (NULL in `changes`; the state of a parked table i
   - with a type that its rule does not fit,
   - of a message whose attribute numbers are not known, in a table with a masked column: every column of it,
   - that is new after such a message, as that may have had it under another name, or has a lower number than one
-    recorded before: columns are numbered in order. A copy records these if each has a rule, `keep` at least.
+    recorded before: columns are numbered in order. A copy records these if each has a rule, `keep` at least. So it does
+    with new columns if a masked one is gone, as capture may still come to a message in which it had that name.
 Masked are those of a column
   - whose rule would make keys equal,
   - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
@@ -26,7 +27,7 @@ LSN, under the lock of capture: no capture that runs has other rules than the re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from auditlake.errors import ConfigError
@@ -51,12 +52,16 @@ _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A recorded column; `rule` is None without one. `undecided`: it cannot be applied, so it may change."""
+    """A recorded column; `rule` is None without one. `undecided`: it cannot be applied, so it may change.
+
+    `gone`: the relation that was seen last lacks it.
+    """
 
     attnum: int | None
     names: tuple[str, ...]
     rule: Rule | None
     undecided: bool = False
+    gone: bool = False
 
     def is_same(self, column: Column) -> bool:
         if self.attnum is None or column.attnum is None:
@@ -74,16 +79,19 @@ class _Table:
     doubtful: bool = False
 
     def content(self) -> dict[str, object]:
-        columns = [
-            {"attnum": c.attnum, "names": c.names, "rule": c.rule and str(c.rule), "undecided": c.undecided}
-            for c in self.columns
-        ]
+        columns = [{**asdict(c), "rule": c.rule and str(c.rule)} for c in self.columns]
         return {"oid": self.oid, "names": self.names, "columns": columns, "doubtful": self.doubtful}
 
 
 def _table(content: Mapping[str, Any]) -> _Table:
     columns = tuple(
-        _Column(c["attnum"], tuple(c["names"]), c["rule"] and parse_rule(c["rule"]), c["undecided"] is True)
+        _Column(
+            c["attnum"],
+            tuple(c["names"]),
+            c["rule"] and parse_rule(c["rule"]),
+            c["undecided"] is True,
+            c.get("gone") is True,
+        )
         for c in content["columns"]
     )
     names = tuple(TableName(*name) for name in content["names"])
@@ -101,13 +109,17 @@ class TableMasks:
 class Masks:
     """The masks of one lake, for one process; `rules` are those in force."""
 
-    def __init__(self, lake: Lake, rules: Masking) -> None:
-        """Open them; raises ConfigError if the lake records other rules, LakeUnusable if a record cannot be read."""
+    def __init__(self, lake: Lake, rules: Masking, *, records: bool = True) -> None:
+        """Open them; without `records` nothing is recorded.
+
+        Raises ConfigError if the lake records other rules, LakeUnusable if a record cannot be read.
+        """
         recorded = _read(lake)
         if (recorded is None and rules) or (recorded is not None and not _states(recorded, rules)):
             raise ConfigError("the rules of [mask] are not those that the lake records", _HINT)
         self._lake = lake
         self._rules = rules
+        self._records = records
         self._tables = _read_tables(lake) if recorded is not None else {}
         self._known: dict[tuple[object, ...], TableMasks] = {}
 
@@ -116,7 +128,7 @@ class Masks:
         return bool(self._rules)
 
     def of(self, relation: Relation, *, copied: bool = False) -> TableMasks:
-        """Return the masks of a relation, recorded by now.
+        """Return the masks of a relation, recorded by now if this process records them.
 
         Of a table that is `copied`, nothing in the clear is kept, so a column may become masked.
         """
@@ -142,12 +154,14 @@ class Masks:
             return TableMasks(dict.fromkeys(shown, WITHHELD), (f"columns {', '.join(shown)}: {_UNKNOWN}",))
         columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
         last = max((c.attnum or 0 for c in columns), default=0) if former else 0
+        numbers = {None, *(column.attnum for column in relation.columns)}
+        lost = any(c.attnum not in numbers and not c.gone for c in former.values())
         for column in relation.columns:
             at = next((place for place, each in enumerate(columns) if each.is_same(column)), len(columns))
             known = columns[at] if at < len(columns) else None
             is_ruled = column.name in former or self._rules.find(names, [column.name]) is not None
             is_new = known is None or known.attnum is None
-            is_doubtful = is_new and (before.doubtful or (column.attnum or last) < last)
+            is_doubtful = is_new and (before.doubtful or (column.attnum or last) < last or (copied and lost))
             if is_doubtful and not (copied and (is_ruled or not former)):
                 masks[column.name] = WITHHELD
                 problems.append(f"column {column.name}: {_MAY_BE_ANOTHER}")
@@ -161,7 +175,8 @@ class Masks:
             if problem is not None:
                 problems.append(f"column {column.name}: {problem}")
         if not copied or not problems:  # a copy with problems is refused
-            self._record(before, _Table(relation.oid, names, tuple(columns), before.doubtful and not copied))
+            known_now = tuple(replace(c, gone=c.attnum not in numbers) for c in columns)
+            self._record(before, _Table(relation.oid, names, known_now, before.doubtful and not copied))
         return TableMasks(masks, tuple(problems))
 
     def has_masked(self, relation: Relation) -> bool:
@@ -225,7 +240,7 @@ class Masks:
         return _Table(relation.oid, (), masked)
 
     def _record(self, before: _Table, table: _Table) -> None:
-        if before != table:
+        if before != table and self._records:
             write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
         self._tables[table.oid] = table
 

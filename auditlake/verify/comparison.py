@@ -101,7 +101,7 @@ class SourceComparison:
         self._lake = lake
         self._source = source
         self._bounds = bounds
-        self._masks = Masks(lake, bounds.masking)
+        self._masks = Masks(lake, bounds.masking, records=False)  # capture has to see a column first
         self._notify = notify
         self._columns: dict[int, set[str]] = defaultdict(set)
         for relation in read_relations(lake).values():

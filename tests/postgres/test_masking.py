@@ -446,3 +446,23 @@ def test_with_the_ddl_trigger_each_column_is_known(site: Site) -> None:
     site.well("capture", "--until-current")
     assert site.rows("select * from public.orders") == [{"id": 1, "note": "shown"}]
     assert not list(leaks(site.lake))
+
+
+def check_first_seen(site: Site, *first: str) -> None:
+    """Let a command see a column before capture comes to the message of its former name."""
+    site.execute("alter table orders drop amount")
+    site.well("bootstrap")
+    site.execute(
+        "alter table orders drop buyer; alter table orders add buyer text",
+        "update orders set buyer = 'zzclear1'",
+        "alter table orders rename buyer to payer; alter table orders add buyer text",
+        "update orders set payer = 'zzclear2'",
+    )
+    site.run(*first)
+    site.well("capture", "--until-current")
+    assert not list(leaks(site.lake))
+
+
+def test_a_column_that_a_copy_sees_before_capture_is_not_shown(site: Site) -> None:
+    """The catalog shows it as a new one without a rule."""
+    check_first_seen(site, "resync", "--table", "orders")

@@ -10,7 +10,7 @@ from auditlake.lake.history import open_history
 from auditlake.relation import TableName
 from tests import command
 from tests.crash.killed import SPARK
-from tests.postgres.test_masking import CHANGES, SECRET, Site, check_people, hashed, leaks, make_site
+from tests.postgres.test_masking import CHANGES, SECRET, Site, check_first_seen, check_people, hashed, leaks, make_site
 from tests.running import await_true
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
@@ -56,3 +56,9 @@ def test_follow_masks_a_new_table(database: str, tmp_path: Path) -> None:
     assert not list(leaks(site.lake))
     visits = site.rows("select email from public.visits order by id")
     assert visits == [{"email": hashed("zzclear1@x.org")}, {"email": hashed("zzclear2@x.org")}]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_column_that_verify_sees_before_capture_is_not_shown(database: str, tmp_path: Path) -> None:
+    """It records no column."""
+    check_first_seen(make_site(database, tmp_path), "verify")
