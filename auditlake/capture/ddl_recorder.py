@@ -131,6 +131,8 @@ class DdlRecorder:
     _reported: dict[int, Shape] = field(default_factory=dict)
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
+    renamed: set[int] = field(default_factory=set)
+    """Enum types of which a label is gone since the tables agreed with the catalog."""
     _parents: dict[int, int] = field(default_factory=dict)
     """The parent of each partition that a message has shown, by OID."""
     _roots: dict[int, Relation] = field(default_factory=dict)
@@ -272,7 +274,10 @@ class DdlRecorder:
             return None
         before = self._labels.get(oid, labels)
         self._labels[oid] = labels
-        return labels if before <= labels else None
+        if before <= labels:
+            return labels
+        self.renamed.add(oid)
+        return None
 
     def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
         """Decide what older rows show in added columns, where the message and the shape before it prove it."""

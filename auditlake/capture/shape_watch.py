@@ -191,6 +191,8 @@ class ShapeWatch:
                 self._settle(name, watched, watched.unsettled)
             if watched.left_at is not None and held.lsn >= watched.left_at:
                 self._settle_dropped(name, watched, watched.left_at)
+        if not self.pending:
+            self.recorder.renamed.clear()
 
     @property
     def _oids(self) -> list[int]:
@@ -301,21 +303,21 @@ class ShapeWatch:
     def _settle(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
         reported = self.recorder.take(watched.oid, unsettled.shape)
-        if not reported:
-            problem = self._changed_type(watched, unsettled)
-            if unsettled.is_difference:
-                problem = self._changed_rows(name, watched, unsettled) or problem
-                self._record(watched, unsettled)
-            if problem is not None:
-                self._park_changed(name, problem, unsettled)
-            elif unsettled.found.visible or (unsettled.found.touched and self._may_be_unseen(unsettled.found)):
-                self._record_gaps(name, watched, unsettled)
+        # A message about a type does not name the tables that have got a column of it since the last agreement.
+        problem = self._changed_type(watched, unsettled)
+        if unsettled.is_difference and not reported:
+            problem = self._changed_rows(name, watched, unsettled) or problem
+            self._record(watched, unsettled)
+        if problem is not None:
+            self._park_changed(name, problem, unsettled)
+        elif not reported and (unsettled.found.visible or self._may_be_unseen(unsettled.found)):
+            self._record_gaps(name, watched, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
 
     def _may_be_unseen(self, found: ShapeDifference) -> bool:
         """Return whether a definition that is the same again may have been another one, which no message reported."""
-        return bool(found) or not self.trigger_reports
+        return found.touched and (bool(found) or not self.trigger_reports)
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it by then; it may have shown it later."""
@@ -400,8 +402,8 @@ class ShapeWatch:
 
     def _changed_type(self, watched: _Watched, unsettled: _Unsettled) -> str | None:
         """Describe that a row may have a label, or a composite, that is new and was changed; None if none has."""
-        if has_altered_type(watched.shape, unsettled.shape):
-            return "a new column has a composite type that was altered, perhaps since rows have values of it"
+        if has_altered_type(watched.shape, unsettled.shape, self.recorder.renamed):
+            return "a new column has a type that was altered, perhaps since rows have values of it"
         first, oid, enlarged = unsettled.held.lsn, watched.oid, enlarged_enums(watched.shape, unsettled.shape)
         before = self.log.relations.in_force(oid, first)
         for version in [*([] if before is None else [before]), *self.log.relations.after(oid, first)]:

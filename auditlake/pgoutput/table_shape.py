@@ -206,11 +206,18 @@ def enlarged_enums(before: Shape, now: Shape) -> dict[int, frozenset[str]]:
     }
 
 
-def has_altered_type(before: Shape, now: Shape) -> bool:
-    """Return whether a composite type that is new in the table was altered: perhaps since rows have values of it."""
-    kinds = [each.split() for each in now.types.keys() - before.types.keys()]
-    fresh = {oid for kind, oid, *_ in kinds if kind == "composite"}
-    return any(kind == "altered" and oid in fresh for kind, oid, *_ in kinds)
+def has_altered_type(before: Shape, now: Shape, renamed: Collection[int]) -> bool:
+    """Return whether a type that is new in the table was altered: perhaps since rows have values of it.
+
+    `renamed` has enum types that lost a label.
+    """
+    altered = {oid for kind, oid, *_ in map(str.split, now.types) if kind == "altered"}
+    return not (_parts(now) - _parts(before)).isdisjoint(altered.union(map(str, renamed)))
+
+
+def _parts(shape: Shape) -> set[str]:
+    """Return the OIDs of the enum and composite types of the columns, as texts."""
+    return {oid for kind, oid, *_ in map(str.split, shape.types) if kind in {"enum", "composite"}}
 
 
 def definition_differences(before: Relation, now: Relation) -> Iterator[str]:

@@ -80,7 +80,7 @@ def _make(dsn: str, lake: Path, *, with_trigger: bool) -> list[str | Path]:
     """Make a table of each type, with a row, and its lake; return the settings of a command."""
     made = [f"create table {name} (id int primary key, v {kind})" for name, kind in zip(_TABLES, _VALUES, strict=True)]
     filled = [f"insert into {name} values (1, {value})" for name, value in zip(_TABLES, _VALUES.values(), strict=True)]
-    execute(dsn, *_TYPES, *made, *filled)
+    execute(dsn, *_TYPES, *made, *filled, "create table plain (id int primary key)", "insert into plain values (1)")
     if with_trigger:
         install_trigger(dsn)
     settings: list[str | Path] = ["--source", dsn, "--lake", lake]
@@ -132,6 +132,30 @@ def test_a_column_of_a_new_composite_type_which_gets_a_column(
     )
     _follow(settings)
     assert [row["f"] for row in auditlake.Lake(tmp_path / "lake").as_of().table("t0").texts()] == ["(1,)"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "change"),
+    [
+        ("mood", "sad", ["alter type mood rename value 'sad' to 'low'"]),
+        ("mood[]", "{sad}", ["alter type mood rename value 'sad' to 'low'"]),
+        ("mood[]", "{sad}", CHANGES["labels exchanged"]),
+        ("pair[]", '{"(sad,1)"}', ["alter type pair add attribute c int cascade"]),
+        ("of_pair", "(sad,1)", ["alter type pair add attribute c int cascade"]),
+        ("part", "(1,2)", ["alter table part add c int"]),
+    ],
+)
+def test_a_new_column_of_a_type_that_changes_before_capture_looks(
+    database: str, tmp_path: Path, kind: str, value: str, change: list[str]
+) -> None:
+    """The trigger reports the column, and the type, but not that the column has it."""
+    settings = _make(database, tmp_path / "lake", with_trigger=True)
+    execute(database, "alter table plain add n " + kind, f"update plain set n = '{value}'", *change)
+    execute(database, "alter table plain add m int")
+    _follow(settings)
+    for table, rows in oracle.take_moment(database, ["plain"]).states.items():
+        shown = auditlake.Lake(tmp_path / "lake").as_of().table(table).texts()
+        assert Counter(tuple(row.values()) for row in shown) == rows
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
