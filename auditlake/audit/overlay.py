@@ -283,10 +283,13 @@ def _read(
 
 
 def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> bool:
-    """Return whether a table has other columns at the end of a tail, or other types."""
+    """Return whether a table has other columns at the end of a tail, other types, or a value in a column of them.
+
+    A killed apply may have added the columns, which are NULL in every row until it folds the tail.
+    """
     before = reader.shapes_of(table).table.columns
     was, now = ([(column.stored, sql_type(column)) for column in each] for each in (before, followed.physical))
-    return was != now
+    return was != now or any(addition.missing is not None for addition in followed.added)
 
 
 def _follow(reader: Reader, table: HistoryTable, upto: Lsn, changes: pa.Table) -> Followed:

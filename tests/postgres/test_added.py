@@ -1,11 +1,14 @@
 """Added columns on a server: the decided missing value is the value of existing rows, or it stays undecided."""
 
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import auditlake
+from auditlake.failpoints import After
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import (
@@ -18,9 +21,11 @@ from auditlake.schema.missing_values import decide, read_added
 from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.ddl_trigger import install_ddl_trigger
+from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
-from tests.server import oid_of
+from tests.crash.killed import killed_at
+from tests.server import execute, install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -171,3 +176,18 @@ def test_a_shape_has_no_missing_values(database: str) -> None:
         oid = oid_of(conn, "t")
         shape, _ = read_shapes(conn, [oid])[oid]
     assert shape.missing == {2: ""}
+
+
+def test_older_rows_show_the_default_while_only_the_column_is_in_the_history(database: str, tmp_path: Path) -> None:
+    """As a killed apply leaves it, at a moment before the next change."""
+    lake = tmp_path / "lake"
+    execute(database, "create table t (id int primary key)", "insert into t values (1), (2)")
+    install_trigger(database)
+    assert command.run_here(["bootstrap", "--source", database, "--lake", lake]).code == 0
+    execute(database, "alter table t add d int default 5 not null")
+    moment = oracle.take_moment(database, ["t"])
+    execute(database, "update t set id = 3 where id = 1")
+    assert command.run_here(["capture", "--until-current", "--source", database, "--lake", lake]).code == 0
+    killed_at(After.COLUMNS_ADDED, ["apply", "--until-current", "--lake", lake])
+    shown = auditlake.Lake(lake).as_of(str(moment.lsn)).table("t").texts()
+    assert Counter(tuple(row.values()) for row in shown) == moment.states["t"]
