@@ -47,7 +47,7 @@ def is_ordinary(tail: Tail) -> bool:
 
 def _obstacle(tail: Tail) -> str | None:
     """Return why a tail is not folded here; None if it is."""
-    if any(addition.missing is not None for addition in tail.added):
+    if tail.followed.fills:
         return "a new column has a value in older rows"
     if any(column.key for column in tail.lacking):
         return "a new column is part of the key"

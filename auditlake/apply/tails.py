@@ -257,8 +257,7 @@ def _tail(
     followed = follow_changes(table, groups, shapes, relations, at.answers)
     end = followed.last_lsn(at.upto)
     foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
-    fills = any(added.missing is not None for added in followed.added)
-    shape = _shape(foldable, relations, followed) if foldable or fills else None
+    shape = _shape(foldable, relations, followed) if foldable or followed.fills else None
     files = at.log.files(min(row["first_lsn"] for row in foldable), end) if foldable else ()
     return Tail(table, end, files, shape, followed, shapes.numbers, at.upto)
 

@@ -283,13 +283,13 @@ def _read(
 
 
 def _is_reshaped(reader: Reader, table: HistoryTable, followed: Followed) -> bool:
-    """Return whether a table has other columns at the end of a tail, other types, or a value in a column of them.
+    """Return whether a table has other columns or types at the end of a tail, or older rows have values in new ones.
 
-    A killed apply may have added the columns, which are NULL in every row until it folds the tail.
+    A killed apply may have added such a column already: it is NULL in every row until the tail is folded.
     """
     before = reader.shapes_of(table).table.columns
     was, now = ([(column.stored, sql_type(column)) for column in each] for each in (before, followed.physical))
-    return was != now or any(addition.missing is not None for addition in followed.added)
+    return was != now or followed.fills
 
 
 def _follow(reader: Reader, table: HistoryTable, upto: Lsn, changes: pa.Table) -> Followed:

@@ -132,7 +132,7 @@ class DdlRecorder:
     _labels: dict[int, frozenset[str]] = field(default_factory=dict)
     _relabelled: set[int] = field(default_factory=set)
     renamed: set[int] = field(default_factory=set)
-    """Enum types of which a label is gone since the tables agreed with the catalog."""
+    """Enum types that have lost a label since the tables agreed with the catalog."""
     _parents: dict[int, int] = field(default_factory=dict)
     """The parent of each partition that a message has shown, by OID."""
     _roots: dict[int, Relation] = field(default_factory=dict)

@@ -104,6 +104,11 @@ class Followed:
         """Return the columns at the end of the tail, in the order of the source's table."""
         return in_order([column for column in self.folded if column.until is None])
 
+    @property
+    def fills(self) -> bool:
+        """Return whether older rows show a value in a column that was added."""
+        return any(addition.missing is not None for addition in self.added)
+
     def last_lsn(self, upto: Lsn) -> Lsn:
         """Return the last commit up to `upto` whose changes can be folded together."""
         stops = [lsn for lsn in (self.refused_at, self.cut_at) if lsn is not None]

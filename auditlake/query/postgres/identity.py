@@ -17,7 +17,7 @@ _COLUMN = re.compile(r"[a-z]\d+\.[a-z]\d+")
 _GROUPED = str.maketrans("", "", "() ")
 
 
-def bare(sql: str) -> str:
+def ungrouped(sql: str) -> str:
     """Return a translated text without the parentheses that DuckDB does not compare."""
     return sql.translate(_GROUPED)
 
@@ -26,10 +26,10 @@ def require_one_form(
     keys: Iterable[str], written: Iterable[tuple[str, exp.Expr]], cell: Callable[[exp.Expr], Cell]
 ) -> None:
     """Check that expressions whose translation is that of a key are written alike; raises Refused."""
-    sought = {text for each in keys if not _COLUMN.fullmatch(text := bare(each))}
+    sought = {text for each in keys if not _COLUMN.fullmatch(text := ungrouped(each))}
     found: dict[str, list[Hashable]] = {}
     for sql, node in written if sought else ():
-        if (text := bare(sql)) in sought and found.setdefault(text, identity := _identity(node, cell)) != identity:
+        if (text := ungrouped(sql)) in sought and found.setdefault(text, identity := _identity(node, cell)) != identity:
             what = "an expression that is written in another way in GROUP BY, GROUPING, DISTINCT or ORDER BY"
             raise Refused(node, what, "Write it there as here: to PostgreSQL x::text and x::varchar are two.")
 
