@@ -55,8 +55,11 @@ select n.nspname::text, c.relname::text
    and t.tgfoid in (select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace s on s.oid = p.pronamespace
                      where s.nspname = 'auditlake' and p.proname = 'observe' and p.pronargs = 0)
 """
+# It runs as whoever writes: a superuser does not leave it to a role that could change what it does.
+_OWN_FUNCTION = "alter function auditlake.observe() owner to current_user;"
 _FUNCTION_RIGHTS = """
 select current_user::text, pg_catalog.current_database()::text,
+       (select rolsuper from pg_catalog.pg_roles where rolname = current_user),
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
        (select pg_catalog.has_schema_privilege(n.oid, 'create') and pg_catalog.has_schema_privilege(n.oid, 'usage')
           from pg_catalog.pg_namespace n where n.nspname = 'auditlake'),
@@ -83,7 +86,7 @@ def context_trigger_statements(tables: Iterable[TableName]) -> Iterator[str]:
     """Yield the SQL that installs the function and a trigger on each table; running it again changes nothing."""
     yield f"set lock_timeout = '{_LOCK_TIMEOUT_MS}ms'; -- writers of a table wait as long as its trigger does"
     yield "create schema if not exists auditlake;"
-    yield _FUNCTION
+    yield from ("begin;", _FUNCTION, _OWN_FUNCTION, "commit;")
     for name in tables:
         yield _TRIGGER.format(sql.Identifier(*name)).as_string()
     yield "reset lock_timeout;"
@@ -96,11 +99,14 @@ def install_context_trigger(conn: psycopg.Connection[Row], tables: Sequence[Tabl
 
     Raises SourceUnready if our role may not create the function, or an event trigger forbids it.
     """
-    needs_schema = _require_function_rights(conn)
+    needs_schema, is_superuser = _require_function_rights(conn)
     with refused_by_functions():
         if needs_schema:
             conn.execute("create schema if not exists auditlake")
-        conn.execute(_FUNCTION.encode())
+        with conn.transaction():
+            conn.execute(_FUNCTION.encode())
+            if is_superuser:
+                conn.execute(_OWN_FUNCTION)
     have = {TableName(str(schema), str(table)) for schema, table in fetch(conn, _INSTALLED)}
     missing = [name for name in tables if name not in have]
     skipped = {name: reason for name in missing if (reason := _install_on(conn, name))}
@@ -108,12 +114,12 @@ def install_context_trigger(conn: psycopg.Connection[Row], tables: Sequence[Tabl
     return Installed(new, tuple(name for name in tables if name in have), skipped)
 
 
-def _require_function_rights(conn: psycopg.Connection[Row]) -> bool:
-    """Check that our role may create the function; True if its schema is missing.
+def _require_function_rights(conn: psycopg.Connection[Row]) -> tuple[bool, bool]:
+    """Check that our role may create the function; return whether its schema is missing, and we are a superuser.
 
     IF NOT EXISTS would need the privilege to create a schema even for one that exists.
     """
-    given, database, may_create_schema, may_use_schema, owner = fetch_one(conn, _FUNCTION_RIGHTS)
+    given, database, is_superuser, may_create_schema, may_use_schema, owner = fetch_one(conn, _FUNCTION_RIGHTS)
     role = display_identifier(str(given))
     if owner is not None:
         raise SourceUnready(
@@ -130,7 +136,7 @@ def _require_function_rights(conn: psycopg.Connection[Row]) -> bool:
             f"role {role} may not create a function in schema auditlake",
             f"Run GRANT CREATE, USAGE ON SCHEMA auditlake TO {role}.",
         )
-    return may_use_schema is None
+    return may_use_schema is None, bool(is_superuser)
 
 
 def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:

@@ -16,6 +16,10 @@ publication nor a dump carries that, and nobody can lock it. Capture does not kn
 answers for any role whether a hash is right (`are_sealed`). Triggers, functions and key must have one owner; only a
 superuser can create an event trigger, so nobody else can put objects of these names in their place.
 
+The functions run with the privileges of that owner, and find the key by its name. Whoever owns the schema could drop
+the key and put a view with functions of his own there, which would run with these privileges. So the schema belongs to
+the owner of the triggers or to a superuser: installing takes it over, and the functions look before they read the key.
+
 The triggers never fail the application's command. All statements are inside an exception block; the worst result is a
 WARNING that names the SQLSTATE, and then capture finds the change in the catalog. Only a cancelled or timed-out
 statement is not caught, and that one fails anyway. They read catalogs through indexes, and call no function that locks
@@ -50,6 +54,8 @@ _MOST_CONTENT_BYTES = MOST_BYTES - 128  # leaves room for form and seal
 _SEAL = "sha256(k.key || {digest} || int8send({xid}))"
 # By its owner, because the name may mean a relation that the owner of the schema has put in its place.
 _KEY = "auditlake.ddl_key k join pg_class c on c.oid = k.tableoid and pg_get_userbyid(c.relowner) = current_user"
+_SCHEMA_IS_SAFE = """exists (select from pg_namespace n join pg_roles r on r.oid = n.nspowner
+                   where n.nspname = 'auditlake' and (r.rolsuper or r.rolname = current_user))"""
 # SECURITY DEFINER, so that a role without USAGE on this schema or EXECUTE on pg_logical_emit_message is recorded, too.
 _FUNCTION = rf"""create or replace function auditlake.record_ddl() returns event_trigger
 language plpgsql security definer
@@ -64,6 +70,10 @@ declare
   content bytea;
   seal bytea;
 begin
+  if not {_SCHEMA_IS_SAFE} then
+    raise warning 'auditlake could not record this command in the stream: schema auditlake has another owner';
+    return;
+  end if;
   begin
     get diagnostics context = pg_context;
     if tg_event = 'table_rewrite' then
@@ -152,21 +162,34 @@ begin
 exception when others then
   raise warning 'auditlake could not record this command in the stream (SQLSTATE %)', sqlstate;
 end $$;"""
-# It compares hashes of the hashes, so that the time it takes shows nothing.
+# It compares hashes of the hashes, so that the time it takes shows nothing. In PL/pgSQL, because the planner may call
+# functions of a view, and plans a statement only when it is reached.
 _CHECKING = f"""create or replace function auditlake.sealed_ddl(xids bigint[], digests bytea[], seals bytea[])
-returns boolean[] language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+returns boolean[] language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not {_SCHEMA_IS_SAFE} then
+    return null;
+  end if;
+  return (
   select array_agg(
            coalesce(sha256(m.seal) = sha256({_SEAL.format(digest="m.digest", xid="m.xid")}), false) order by m.n)
-    from {_KEY}, unnest(xids, digests, seals) with ordinality m (xid, digest, seal, n)
-$$;"""
-# Default privileges may have granted the key to others.
+    from {_KEY}, unnest(xids, digests, seals) with ordinality m (xid, digest, seal, n));
+end $$;"""
+# Another relation of that name is nobody's to keep. Default privileges may have granted the key to others.
 _MAKE_KEY = """do $$
 declare
   grantee text;
+  other text;
 begin
-  if exists (select from pg_class c where c.oid = to_regclass('auditlake.ddl_key') and c.relkind = 'm'
-                                      and pg_get_userbyid(c.relowner) <> current_user) then
-    drop materialized view auditlake.ddl_key;
+  select case c.relkind when 'm' then 'materialized view' when 'v' then 'view' when 'f' then 'foreign table'
+                        when 'S' then 'sequence' when 'c' then 'type' when 'i' then 'index' when 'I' then 'index'
+                        else 'table' end
+    into other
+    from pg_class c
+   where c.oid = to_regclass('auditlake.ddl_key')
+     and (c.relkind <> 'm' or pg_get_userbyid(c.relowner) <> current_user);
+  if found then
+    execute format('drop %s auditlake.ddl_key cascade', other);
   end if;
   create materialized view if not exists auditlake.ddl_key as
     select sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')) as key;
@@ -200,6 +223,8 @@ trusted as (
                and (select pg_catalog.bool_and(pg_catalog.has_function_privilege(r.proowner, f.oid, 'execute'))
                       from pg_catalog.pg_proc f where f.proname = 'pg_logical_emit_message') as sends
       from record r
+      join pg_catalog.pg_namespace n on n.oid = r.pronamespace
+      join pg_catalog.pg_roles o on o.oid = n.nspowner and (o.rolsuper or o.oid = r.proowner)
       join pg_catalog.pg_proc s on s.pronamespace = r.pronamespace and s.proname = 'sealed_ddl'
                                and s.proowner = r.proowner and s.prosecdef and pg_catalog.md5(s.prosrc) = %s
                                and s.proconfig = array['search_path=pg_catalog, pg_temp']
@@ -245,10 +270,21 @@ select current_user::text, pg_catalog.current_database()::text,
          where n.nspname = 'auditlake' and p.proname = 'record_ddl' and p.pronargs = 0
            and not pg_catalog.pg_has_role(p.proowner, 'usage')),
        (select pg_catalog.has_schema_privilege('public', n.oid, 'usage')
-          from pg_catalog.pg_namespace n where n.nspname = 'auditlake')
+          from pg_catalog.pg_namespace n where n.nspname = 'auditlake'),
+       (select r.rolname::text
+          from pg_catalog.pg_namespace n join pg_catalog.pg_roles r on r.oid = n.nspowner
+         where n.nspname = 'auditlake' and not r.rolsuper and r.rolname <> current_user)
 """
+# Of a name that we use, but of another kind.
+_IN_THE_WAY = (
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.InvalidFunctionDefinition,
+    psycopg.errors.DependentObjectsStillExist,
+    psycopg.errors.WrongObjectType,
+)
 _LOCK_TIMEOUT_MS = 2000
 _CREATE_SCHEMA = "create schema if not exists auditlake;"
+_OWN_SCHEMA = "alter schema auditlake owner to current_user; -- whoever owns it could replace what is in it"
 _GRANT_SCHEMA = "grant usage on schema auditlake to public;"
 
 
@@ -326,6 +362,7 @@ def ddl_trigger_statements() -> list[str]:
         "begin;",
         f"set local lock_timeout = '{_LOCK_TIMEOUT_MS}ms';",
         _CREATE_SCHEMA,
+        _OWN_SCHEMA,
         _GRANT_SCHEMA,
         _FUNCTION,
         "alter function auditlake.record_ddl() owner to current_user;",
@@ -359,14 +396,20 @@ def removing_statements() -> list[str]:
 
 def install_ddl_trigger(conn: psycopg.Connection[Row]) -> None:
     """Install the event triggers in one transaction; `conn` is in autocommit mode. Raises SourceUnready."""
-    role, database, is_superuser, owner, may_use = fetch_one(conn, _RIGHTS)
+    role, database, is_superuser, owner, may_use, of_schema = fetch_one(conn, _RIGHTS)
+    if of_schema is not None and not is_superuser:
+        raise SourceUnready(
+            f"schema auditlake belongs to role {of_schema}, which could replace what the DDL trigger runs",
+            f"Run ALTER SCHEMA auditlake OWNER TO {display_identifier(str(role))} as a superuser or as that role, then"
+            " the same command again.",
+        )
     if owner is not None:
         raise SourceUnready(
             f"role {role} may not replace function auditlake.record_ddl(), which {owner} owns",
             f"Run the same command as {owner}.",
         )
     # Both need a privilege even if they change nothing.
-    needless = {_CREATE_SCHEMA: may_use is not None, _GRANT_SCHEMA: bool(may_use)}
+    needless = {_CREATE_SCHEMA: may_use is not None, _OWN_SCHEMA: of_schema is None, _GRANT_SCHEMA: bool(may_use)}
     wanted = [each for each in ddl_trigger_statements() if not needless.get(each, False)]
     _run(conn, wanted, str(role), str(database), is_superuser=bool(is_superuser))
 
@@ -376,7 +419,7 @@ def remove(conn: psycopg.Connection[Row]) -> bool:
     if not read_ddl_trigger(conn).exists:
         return False
     wanted = ["begin;", f"set local lock_timeout = '{_LOCK_TIMEOUT_MS}ms';", *removing_statements(), "commit;"]
-    role, database, is_superuser, _, _ = fetch_one(conn, _RIGHTS)
+    role, database, is_superuser, *_ = fetch_one(conn, _RIGHTS)
     _run(conn, wanted, str(role), str(database), is_superuser=bool(is_superuser))
     return True
 
@@ -394,6 +437,12 @@ def _run(conn: psycopg.Connection[Row], wanted: list[str], role: str, database: 
             f"{exc.diag.message_primary}",
             "Run the SQL that auditlake check --install-ddl-trigger prints as a superuser, or on a managed service as"
             " the role that may create event triggers (rds_superuser, cloudsqlsuperuser, azure_pg_admin).",
+        ) from exc
+    except _IN_THE_WAY as exc:
+        conn.rollback()
+        raise SourceUnready(
+            f"an object in schema auditlake is in the way of the DDL trigger: {exc.diag.message_primary}",
+            "Drop it, or the schema if nothing of yours is in it, then run the same command again.",
         ) from exc
     except psycopg.errors.LockNotAvailable as exc:
         conn.rollback()
