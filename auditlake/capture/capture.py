@@ -414,12 +414,7 @@ def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Sa
             log = CaptureLog(
                 lake,
                 Asker(source.conninfo, lake, silence_s),
-                AttributeNumbers(
-                    source.conninfo,
-                    lake,
-                    silence_s,
-                    lambda table: masks is None or not masks.has_masked(table) or shapes.trigger_reports,
-                ),
+                AttributeNumbers(source.conninfo, lake, silence_s, masks, lambda: shapes.trigger_reports),
                 masks,
             )
             recorder = DdlRecorder(lake, log, find_writers=WriterLookup(source.conninfo, silence_s))

@@ -89,7 +89,7 @@ class CaptureLog:
 
         `numbers` reads the attribute numbers of columns, None leaves them unknown. Without `masks` nothing is masked.
         """
-        self.relations = RelationsLog(lake, numbers)
+        self.relations = RelationsLog(lake, numbers, masks.of if masks else lambda _: None)
         self._numbers = numbers
         self._version_of: dict[int, int] = {}
         self._masker = ChangeMasker(lake, masks) if masks else None

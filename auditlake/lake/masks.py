@@ -2,8 +2,9 @@
 
     masks.json           the rules in force, in the words of the settings, the strict tables, the fingerprint of the
                          secret, and the LSN from which they hold; `earlier` has those before
-    masks/<oid>.json     of one table: its names, whether an unknown column was seen since its last copy, and of each
-                         column the attribute number, the names and the rule
+    masks/<oid>.json     of one table: its names, the numbers of columns that may have had a masked name, those of the
+                         last message whose columns were certain, and of each column the attribute number, the names
+                         and the rule
 
 A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. If
 the table was created again or belongs to another source, a column of the same name counts as the same. A new column
@@ -14,12 +15,16 @@ and copies refuse it. Withheld (NULL in `changes`; the state of a parked table i
   - without a rule in a strict table,
   - with a type that its rule does not fit,
   - of a message whose attribute numbers are not known, in a table with a masked column: every column of it,
-  - that is new after such a message, as that may have had it under another name, or has a lower number than one
-    recorded before: columns are numbered in order. A copy records these if each has a rule, `keep` at least. So it does
-    with new columns if a masked one is gone, as capture may still come to a message in which it had that name.
+  - that may have had a masked name in a message, or is new and has a lower number than one recorded before: columns are
+    numbered in order. A copy records these if each has a rule, `keep` at least. So it does with new columns if a masked
+    one is gone, as capture may still come to a message in which it had that name.
 Masked are those of a column
   - whose rule would make keys equal,
-  - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
+  - that was recorded in the clear and got a name that a rule matches, whatever its name is then, until a copy replaces
+    its rows.
+
+No name tells which column a message of a table with a masked column has (`schema.attribute_numbers.possible`): each of
+its places may be one of several columns. The message is admitted if the rules of all of them do the same to the value.
 
 The rules and the secret decide how a key is written, so the rule of a recorded column does not change, unless it is the
 problem of a parked table. A start with rules that would change it is refused; other rules are recorded, with their
@@ -27,8 +32,9 @@ LSN, under the lock of capture: no capture that runs has other rules than the re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from auditlake.errors import ConfigError
 from auditlake.lake.histories import list_histories
@@ -54,7 +60,7 @@ _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 class _Column:
     """A recorded column; `rule` is None without one. `undecided`: it cannot be applied, so it may change.
 
-    `gone`: the relation that was seen last lacks it.
+    `gone`: the relation that was seen last lacks it. `exposed`: more was recorded of it before it had the rule.
     """
 
     attnum: int | None
@@ -62,25 +68,48 @@ class _Column:
     rule: Rule | None
     undecided: bool = False
     gone: bool = False
+    exposed: bool = False
 
     def is_same(self, column: Column) -> bool:
         if self.attnum is None or column.attnum is None:
             return column.name in self.names
         return self.attnum == column.attnum
 
+    def shows_more(self, wanted: Rule | None) -> bool:
+        """Return whether more was recorded of it than the rule of a name that it has, or had, allows."""
+        if self.exposed or self.undecided:
+            return self.exposed
+        hides = self.rule is not None and self.rule.form in {MaskForm.HASH, MaskForm.NULL}
+        return not hides and _masking(wanted) not in {None, self.rule}
+
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A recorded table; names are oldest first. `doubtful`: a column that is not recorded may be a masked one."""
+    """A recorded table; names are oldest first.
+
+    `suspects` are the numbers of columns that may have had a masked name, `certain` those of the last message whose
+    columns were. `doubtful`, of an earlier release: any column that is not recorded is a suspect.
+    """
 
     oid: int
     names: tuple[TableName, ...]
     columns: tuple[_Column, ...] = ()
+    suspects: frozenset[int] = frozenset()
+    certain: tuple[int, ...] = ()
     doubtful: bool = False
 
     def content(self) -> dict[str, object]:
         columns = [{**asdict(c), "rule": c.rule and str(c.rule)} for c in self.columns]
-        return {"oid": self.oid, "names": self.names, "columns": columns, "doubtful": self.doubtful}
+        numbers = {"suspects": sorted(self.suspects), "certain": self.certain}
+        return {"oid": self.oid, "names": self.names, "columns": columns, **numbers, "doubtful": self.doubtful}
+
+    def column(self, number: int) -> _Column | None:
+        return next((column for column in self.columns if column.attnum == number), None)
+
+    @property
+    def former(self) -> dict[str, _Column]:
+        """The masked column that had each name, the last one."""
+        return {name: c for c in self.columns if _masking(c.rule) is not None for name in c.names}
 
 
 def _table(content: Mapping[str, Any]) -> _Table:
@@ -91,11 +120,13 @@ def _table(content: Mapping[str, Any]) -> _Table:
             c["rule"] and parse_rule(c["rule"]),
             c["undecided"] is True,
             c.get("gone") is True,
+            c.get("exposed") is True,
         )
         for c in content["columns"]
     )
     names = tuple(TableName(*name) for name in content["names"])
-    return _Table(int(content["oid"]), names, columns, content.get("doubtful") is True)
+    suspects, certain = frozenset(map(int, content.get("suspects", ()))), tuple(map(int, content.get("certain", ())))
+    return _Table(int(content["oid"]), names, columns, suspects, certain, content.get("doubtful") is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,47 +177,130 @@ class Masks:
 
     def _bound(self, relation: Relation, *, copied: bool) -> TableMasks:
         before = self._recorded(relation)
-        former = {name: c for c in before.columns if c.rule is not None and c.rule.masks for name in c.names}
         names = tuple(dict.fromkeys([*before.names, relation.name]))
-        if any(column.attnum is None for column in relation.columns) and (former or self._finds(names, relation)):
-            self._record(before, replace(before, names=names, doubtful=True))
+        if any(column.attnum is None for column in relation.columns) and self._may_mask(before, relation):
             shown = [column.name for column in relation.columns]
             return TableMasks(dict.fromkeys(shown, WITHHELD), (f"columns {', '.join(shown)}: {_UNKNOWN}",))
         columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
-        last = max((c.attnum or 0 for c in columns), default=0) if former else 0
-        numbers = {None, *(column.attnum for column in relation.columns)}
-        lost = any(c.attnum not in numbers and not c.gone for c in former.values())
         for column in relation.columns:
-            at = next((place for place, each in enumerate(columns) if each.is_same(column)), len(columns))
+            at = _place(columns, column)
             known = columns[at] if at < len(columns) else None
-            is_ruled = column.name in former or self._rules.find(names, [column.name]) is not None
-            is_new = known is None or known.attnum is None
-            is_doubtful = is_new and (before.doubtful or (column.attnum or last) < last or (copied and lost))
-            if is_doubtful and not (copied and (is_ruled or not former)):
-                masks[column.name] = WITHHELD
-                problems.append(f"column {column.name}: {_MAY_BE_ANOTHER}")
-                continue
-            if known is None and column.name in former:  # dropped, and added again
-                known = replace(former[column.name], attnum=column.attnum, names=(column.name,))
-            entry, mask, problem = self._column(relation, names, column, known, copied=copied)
-            columns[at : at + 1] = [entry]
-            if mask is not None:
-                masks[column.name] = mask
-            if problem is not None:
-                problems.append(f"column {column.name}: {problem}")
+            problem: str | None
+            if self._is_withheld(before, relation, column, known, copied=copied):
+                masks[column.name], problem = WITHHELD, _MAY_BE_ANOTHER
+                columns[at : at + 1] = self._suspected(before, names, column, known)
+            else:
+                if known is None and (rule := self._masking_rule(before, names, column.name)):
+                    known = _Column(column.attnum, (column.name,), rule)  # perhaps dropped, and added again
+                entry, mask, problem = self._column(relation, names, column, known, copied=copied)
+                columns[at : at + 1] = [entry]
+                masks |= {column.name: mask} if mask is not None else {}
+            problems += [f"column {column.name}: {problem}"] if problem is not None else []
         if not copied or not problems:  # a copy with problems is refused
-            known_now = tuple(replace(c, gone=c.attnum not in numbers) for c in columns)
-            self._record(before, _Table(relation.oid, names, known_now, before.doubtful and not copied))
+            made = replace(before, names=names, columns=tuple(columns))
+            self._record(before, _seen(made, relation, copied=copied))
         return TableMasks(masks, tuple(problems))
 
-    def has_masked(self, relation: Relation) -> bool:
-        """Return whether a column of the table was masked, or has a name now that is."""
-        before = self._recorded(relation)
-        masked = any(_masking(column.rule) is not None for column in before.columns)
-        return masked or self._finds([*before.names, relation.name], relation)
+    def _suspected(
+        self, before: _Table, names: Sequence[TableName], column: Column, known: _Column | None
+    ) -> list[_Column]:
+        """Return what is recorded of a column that is withheld: a suspect with a masked name has its rule."""
+        rule = self._masking_rule(before, names, column.name) if column.attnum in before.suspects else None
+        if rule is None:
+            return [] if known is None else [known]
+        made = known or _Column(column.attnum, (), None)
+        named = tuple(dict.fromkeys([*made.names, column.name]))
+        return [replace(made, names=named, rule=_masking(made.rule) or rule)]
 
-    def _finds(self, names: Sequence[TableName], relation: Relation) -> bool:
-        return any(_masking(self._rules.find(names, [column.name])) is not None for column in relation.columns)
+    def _is_withheld(
+        self, before: _Table, relation: Relation, column: Column, known: _Column | None, *, copied: bool
+    ) -> bool:
+        """Return whether a column may be a masked one; a copy may take it if it has a rule."""
+        last = max((c.attnum or 0 for c in before.columns), default=0) if before.former else 0
+        numbers = {None, *(column.attnum for column in relation.columns)}
+        lost = any(c.attnum not in numbers and not c.gone for c in before.former.values())
+        is_suspect, is_new = column.attnum in before.suspects, known is None or known.attnum is None
+        is_doubtful = is_new and (before.doubtful or (column.attnum or last) < last or (copied and lost))
+        if not copied or not (is_suspect or is_doubtful):
+            return is_suspect or is_doubtful
+        names = [*before.names, relation.name]
+        recorded = known if known is not None else before.former.get(column.name)
+        is_ruled = _rule_of(recorded) is not None or self._rules.find(names, [column.name]) is not None
+        return not is_ruled and (is_suspect or bool(before.former))
+
+    def certain(self, oid: int) -> Sequence[int]:
+        """Return the numbers of the columns of the last message of a table that was certain; nothing without one."""
+        known = _read_table(self._lake.masks_of(oid))
+        return known.certain if known is not None else ()
+
+    def admit(self, relation: Relation, ways: Sequence[AbstractSet[int]], *, named: bool) -> tuple[int, ...] | None:
+        """Return the numbers of a message's columns if its values are masked alike by all of its ways; else None.
+
+        `ways` are the numbers that each column may have. A relation has those that its names suggest, if `named` the
+        only ones that may be admitted. Other columns that may have had a masked name in it are suspects from now on.
+        """
+        numbers = tuple(column.attnum for column in relation.columns)
+        is_only = bool(ways) and all(len(each) == 1 for each in ways)
+        if is_only and not named:
+            numbers = tuple(number for each in ways for number in each)
+        before = self._recorded(relation)
+        if (
+            not ways
+            or None in numbers
+            or not all(
+                number in each and len({self._effect(before, relation, n, column.name) for n in each}) == 1
+                for number, each, column in zip(numbers, ways, relation.columns, strict=True)
+            )
+        ):
+            return None
+        found = cast("tuple[int, ...]", numbers)
+        self._suspect(relation, [each - {number} for number, each in zip(found, ways, strict=True)])
+        if is_only:
+            before = self._recorded(relation)
+            self._record(before, replace(before, certain=found))
+        return found
+
+    def doubt(self, relation: Relation, ways: Sequence[AbstractSet[int]]) -> None:
+        """Record a message whose columns are not known: every one that may have a masked name in it is a suspect."""
+        self._suspect(relation, ways)
+
+    def _suspect(self, relation: Relation, ways: Sequence[AbstractSet[int]]) -> None:
+        before = self._recorded(relation)
+        names = [*before.names, relation.name]
+        masked = [
+            number
+            for column, each in zip(relation.columns, ways, strict=True)
+            if self._masking_rule(before, names, column.name) is not None
+            for number in each
+        ]
+        new = {n for n in masked if (known := before.column(n)) is None or _masking(known.rule) is None}
+        self._record(before, replace(before, suspects=before.suspects | new))
+
+    def _masking_rule(self, before: _Table, names: Sequence[TableName], name: str) -> Rule | None:
+        """Return the rule that a name has, or that the last masked column of that name had."""
+        return _masking(self._rules.find(names, [name])) or _rule_of(before.former.get(name))
+
+    def _effect(self, before: _Table, relation: Relation, number: int, name: str) -> object:
+        """Return what would be done to a value of the column with a number, if it has this name: None if nothing."""
+        known, names = before.column(number), [*before.names, relation.name]
+        if number in before.suspects or (known is None and before.doubtful):
+            return WITHHELD
+        rule = self._rules.find(names, [name])
+        if known is not None and known.undecided and not known.exposed:
+            return _masking(rule or known.rule) or WITHHELD
+        if known is not None:
+            return _masking(rule if known.shows_more(rule) and not known.exposed else known.rule)
+        masking = self._masking_rule(before, names, name)
+        return WITHHELD if masking is None and rule is None and self._rules.is_strict(names) else masking
+
+    def has_masked(self, relation: Relation) -> bool:
+        """Return whether a column of the table was masked, or may have been, or has a name now that is."""
+        return self._may_mask(self._recorded(relation), relation)
+
+    def _may_mask(self, before: _Table, relation: Relation) -> bool:
+        names = [*before.names, relation.name]
+        found = any(_masking(self._rules.find(names, [column.name])) is not None for column in relation.columns)
+        return found or bool(before.former or before.suspects or before.doubtful)
 
     def _column(
         self, relation: Relation, names: Sequence[TableName], column: Column, known: _Column | None, *, copied: bool
@@ -198,13 +312,14 @@ class Masks:
             problem = unfit
         withheld = problem is not None and (rule is None or rule.problem(column.type_oid, key=False) is not None)
         mask = None if rule is None or not rule.masks else ColumnMask(rule, column.type_oid, self._secret_of(rule))
-        is_clear = known is not None and known.rule is None and not known.undecided and not copied
-        kept = rule if problem is None and not is_clear else _rule_of(known)
+        exposed = problem is not None and known is not None and not copied and known.shows_more(rule)
+        kept = rule if problem is None or exposed else _rule_of(known)
         entry = _Column(
             known.attnum if column.attnum is None and known is not None else column.attnum,
             tuple(dict.fromkeys([*(known.names if known else ()), column.name])),
             kept,
-            problem is not None and not is_clear,
+            problem is not None,
+            exposed=exposed,
         )
         return entry, WITHHELD if withheld else mask, problem
 
@@ -213,12 +328,17 @@ class Masks:
     ) -> tuple[Rule | None, str | None]:
         """Return the rule for the values of a column, and the problem that it has apart from its type and key."""
         wanted = self._rules.find(names, [column.name])
+        if known is not None and known.shows_more(wanted):
+            rule = known.rule if known.exposed else wanted
+            if not copied:
+                was = "in the clear" if known.exposed or known.rule is None else f"under {known.rule}"
+                return rule, f"it was recorded {was}, and got a name that has the rule {rule}"
+            is_corrected = rule is not None and (_masking(wanted) is None or rule.problem(column.type_oid, key=False))
+            return wanted if wanted is not None and is_corrected else rule, None
         if known is None or known.undecided:
             rule = wanted or _rule_of(known)
             lacks = rule is None and self._rules.is_strict(names)
             return rule, _RULE_LACKS if lacks else None
-        if known.rule is None and wanted is not None and wanted.masks:
-            return wanted, None if copied else f"it was recorded in the clear, and its name now has the rule {wanted}"
         return known.rule, None
 
     def _secret_of(self, rule: Rule) -> bytes | None:
@@ -242,7 +362,23 @@ class Masks:
     def _record(self, before: _Table, table: _Table) -> None:
         if before != table and self._records:
             write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
+            self._known.clear()
         self._tables[table.oid] = table
+
+
+def _place(columns: Sequence[_Column], column: Column) -> int:
+    """Return the place of a column's record: by its number, else by its name; after all others without one."""
+    same = [place for place, each in enumerate(columns) if each.is_same(column)]
+    numbered = [place for place in same if columns[place].attnum == column.attnum]
+    return next(iter([*numbered, *same]), len(columns))
+
+
+def _seen(table: _Table, relation: Relation, *, copied: bool) -> _Table:
+    """Return the record of a table after a relation."""
+    numbers = {None, *(column.attnum for column in relation.columns)}
+    now = replace(table, columns=tuple(replace(c, gone=c.attnum not in numbers) for c in table.columns))
+    # Which columns there were before a copy, its history tells.
+    return replace(now, suspects=now.suspects - numbers, certain=(), doubtful=False) if copied else now
 
 
 def _rule_of(column: _Column | None) -> Rule | None:

@@ -96,8 +96,8 @@ def with_attnums(relation: Relation, attnums: tuple[int, ...] | None) -> Relatio
     return replace(relation, columns=tuple(columns))
 
 
-Identify = Callable[[Relation, RelationVersion | None, int], tuple[int, ...] | None]
-"""Returns the attribute numbers of a relation in the stream's present, None if they cannot be determined.
+Identify = Callable[[Relation, RelationVersion | None, int, Lsn], tuple[int, ...] | None]
+"""Returns the attribute numbers of a relation in the commit at an LSN, None if they cannot be determined.
 
 The second argument is the version in force before, if any, the third the highest number in any version before.
 """
@@ -215,10 +215,16 @@ class _Entry:
 class RelationsLog:
     """Registry of relation versions: numbers them, and appends new ones to the table."""
 
-    def __init__(self, lake: Lake, identify: Identify | None = None) -> None:
-        """Read the versions so far; without `identify` attribute numbers of the stream's relations are not known."""
+    def __init__(
+        self, lake: Lake, identify: Identify | None = None, note: Callable[[Relation], object] = lambda _: None
+    ) -> None:
+        """Read the versions so far; without `identify` attribute numbers of the stream's relations are not known.
+
+        `note` gets each version that is recorded, before what follows it in the stream is identified.
+        """
         self._log = AppendLog(lake.relations, RELATIONS_SCHEMA)
         self._identify = identify
+        self._note = note
         self._numbers: dict[tuple[Relation, tuple[int, ...] | None], int] = {}
         self._of_table: dict[int, list[_Entry]] = {}
         self._at: dict[int, _Entry] = {}
@@ -248,7 +254,7 @@ class RelationsLog:
         if repeated is not None and (before is None or before.version.relation != relation):
             self._at[relation.oid] = repeated
             return repeated.version.number
-        numbered = with_attnums(relation, self._attnums(relation, before.version if before else None))
+        numbered = with_attnums(relation, self._attnums(relation, before.version if before else None, commit_lsn))
         if before is not None and before.version.shows(numbered):
             self._at[relation.oid] = before
             return before.version.number
@@ -273,6 +279,7 @@ class RelationsLog:
         of_table.sort(key=_order)
         self._at[relation.oid] = entry
         self._pending.append(entry)
+        self._note(relation)
         return number
 
     def relation(self, number: int) -> Relation:
@@ -314,13 +321,13 @@ class RelationsLog:
         after = at.number if at is not None and at.version.lsn == lsn else -1
         return (e for e in self._of_table.get(oid, []) if e.version.lsn == lsn and e.number > after)
 
-    def _attnums(self, relation: Relation, before: RelationVersion | None) -> tuple[int, ...] | None:
+    def _attnums(self, relation: Relation, before: RelationVersion | None, lsn: Lsn) -> tuple[int, ...] | None:
         if before is not None and before.source is ShapeSource.DDL_TRIGGER and before.relation == relation:
             return before.attnums  # the trigger reports every change
         if self._identify is None:
             return before.attnums if before is not None and before.relation == relation else None
         numbers = (entry.version.attnums or () for entry in self._of_table.get(relation.oid, []))
-        return self._identify(relation, before, max((number for each in numbers for number in each), default=0))
+        return self._identify(relation, before, max((number for each in numbers for number in each), default=0), lsn)
 
     @property
     def versions(self) -> list[tuple[Lsn, Relation]]:

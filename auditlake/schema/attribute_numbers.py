@@ -18,18 +18,21 @@ columns are always in the order of their numbers. Hence:
 4. A column that was added since and exists now is in every message that has a later one, unless it may not be
    published: it is generated, or the table has a column list. Such a column has the name that it has now.
 5. A message with the names of `before` has none that was renamed since it was added: PostgreSQL repeats messages.
-   Not of a table with a masked column, unless the trigger was installed: values would be shown under the new name.
 
 If exactly one assignment of numbers satisfies these, it is the answer; if it has a column that was added and renamed
 since, it must be the only one, too, if dropped columns had any names. Otherwise a column was dropped and one of the
 same name was added, and the message may be from before or after that: the table is parked at this place
 (`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
 
+Nothing is supposed of a table with a masked column, as its values would be shown under another name: `possible` trusts
+no name, only 1, 2 and 4, and a base that is certain: the columns of a message that allowed one assignment alone, or of
+the last copy. If it allows several, what they do to a value decides (`lake.masks`).
+
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import LiteralString, cast
@@ -38,8 +41,10 @@ import psycopg
 
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.masks import Masks
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import RelationVersion
+from auditlake.lake.relations import RelationVersion, with_attnums
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S, read_catalog_snapshot, read_when_visible
 from auditlake.source.connection import Row, answering_within, connect, fetch
@@ -60,25 +65,23 @@ select a.attnum::int from pg_catalog.pg_attribute a
 """
 
 
-def match(  # noqa: PLR0913 - what is known of the columns, each for itself
+def match(
     names: Sequence[str],
     before: Mapping[int, str] | None,
     now: Mapping[int, str | None],
     last: int = 0,
     unpublished: Collection[int] = (),
-    *,
-    repeats: bool = True,
 ) -> tuple[int, ...] | None:
     """Return the number of each column of a message, None if more or less than one assignment is possible.
 
     The names in `now` are None for dropped columns. Without `before` the message must agree with `now`. Numbers up to
     `last` were given before: a column that has one of them and is not in `before` had been dropped, or not published.
-    Those in `unpublished` may exist and not be published. Without `repeats`, rule 5 does not hold.
+    Those in `unpublished` may exist and not be published.
     """
     if before is None:
         return _agreeing(names, now, unpublished)
     last = max(last, *before, 0)
-    named = now if repeats and list(names) == [before[number] for number in sorted(before)] else unpublished
+    named = now if list(names) == [before[number] for number in sorted(before)] else unpublished
     free = {number for number, name in now.items() if number > last and (name is None or number not in named)}
     found = _assignments(names, before, now, free)
     if len(found) == 1 and not _has_known_names(found[0], names, before, now):
@@ -124,6 +127,34 @@ def _assignments(
     return reached.get(len(names), [])
 
 
+def possible(
+    names: Sequence[str], base: Collection[int], now: Mapping[int, str | None], unpublished: Collection[int] = ()
+) -> tuple[frozenset[int], ...]:
+    """Return the numbers that each column of a message may have, whatever its name; nothing if none fit.
+
+    `base` are the numbers of columns that were certain before it.
+    """
+    last, end = max(base, default=0), len(names)
+    numbers = [n for n in sorted({*base, *now}) if n in base or n > last or now[n] is not None]
+
+    def is_left(number: int, place: int) -> bool:
+        stays = now.get(number) is not None
+        return not stays or (number not in base and (place == end or number <= last or number in unpublished))
+
+    reached = [{0}]  # for each number: how many columns the numbers before it may have taken
+    for number in numbers:
+        left = {place for place in reached[-1] if is_left(number, place)}
+        reached.append(left | {place + 1 for place in reached[-1] if place < end})
+    found: list[set[int]] = [set() for _ in names]
+    wanted = {end} & reached.pop()
+    for number, before in zip(reversed(numbers), reversed(reached), strict=True):
+        taking = {place for place in before if place + 1 in wanted}
+        for place in taking:
+            found[place].add(number)
+        wanted = taking | {place for place in before & wanted if is_left(number, place)}
+    return tuple(map(frozenset, found)) if all(found) else ()
+
+
 class AttributeNumbers:
     """Reads attribute numbers over a connection of its own, which is open from the first question to `close`.
 
@@ -131,36 +162,75 @@ class AttributeNumbers:
     """
 
     def __init__(
-        self, conninfo: str, lake: Lake, silence_s: float, repeats: Callable[[Relation], bool] = lambda _: True
+        self,
+        conninfo: str,
+        lake: Lake,
+        silence_s: float,
+        masks: Masks | None = None,
+        reports: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Read nothing yet; `repeats` tells whether rule 5 holds for a table."""
+        """Read nothing yet; `reports` tells whether the DDL trigger has reported every change."""
         self._conninfo = conninfo
         self._lake = lake
         self._silence_s = silence_s
-        self._repeats = repeats
+        self._masks = masks
+        self._reports = reports
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
         self._recorded: Membership | None = None
         self._until: float | None = None
 
-    def __call__(self, relation: Relation, version: RelationVersion | None, last: int) -> tuple[int, ...] | None:
-        """Return a relation's attribute numbers in the stream's present, or None; raises SourceUnreachable."""
+    def __call__(
+        self, relation: Relation, version: RelationVersion | None, last: int, lsn: Lsn
+    ) -> tuple[int, ...] | None:
+        """Return the attribute numbers of a relation in the commit at `lsn`, or None; raises SourceUnreachable."""
         history = self._history(relation) if version is None else None
         before = _numbers_of(history) if version is None else _numbered(version.relation.columns)
-        names = [column.name for column in relation.columns]
-        now = self._visible(relation, names, before)
+        now = self._visible(relation, [column.name for column in relation.columns], before)
         if not now:  # the table was dropped
-            if version is None:
-                return _of_history(history, relation)
-            return version.attnums if version.relation == relation else None
-        repeats = self._repeats(relation)
-        found = match(names, before, now, last, repeats=repeats)
+            repeated = version.attnums if version is not None and version.relation == relation else None
+            found = _of_history(history, relation) if version is None else repeated
+        else:
+            found = self._match(relation, before, now, last)
+        if self._masks is None or not self._masks.has_masked(relation):
+            return found
+        if version is not None and version.attnums and version.relation == relation and self._reports():
+            return version.attnums
+        return self._without_names(self._masks, with_attnums(relation, found), now, lsn) if now else None
+
+    def _match(
+        self, relation: Relation, before: Mapping[int, str] | None, now: Mapping[int, str | None], last: int
+    ) -> tuple[int, ...] | None:
+        names = [column.name for column in relation.columns]
+        found = match(names, before, now, last)
         if found is not None and (before is None or _is_certain(found, names, before, now, last)):
             return found  # nothing else would change it
-        history = history or self._history(relation)
-        last = max(last, self._last(relation, history))
+        last = max(last, self._last(relation, self._history(relation)))
         now = self._visible(relation, names, before) or now
-        return match(names, before, now, last, self._unpublished(relation.oid), repeats=repeats)
+        return match(names, before, now, last, self._unpublished(relation.oid))
+
+    def _without_names(
+        self, masks: Masks, relation: Relation, now: Mapping[int, str | None], lsn: Lsn
+    ) -> tuple[int, ...] | None:
+        """Return the numbers of a table with a masked column, if they hide its values by whatever name it had."""
+        names, hidden = [column.name for column in relation.columns], self._unpublished(relation.oid)
+        ways = tuple[frozenset[int], ...]()
+        for base in self._bases(masks, relation, lsn):
+            ways = possible(names, base, now, hidden)
+            if admitted := masks.admit(relation, ways, named=bool(hidden)):
+                return admitted
+        masks.doubt(relation, ways or [frozenset(now)] * len(names))
+        return None
+
+    def _bases(self, masks: Masks, relation: Relation, lsn: Lsn) -> Iterator[Collection[int]]:
+        """Yield the numbers of columns that were certain before `lsn`: of a message, of the last copy; nothing else."""
+        if recorded := masks.certain(relation.oid):
+            yield recorded
+        history = self._history(relation)
+        is_before = history is not None and history.snapshot_lsn < lsn
+        copied = _numbered(history.columns_at(history.snapshot_lsn)) if history is not None and is_before else None
+        if copied or not recorded:
+            yield copied or ()
 
     def _visible(
         self, relation: Relation, names: Sequence[str], before: Mapping[int, str] | None

@@ -10,6 +10,7 @@ from auditlake.lake.history import open_history
 from auditlake.relation import TableName
 from tests import command
 from tests.crash.killed import SPARK
+from tests.postgres.test_masked_chains import check_chains
 from tests.postgres.test_masking import CHANGES, SECRET, Site, check_first_seen, check_people, hashed, leaks, make_site
 from tests.running import await_true
 
@@ -62,3 +63,9 @@ def test_follow_masks_a_new_table(database: str, tmp_path: Path) -> None:
 def test_a_column_that_verify_sees_before_capture_is_not_shown(database: str, tmp_path: Path) -> None:
     """It records no column."""
     check_first_seen(make_site(database, tmp_path), "verify")
+
+
+@pytest.mark.parametrize("trigger", [False, True])
+def test_no_chain_of_changes_shows_a_value(database_of_version: str, tmp_path: Path, *, trigger: bool) -> None:
+    """On both versions, with the DDL trigger and without it."""
+    check_chains(database_of_version, tmp_path, trigger=trigger)

@@ -17,7 +17,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema import attribute_numbers as numbers
 from auditlake.schema import catalog_snapshot
-from auditlake.schema.attribute_numbers import AttributeNumbers, match
+from auditlake.schema.attribute_numbers import AttributeNumbers, match, possible
 from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S
 from auditlake.schema.missing_values import Added, Question
 
@@ -88,7 +88,7 @@ def _asked_again(monkeypatch: pytest.MonkeyPatch, now: Mapping[int, str | None],
     monkeypatch.setattr(numbers, "read_catalog_snapshot", lambda *_: read.append("catalog snapshot"))
     monkeypatch.setattr(numbers, "read_recorded", lambda _: None)
     asked = AttributeNumbers("", Lake(Path("lake")), 1.0)
-    assert asked(message, version, 3) == match(names, _BEFORE, now, 3)
+    assert asked(message, version, 3, Lsn(20)) == match(names, _BEFORE, now, 3)
     return read
 
 
@@ -126,7 +126,7 @@ def test_columns_that_were_dropped_since_delay_a_batch_once(
     version = RelationVersion(1, Lsn(10), replace(relation, columns=columns[:1]))
     asked = AttributeNumbers("", Lake(Path("lake")), 1.0)
     for batch in range(1, 4):
-        assert {asked(relation, version, 1) for _ in range(100)} == {(1, 2)}
+        assert {asked(relation, version, 1, Lsn(20)) for _ in range(100)} == {(1, 2)}
         assert clock.slept_s == pytest.approx(batch * VISIBLE_WITHIN_S, abs=0.4)
         asked.close()
 
@@ -178,8 +178,21 @@ def test_a_later_column_is_not_in_a_message_without_those_before_it() -> None:
     assert match(["id", "d"], {1: "id", 2: "a", 3: "d"}, {1: "id", 2: None, 3: None, 4: "q"}, 3) is None
     # A repeated message.
     assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2) == (1, 2)
-    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: None, 3: "q"}, 2, repeats=False) is None
-    assert match(["id", "a"], {1: "id", 2: "a"}, {1: "id", 2: "a", 3: "q"}, 2, repeats=False) == (1, 2)
+
+
+def test_order_and_existence_tell_what_a_column_may_be() -> None:
+    """Names do not."""
+    base = [1, 2, 3]
+
+    def ways(count: int, now: Mapping[int, str | None], *unpublished: int) -> list[set[int]]:
+        return [set(each) for each in possible(["x"] * count, base, now, unpublished)]
+
+    assert ways(2, {1: "id", 2: None, 3: "b"}) == [{1}, {3}]
+    assert ways(3, {1: "id", 2: None, 3: "b", 4: "c"}) == [{1}, {2, 3}, {3, 4}]
+    assert ways(2, {1: "id", 2: None, 3: None}) == [{1}, {2, 3}]
+    assert ways(4, {1: "id", 2: "a", 3: "b", 4: "c", 5: "d"}) == [{1}, {2}, {3}, {4}]
+    assert ways(1, {1: "id", 2: "a", 3: "b"}) == []
+    assert ways(4, {1: "id", 2: "a", 3: "b", 4: "g", 5: "d"}, 4) == [{1}, {2}, {3}, {4, 5}]
 
 
 @dataclass
@@ -224,10 +237,11 @@ def test_columns_of_random_chains_are_never_taken_for_others() -> None:
             table.change()
         now: dict[int, str | None] = {number: table.columns.get(number) for number in range(1, table.last + 1)}
         for each in sent:
+            ways = possible(list(each.values()), before, now, table.private)
+            assert len(ways) == len(each), (seed, before, now, each)
+            assert all(number in way for number, way in zip(each, ways, strict=True)), (seed, before, now, each)
             if any(number in each and each[number] not in (name, now[number]) for number, name in before.items()):
                 continue
-            strict = match(list(each.values()), before, now, last, table.private, repeats=False)
-            assert strict in (None, tuple(each)), (seed, before, now, each)
             if list(each.values()) == list(before.values()) and each != before:  # the last column, added again
                 continue
             found = match(list(each.values()), before, now, last, table.private)

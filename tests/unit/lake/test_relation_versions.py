@@ -24,7 +24,7 @@ def _relation(*columns: Column) -> Relation:
 _ONE, _TWO = _relation(_ID, _A), _relation(_ID, _B)
 
 
-def _numbers(relation: Relation, _: RelationVersion | None, __: int) -> tuple[int, ...]:
+def _numbers(relation: Relation, _: RelationVersion | None, __: int, ___: Lsn) -> tuple[int, ...]:
     return tuple({"id": 1, "a": 2, "b": 3}[column.name] for column in relation.columns)
 
 
@@ -49,7 +49,7 @@ def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_pat
     """The stream shows no difference; what the catalog shows is recorded, or that it does not identify the columns."""
     lake = chosen_lake(tmp_path)
     answers: list[tuple[int, ...] | None] = [(1, 2), (1, 2), (1, 4), None]
-    log = RelationsLog(lake, lambda _, __, ___: answers.pop(0))
+    log = RelationsLog(lake, lambda *_: answers.pop(0))
     assert [log.register(_ONE, Lsn(lsn)) for lsn in (100, 110, 120, 130)] == [1, 1, 2, 3]
     log.flush()
     assert _log(lake) == [(1, 100, (1, 2)), (2, 120, (1, 4)), (3, 130, None)]
@@ -58,7 +58,7 @@ def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_pat
 def test_what_the_trigger_reports_needs_no_question(tmp_path: Path) -> None:
     """The Relation message that follows has the version of the trigger; its source and command are kept."""
     lake = chosen_lake(tmp_path)
-    log = RelationsLog(lake, lambda _, __, ___: None)
+    log = RelationsLog(lake, lambda *_: None)
     reported = with_attnums(_ONE, (1, 5))
     assert log.record(reported, Lsn(100), source=ShapeSource.DDL_TRIGGER, command="ALTER TABLE") == 1
     assert (log.register(_ONE, Lsn(100)), log.register(_ONE, Lsn(110))) == (1, 1)
