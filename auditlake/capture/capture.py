@@ -330,6 +330,8 @@ class Capture:
             self._check_catalog()
             self._writer.write(whole, self._partitions.present)
         elif not frames.commits and _FULL.met_by(frames):
+            if not self._is_visible(frames):  # it is sent once it has committed
+                return
             part, self._frames = frames.split_part()
             self._in_parts = np.concatenate([self._in_parts, part.xids()])[-1:]
             self._writer.write_part(part)

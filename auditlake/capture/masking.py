@@ -10,7 +10,7 @@ Without rules a batch costs nothing. For 400,000 changes a hashed column takes 0
 decoding them takes 0.2 s, and writing them about 1.5 s (bench/masks.py, 2026-11-25).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX, without_missing_values
 from auditlake.relation import Relation, TableName
+from auditlake.schema.attribute_numbers import read_entries
 from auditlake.settings.mask_rules import MaskForm, Masking
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import Row, connect, fetch
@@ -160,12 +161,17 @@ def _misfits(rules: Masking, relation: Relation, not_null: set[tuple[int, str]])
             yield f"{where} cannot have the rule {rule}: it is NOT NULL"
 
 
-def bind_copies(lake: Lake, rules: Masking, relations: Iterable[Relation]) -> dict[TableName, Mapping[str, ColumnMask]]:
+def bind_copies(
+    conn: psycopg.Connection[Row], lake: Lake, rules: Masking, relations: Sequence[Relation]
+) -> dict[TableName, Mapping[str, ColumnMask]]:
     """Record and return the masks of tables to copy, by table and column; raises ConfigError."""
     masks = Masks(lake, rules)
     found = {relation.name: masks.of(relation, copied=True) for relation in relations}
     if problems := [f"{name}: {problem}" for name, each in found.items() for problem in each.problems]:
         raise ConfigError("; ".join(problems), "Correct [mask]; docs/masking.md has the rules and their types.")
+    for relation in relations:
+        if found[relation.name].columns:  # messages from now on are compared with these
+            masks.kept(relation.oid, Lsn(0), read_entries(conn, relation.oid))
     return {name: each.columns for name, each in found.items()}
 
 

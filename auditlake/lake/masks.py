@@ -79,8 +79,19 @@ class _Column:
         """Return whether more was recorded of it than the rule of a name that it has, or had, allows."""
         if self.exposed or self.undecided:
             return self.exposed
-        hides = self.rule is not None and self.rule.form in {MaskForm.HASH, MaskForm.NULL}
-        return not hides and _masking(wanted) not in {None, self.rule}
+        return _masking(wanted) is not None and not self.hides(wanted)
+
+    def hides(self, wanted: Rule | None) -> bool:
+        """Return whether its rule leaves no more of a value than another one."""
+        return self.rule is not None and (self.rule == wanted or self.rule.form in {MaskForm.HASH, MaskForm.NULL})
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Who wrote the catalog entry of each column, by number: its xmin; every commit that it shows is before `lsn`."""
+
+    lsn: Lsn
+    xmins: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,8 @@ class _Table:
     """A recorded table; names are oldest first.
 
     `suspects` are the numbers of columns that may have had a masked name, `certain` those of the last message whose
-    columns were. `doubtful`, of an earlier release: any column that is not recorded is a suspect.
+    columns were; `entries` were read before a later message, or will have been. `doubtful`, of an earlier release: any
+    column that is not recorded is a suspect.
     """
 
     oid: int
@@ -96,12 +108,20 @@ class _Table:
     columns: tuple[_Column, ...] = ()
     suspects: frozenset[int] = frozenset()
     certain: tuple[int, ...] = ()
+    entries: tuple[Entries, ...] = ()
     doubtful: bool = False
 
     def content(self) -> dict[str, object]:
         columns = [{**asdict(c), "rule": c.rule and str(c.rule)} for c in self.columns]
-        numbers = {"suspects": sorted(self.suspects), "certain": self.certain}
-        return {"oid": self.oid, "names": self.names, "columns": columns, **numbers, "doubtful": self.doubtful}
+        return {
+            "oid": self.oid,
+            "names": self.names,
+            "columns": columns,
+            "suspects": sorted(self.suspects),
+            "certain": self.certain,
+            "entries": [{"lsn": str(each.lsn), "xmins": each.xmins} for each in self.entries],
+            "doubtful": self.doubtful,
+        }
 
     def column(self, number: int) -> _Column | None:
         return next((column for column in self.columns if column.attnum == number), None)
@@ -126,7 +146,11 @@ def _table(content: Mapping[str, Any]) -> _Table:
     )
     names = tuple(TableName(*name) for name in content["names"])
     suspects, certain = frozenset(map(int, content.get("suspects", ()))), tuple(map(int, content.get("certain", ())))
-    return _Table(int(content["oid"]), names, columns, suspects, certain, content.get("doubtful") is True)
+    entries = tuple(
+        Entries(Lsn.parse(each["lsn"]), {int(number): str(xmin) for number, xmin in each["xmins"].items()})
+        for each in content.get("entries", ())
+    )
+    return _Table(int(content["oid"]), names, columns, suspects, certain, entries, content.get("doubtful") is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +257,18 @@ class Masks:
         known = _read_table(self._lake.masks_of(oid))
         return known.certain if known is not None else ()
 
+    def kept(self, oid: int, lsn: Lsn, now: Entries) -> frozenset[int]:
+        """Return the columns whose entries are those that were read before the commit at `lsn`; keep some of `now`."""
+        known = _read_table(self._lake.masks_of(oid))
+        if known is None:
+            return frozenset()
+        before = [each for each in known.entries if each.lsn <= lsn][-1:]
+        after = [each for each in known.entries if each.lsn > lsn]
+        if not after and (not before or before[0].xmins != now.xmins):
+            after = [now]
+        self._record(known, replace(known, entries=(*before, *after)))
+        return frozenset(n for each in before for n, xmin in each.xmins.items() if now.xmins.get(n) == xmin)
+
     def admit(self, relation: Relation, ways: Sequence[AbstractSet[int]], *, named: bool) -> tuple[int, ...] | None:
         """Return the numbers of a message's columns if its values are masked alike by all of its ways; else None.
 
@@ -267,13 +303,13 @@ class Masks:
     def _suspect(self, relation: Relation, ways: Sequence[AbstractSet[int]]) -> None:
         before = self._recorded(relation)
         names = [*before.names, relation.name]
-        masked = [
+        rules = [self._masking_rule(before, names, column.name) for column in relation.columns]
+        new = {
             number
-            for column, each in zip(relation.columns, ways, strict=True)
-            if self._masking_rule(before, names, column.name) is not None
-            for number in each
-        ]
-        new = {n for n in masked if (known := before.column(n)) is None or _masking(known.rule) is None}
+            for rule, each in zip(rules, ways, strict=True)
+            for number in (each if rule is not None else ())
+            if (known := before.column(number)) is None or not known.hides(rule)
+        }
         self._record(before, replace(before, suspects=before.suspects | new))
 
     def _masking_rule(self, before: _Table, names: Sequence[TableName], name: str) -> Rule | None:
@@ -378,7 +414,7 @@ def _seen(table: _Table, relation: Relation, *, copied: bool) -> _Table:
     numbers = {None, *(column.attnum for column in relation.columns)}
     now = replace(table, columns=tuple(replace(c, gone=c.attnum not in numbers) for c in table.columns))
     # Which columns there were before a copy, its history tells.
-    return replace(now, suspects=now.suspects - numbers, certain=(), doubtful=False) if copied else now
+    return replace(now, suspects=now.suspects - numbers, certain=(), entries=(), doubtful=False) if copied else now
 
 
 def _rule_of(column: _Column | None) -> Rule | None:

@@ -388,7 +388,7 @@ class _Resync:
         masks = dict[TableName, Mapping[str, ColumnMask]]()
         for table in todo.values():
             try:
-                masks |= bind_copies(self._lake, self.target.masking, [table.relation])
+                masks |= bind_copies(self.control, self._lake, self.target.masking, [table.relation])
             except ConfigError as exc:
                 self.progress.fail(table.name, exc)
         return masks

@@ -25,8 +25,9 @@ same name was added, and the message may be from before or after that: the table
 (`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
 
 Nothing is supposed of a table with a masked column, as its values would be shown under another name: `possible` trusts
-no name, only 1, 2 and 4, and a base that is certain: the columns of a message that allowed one assignment alone, or of
-the last copy. If it allows several, what they do to a value decides (`lake.masks`).
+1, 2 and 4, from a base that is certain, the columns of a message that allowed one assignment alone, or of the last
+copy; and no name but that of a column whose catalog entry is the one that was read before the message. If it allows
+several, what they do to a value decides (`lake.masks`).
 
 Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 """
@@ -41,18 +42,23 @@ import psycopg
 
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Masks
+from auditlake.lake.masks import Entries, Masks
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion, with_attnums
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S, read_catalog_snapshot, read_when_visible
-from auditlake.source.connection import Row, answering_within, connect, fetch
+from auditlake.source.connection import Row, answering_within, connect, fetch, lsn_in_lake
 from auditlake.source.publication_membership import Membership
 
 _ATTRIBUTES = """
 select a.attnum::int, case when not a.attisdropped then a.attname::text end
   from pg_catalog.pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 order by a.attnum
+"""
+# Read after the snapshot of the statement, so that every commit that it shows began before.
+_ENTRIES = """
+select a.attnum::int, a.xmin::text, (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint
+  from pg_catalog.pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 and not a.attisdropped
 """
 # prattrs, which 15 added, is read through to_jsonb.
 _UNPUBLISHED = """
@@ -127,12 +133,23 @@ def _assignments(
     return reached.get(len(names), [])
 
 
+def read_entries(conn: psycopg.Connection[Row], oid: int) -> Entries:
+    """Read who wrote the catalog entry of each column of a table."""
+    rows = cast("list[tuple[int, str, int]]", fetch(conn, _ENTRIES, oid))
+    at = lsn_in_lake(conn, max((lsn for _, _, lsn in rows), default=LAST_LSN))
+    return Entries(at, {number: xmin for number, xmin, _ in rows})
+
+
 def possible(
-    names: Sequence[str], base: Collection[int], now: Mapping[int, str | None], unpublished: Collection[int] = ()
+    names: Sequence[str],
+    base: Collection[int],
+    now: Mapping[int, str | None],
+    unpublished: Collection[int] = (),
+    kept: Collection[int] = (),
 ) -> tuple[frozenset[int], ...]:
     """Return the numbers that each column of a message may have, whatever its name; nothing if none fit.
 
-    `base` are the numbers of columns that were certain before it.
+    `base` are the numbers of columns that were certain before it, `kept` of those that have had one name since.
     """
     last, end = max(base, default=0), len(names)
     numbers = [n for n in sorted({*base, *now}) if n in base or n > last or now[n] is not None]
@@ -141,14 +158,17 @@ def possible(
         stays = now.get(number) is not None
         return not stays or (number not in base and (place == end or number <= last or number in unpublished))
 
+    def is_taking(number: int, place: int) -> bool:
+        return place < end and (number not in kept or names[place] == now.get(number))
+
     reached = [{0}]  # for each number: how many columns the numbers before it may have taken
     for number in numbers:
         left = {place for place in reached[-1] if is_left(number, place)}
-        reached.append(left | {place + 1 for place in reached[-1] if place < end})
+        reached.append(left | {place + 1 for place in reached[-1] if is_taking(number, place)})
     found: list[set[int]] = [set() for _ in names]
     wanted = {end} & reached.pop()
     for number, before in zip(reversed(numbers), reversed(reached), strict=True):
-        taking = {place for place in before if place + 1 in wanted}
+        taking = {place for place in before if place + 1 in wanted and is_taking(number, place)}
         for place in taking:
             found[place].add(number)
         wanted = taking | {place for place in before & wanted if is_left(number, place)}
@@ -214,9 +234,10 @@ class AttributeNumbers:
     ) -> tuple[int, ...] | None:
         """Return the numbers of a table with a masked column, if they hide its values by whatever name it had."""
         names, hidden = [column.name for column in relation.columns], self._unpublished(relation.oid)
+        kept = masks.kept(relation.oid, lsn, self._entries(relation.oid))
         ways = tuple[frozenset[int], ...]()
         for base in self._bases(masks, relation, lsn):
-            ways = possible(names, base, now, hidden)
+            ways = possible(names, base, now, hidden, kept)
             if admitted := masks.admit(relation, ways, named=bool(hidden)):
                 return admitted
         masks.doubt(relation, ways or [frozenset(now)] * len(names))
@@ -268,15 +289,23 @@ class AttributeNumbers:
         rows = self._fetch(_ATTRIBUTES, oid)
         return {cast("int", number): None if name is None else str(name) for number, name in rows}
 
+    def _entries(self, oid: int) -> Entries:
+        with answering_within(self._connected, self._silence_s):
+            return read_entries(self._connected, oid)
+
     def _unpublished(self, oid: int) -> Collection[int]:
         """Return the numbers of a table's columns that may not be published."""
         return {cast("int", number) for (number,) in self._fetch(_UNPUBLISHED, oid, oid)}
 
-    def _fetch(self, sql: LiteralString, *oids: int) -> Sequence[Row]:
+    @property
+    def _connected(self) -> psycopg.Connection[Row]:
         if self._conn is None:
             self._conn = self._opened.enter_context(connect(self._conninfo))
-        with answering_within(self._conn, self._silence_s):
-            return fetch(self._conn, sql, *oids)
+        return self._conn
+
+    def _fetch(self, sql: LiteralString, *oids: int) -> Sequence[Row]:
+        with answering_within(self._connected, self._silence_s):
+            return fetch(self._connected, sql, *oids)
 
 
 def _is_certain(

@@ -239,7 +239,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
                 sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
                 row_filters = read_row_filters(conn, target.publication, todo)
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
-        masks = bind_copies(target.lake, target.masking, [table.relation for table in todo])
+        masks = bind_copies(run.control, target.lake, target.masking, [table.relation for table in todo])
         is_first = created.name == target.slot
         with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(

@@ -149,8 +149,9 @@ CHAINS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dropped_table": ((PLAIN, ROW), (*HIDE, "drop table {t}")),
 }
 ORDINARY = (
+    ("alter table plain drop early, add late text", "update plain set late = 'shown0'"),
     ("alter table plain add note text default 'new'", "update plain set note = 'shown1'"),
-    ("alter table plain drop amount", "insert into plain values (2, 'zzclear1', 'shown2')"),
+    ("alter table plain drop amount", "insert into plain (id, secret, note) values (2, 'zzclear1', 'shown2')"),
     ("alter table plain rename secret to payer", "update plain set payer = 'zzclear2' where id = 1"),
     ("alter table plain drop note, add other text", "update plain set other = 'shown3' where id = 1"),
 )
@@ -160,7 +161,8 @@ def check_chains(database: str, folder: Path, *, trigger: bool) -> None:
     """Run every chain while capture is stopped, in a table of its own; what capture sees one by one parks no table."""
     site = Site(database, folder)
     site.configure(SETTINGS)
-    tables = {"plain": (PLAIN, ROW), **{name: made for name, (made, _) in CHAINS.items()}}
+    plain = PLAIN.replace("secret", "early text, secret"), "insert into plain values (1, 'shown', 'zzclear0', 'shown')"
+    tables = {"plain": plain, **{name: made for name, (made, _) in CHAINS.items()}}
     site.execute(*(each.format(t=name) for name, made in tables.items() for each in made))
     site.well("bootstrap")
     if trigger:
@@ -173,8 +175,8 @@ def check_chains(database: str, folder: Path, *, trigger: bool) -> None:
     site.well("capture", "--until-current")
     assert not list(leaks(site.lake))
     assert site.rows("select * from public.plain order by id") == [
-        {"id": 1, "payer": hashed("zzclear2"), "other": "shown3"},
-        {"id": 2, "payer": hashed("zzclear1"), "other": None},
+        {"id": 1, "payer": hashed("zzclear2"), "late": "shown0", "other": "shown3"},
+        {"id": 2, "payer": hashed("zzclear1"), "late": None, "other": None},
     ]
 
 

@@ -192,6 +192,9 @@ def test_order_and_existence_tell_what_a_column_may_be() -> None:
     assert ways(2, {1: "id", 2: None, 3: None}) == [{1}, {2, 3}]
     assert ways(4, {1: "id", 2: "a", 3: "b", 4: "c", 5: "d"}) == [{1}, {2}, {3}, {4}]
     assert ways(1, {1: "id", 2: "a", 3: "b"}) == []
+    dropped, names = {1: "id", 2: None, 3: "b", 4: "c"}, ("id", "b", "c")
+    assert [set(each) for each in possible(names, base, dropped, kept=[3])] == [{1}, {3}, {4}]
+    assert [set(each) for each in possible(names, base, dropped, kept=[1, 4])] == [{1}, {2, 3}, {3, 4}]
     assert ways(4, {1: "id", 2: "a", 3: "b", 4: "g", 5: "d"}, 4) == [{1}, {2}, {3}, {4, 5}]
 
 

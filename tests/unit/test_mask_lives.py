@@ -15,7 +15,7 @@ import pytest
 from auditlake.lake import masks as masks_module
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Masks, TableMasks
+from auditlake.lake.masks import Entries, Masks, TableMasks
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -45,9 +45,16 @@ class _Source:
     dropped: list[str] = field(default_factory=lambda: ["m"])
     rules: dict[int, str] = field(default_factory=dict)
     messages: list[tuple[Lsn, dict[int, str], dict[int, str]]] = field(default_factory=list)
+    written: dict[int, str] = field(default_factory=dict)
 
     def change(self) -> None:
         """Change the columns, twice if they exchange names."""
+        before = dict(self.columns)
+        self._change()
+        changed = [n for n, name in self.columns.items() if before.get(n) != name or self.random.random() < 0.05]
+        self.written |= dict.fromkeys(changed, str(self.lsn))
+
+    def _change(self) -> None:
         free, of = sorted(set(_NAMES) - set(self.columns.values())), self.columns
         kind = self.random.choice(["add", "drop", "rename", "rename", "add back", "exchange"])
         self.lsn += 10
@@ -102,6 +109,11 @@ class _Numbers(AttributeNumbers):
     def _visible(self, *_: object) -> Mapping[int, str | None]:
         return self.source.catalog
 
+    def _entries(self, oid: int) -> Entries:
+        assert oid == _OID
+        self.source.lsn += 1
+        return Entries(Lsn(self.source.lsn), {n: self.source.written.get(n, "") for n in self.source.columns})
+
     def _unpublished(self, oid: int) -> set[int]:
         assert oid == _OID
         return {number for number in self.source.private if number in self.source.columns}
@@ -143,6 +155,8 @@ class _Life:
         self.numbers.history = HistoryTable(
             _TABLE, self.lake, columns, 0, position=at, horizon=at, as_made=True, oid=_OID
         )
+        if masks.columns:
+            Masks(self.lake, _RULES).kept(_OID, Lsn(0), self.numbers._entries(_OID))  # noqa: SLF001
         self.parked = False
 
     def look(self) -> tuple[int, int]:

@@ -10,7 +10,8 @@ import pytest
 
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Masks, settle
+from auditlake.lake.masks import Entries, Masks, settle
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import without_missing_values
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.settings.mask_rules import Masking, parse_rule
@@ -175,6 +176,24 @@ def test_a_message_is_admitted_if_every_column_that_it_may_have_is_masked_alike(
     assert withheld(masks, relation((1, "id"), (6, "other"))) == []
     assert masks.admit(relation((1, "id"), (7, "email")), [{1}, {2, 6, 7, 8}], named=False) == (1, 7)
     assert withheld(masks, relation((1, "id"), (6, "other"), (8, "next"))) == ["other", "next"]
+
+
+def test_entries_that_were_read_before_a_message_tell_its_names(tmp_path: Path) -> None:
+    """Those read after it do for later ones; a copy begins anew."""
+    lake = chosen_lake(tmp_path)
+    opened(lake, HASH).of(relation((1, "id"), (2, "email")))
+
+    def kept(at: int, read_at: int, *xmins: str) -> set[int]:
+        now = Entries(Lsn(read_at), dict(enumerate(xmins, 1)))
+        return set(opened(lake, HASH).kept(1, Lsn(at), now))
+
+    assert kept(100, 110, "7", "7") == set()
+    assert kept(105, 115, "7", "8") == set()  # of the backlog: the entries of 110 are not those of before
+    assert kept(110, 120, "7", "8", "8") == {1}
+    assert kept(119, 130, "7", "9") == {1}
+    assert kept(120, 140, "7", "8", "8") == {1, 2, 3}
+    opened(lake, HASH).of(relation((1, "id"), (2, "email")), copied=True)
+    assert kept(150, 160, "7", "8") == set()
 
 
 def test_a_column_that_lost_a_masked_name_again_stays_masked(tmp_path: Path) -> None:
