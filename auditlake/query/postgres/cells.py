@@ -59,6 +59,8 @@ class Refused(Exception):
 
 def only(node: exp.Expr, *known: str) -> None:
     """Check that a node has no arguments but these; raises Refused."""
+    for name in known:
+        node.args.get(name)  # `parts` watches this
     for name, value in node.args.items():
         if value not in (None, False, [], "") and name not in known:
             raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")

@@ -288,6 +288,8 @@ class Expressions:
         word = "is not" if node.args.get("negate") else "is"
         inner = self.cell(node.this)
         match node.expression:
+            case exp.Null() as null if null.meta.get("unknown"):
+                return Cell(f"({coerced(inner, BOOL, node).sql} {word} null)", BOOL)
             case exp.Null() if inner.type.may_be_row:
                 hint = "PostgreSQL says so of a composite value of NULLs, too; the dialect spark tests its text."
                 raise Refused(node, f"IS NULL of {inner.type.shown}", hint)
@@ -322,7 +324,10 @@ class Expressions:
         query = node.this
         if isinstance(query, exp.Select) and not query.expressions:
             query.set("expressions", [exp.Literal.number(1)])
-        sql, _ = self._scope.subquery(query)
+            sql, _ = self._scope.subquery(query)
+            query.set("expressions", [])
+        else:
+            sql, _ = self._scope.subquery(query)
         return Cell(f"exists({sql})", BOOL, "exists")
 
     def _scalar(self, node: exp.Expr) -> Cell:

@@ -73,13 +73,17 @@ def limit_text(node: exp.Expr) -> str:
         if options is not None:
             only(options, "rows", "with_ties")
         text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
-    elif limit is not None and not (isinstance(limit.expression, exp.Null | exp.Var)):
+    elif limit is not None and not _is_all(limit.expression):
         only(limit, "expression")
         text += f" limit {_count(limit.expression)}"
     if offset is not None:
         only(offset, "expression")
         text += f" offset {_count(offset.expression)}"
     return text
+
+
+def _is_all(limit: exp.Expr) -> bool:
+    return isinstance(limit, exp.Null) or (isinstance(limit, exp.Var) and limit.name.upper() == "ALL")
 
 
 def _count(node: exp.Expr) -> str:

@@ -109,6 +109,13 @@ class _Parser(Periods, PostgresParser):
             this = exp.Paren(this=this)  # sqlglot would take t.array[1] and "array"[1] for the constructor
         return super()._parse_bracket(this)
 
+    def _parse_null(self) -> exp.Expr | None:
+        word = self._curr
+        found = super()._parse_null()
+        if isinstance(found, exp.Null):  # IS UNKNOWN is a question about a boolean
+            found.meta["unknown"] = word.token_type is TokenType.UNKNOWN
+        return found
+
     def _joined_texts(self) -> exp.Expr:
         start = self._index
         found = self._parse_string_agg()
@@ -225,6 +232,11 @@ _FEW_TOKENS = 5_000
 _DEEPEST_NODE = 1_000
 _PERIOD = re.compile(r"\bfor\s+system_time\b", re.IGNORECASE)
 _PERIODS = frozenset({"ASOF'", "FROM'TO'", "BETWEEN'AND'", "CONTAINEDIN(',')", "ALL"})
+
+
+def without_periods(sql: str) -> str:
+    """Return a statement as PostgreSQL's parser takes it; raises BadUsage as `tokenize`."""
+    return _for_postgresql(sql, tokenize(sql))
 
 
 def _for_postgresql(sql: str, tokens: list[Token]) -> str:

@@ -16,8 +16,10 @@ from auditlake.pgoutput.table_shape import PARTITIONED, Shape
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
-from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.parser import describes, parse, place_of
+from auditlake.query.postgres.cells import Cell, Refused, construct
+from auditlake.query.postgres.one_reading import is_read_alike
+from auditlake.query.postgres.parser import describes, parse, place_of, without_periods
+from auditlake.query.postgres.parts import unread, watch
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import JSONB, Type, array, enum_type, shown_type, type_held_as, type_of_column
@@ -59,8 +61,10 @@ def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] =
 def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
     """Prepare one query; `masks` are patterns of columns it must not read. Raises BadUsage, NotAnswerable."""
     tree = parse(sql)
+    watched = watch(tree)
     try:
-        return _prepared(state, sql, tree, masks)
+        prepared = _prepared(state, sql, tree, masks)
+        _require_whole(tree, watched, sql)
     except Refused as reason:
         place = place_of(sql, reason.node)
         at = "" if place is None else f" at {place}"
@@ -70,6 +74,15 @@ def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> Post
     except (RecursionError, TooLong):
         hint = "Write the query in a simpler form."
         raise NotAnswerable("the SQL is nested too deep, or is too long, to be translated", hint) from None
+    return prepared
+
+
+def _require_whole(tree: exp.Query, watched: Sequence[exp.Expr], sql: str) -> None:
+    """Check that sqlglot read in the statement what PostgreSQL reads, and the translation everything in the tree."""
+    if (part := unread(watched)) is not None:
+        raise Refused(part, f"a part of {construct(part)}")
+    if not is_read_alike(tree, without_periods(sql)):
+        raise Refused(tree, "a part of the SQL", "Write parentheses around operators, or use another form.")
 
 
 def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:

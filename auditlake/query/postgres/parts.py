@@ -1,0 +1,61 @@
+"""Which parts of a statement's tree the translation has read: one that it did not read would be left out. Pure.
+
+A node's arguments are watched from the parser to the end of the translation. What is left unread then is refused, for
+example the `(2)` of `interval '1.234567' second(2)`. A walk over the tree does not count as reading.
+"""
+
+from collections.abc import Iterable
+from typing import Any, overload
+
+from sqlglot import exp
+
+_MEANINGLESS = frozenset(
+    {
+        (exp.Count, "big_int"),
+        (exp.DataType, "nested"),
+        (exp.Fetch, "direction"),  # FIRST or NEXT
+        (exp.LimitOptions, "rows"),
+        (exp.Literal, "is_string"),
+        (exp.Version, "this"),
+        (exp.Window, "over"),
+    }
+)
+"""What sqlglot adds, or keeps of words that say the same."""
+
+
+class _Watched(dict[str, Any]):
+    """The arguments of a node, and the names of those that were asked for."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - sqlglot's
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    @overload
+    def get(self, name: str, default: None = None, /) -> Any: ...  # noqa: ANN401
+    @overload
+    def get(self, name: str, default: Any, /) -> Any: ...  # noqa: ANN401
+    def get(self, name: str, default: Any = None, /) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+def watch(tree: exp.Query) -> list[exp.Expr]:
+    """Watch the arguments of each node from now on; return the nodes."""
+    nodes = [*tree.walk()]
+    for node in nodes:
+        node.args = _Watched(node.args)
+    return nodes
+
+
+def unread(nodes: Iterable[exp.Expr]) -> exp.Expr | None:
+    """Return a watched node that has a part which was not read; None if all were."""
+    for node in nodes:
+        read = node.args.read if isinstance(node.args, _Watched) else node.args.keys()
+        for name in node.args.keys() - read:
+            if node.args[name] not in (None, False, [], "") and (type(node), name) not in _MEANINGLESS:
+                return node
+    return None
