@@ -30,12 +30,12 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
             return concatenated(*with_common_element(cells[0], added, node), node)
         case "array_prepend", [Cell() as array_] if cells[0].type.element is None:
             return concatenated(*with_common_element(cells[0], array_, node), node)
-        case "array_cat", [Cell() as added]:
+        case "array_cat", [Cell() as added] if all(each.type.element or each.is_unknown for each in cells):
             return concatenated(cells[0], added, node)
-        case "array_remove", [Cell() as removed] if element.is_groupable:
+        case "array_remove", [Cell(type=Type(element=None)) as removed] if element.is_groupable:
             whole, one = _groupable(name, *with_common_element(cells[0], removed, node), node)
             return Cell(once([whole.sql, one.sql], "list_filter(s[1], lambda e: e is distinct from s[2])"), whole.type)
-        case "array_position", [Cell() as searched] if element.is_groupable:
+        case "array_position", [Cell(type=Type(element=None)) as searched] if element.is_groupable:
             whole, one = _groupable(name, *with_common_element(cells[0], searched, node), node)
             return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
         case "array_to_string", [Cell() as between, *nulls]:

@@ -461,7 +461,8 @@ def _blanks(cell: Cell) -> int:
 
 def _column(values: pa.Array, cell: Cell) -> pa.Array:
     require_years(values)
-    found = values.cast(_arrow(cell))
+    kind = _arrow(cell)  # DuckDB gives a column of NULLs from a function the type of an integer
+    found = pa.nulls(len(values), kind) if values.null_count == len(values) else values.cast(kind)
     return pc.utf8_rpad(found, blanks, " ") if (blanks := _blanks(cell)) else found
 
 

@@ -116,7 +116,8 @@ def built(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
 
 def member(name: Cell, value: Cell, between: str, node: exp.Expr) -> str:
     """Return the text of a member of an object; raises Refused."""
-    key = f"coalesce({_name(name, node)}, {_NO_NAME})"
+    # Without the cast, DuckDB 1.5 takes `'a' || error(…)` for NULL where it has computed the name beforehand.
+    key = f"coalesce({_name(name, node)}, cast({_NO_NAME} as varchar))"
     return f"(pg_json_string({key}) || {standard_literal(between)} || {json_text(value, node)})"
 
 

@@ -1147,3 +1147,8 @@ select id from doubles where (f * 0)::text >= '0' and (f * -(0::float8))::text <
 select count(*), count(a), count(b) from (select lead(x, 2) over () as a, lag(x, -1) over () as b from (select 1 as x union all select 2 union all select 3 union all select id from boxes) v) w
 select count(*), count(distinct x), sum(a), sum(b) from (select x, lead(x, 9, 1) over () as a, lag(x, -9, 2) over () as b from (select 1 as x union all select 2 union all select 3) v) w
 select 1 = any (array[]::int[]), 1 <> all (array[]::int[]), array[]::text[], array[1] || array[]::int[]
+select string_to_array(null, ','), string_to_array(null::text, ','), string_to_array('a', null), regexp_match(null, 'a'), to_timestamp(null::text, 'YYYY-MM-DD'), sha256(null)
+select jsonb_object_agg(null::bytea, 1)
+select jsonb_build_object(null::bytea, 1)
+select id > 2 is unknown, vip is unknown, vip is not unknown, null is unknown from customers order by id
+select array_cat('{}', '{1}'::int[]), array_cat('{1}'::int[], null), array_cat(null::int[], null::int[])

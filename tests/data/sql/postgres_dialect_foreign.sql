@@ -848,3 +848,11 @@ select 'a' like all (array[])
 select array[]
 select unnest(array[])
 select array[1] || array[]
+select array_cat('{}'::int[], 1)
+select array_cat(null::numeric, null::int[])
+select array_remove(null::int[], '{}'::int[])
+select array_position('{a,NULL}'::text[], '{a,NULL}'::text[])
+select 1 is unknown
+select id is not unknown from customers
+select 'x' is unknown
+select !! id = any('{1,2}'::int[]) from customers

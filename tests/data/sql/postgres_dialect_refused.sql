@@ -228,3 +228,4 @@ select substring('day', null, 'x')
 select json_object_agg(distinct 1, 1)
 select trim(name), count(*) from customers group by btrim(name)
 select qty between 1 and 3, count(*) from orders group by qty >= 1 and qty <= 3
+select interval '1.234567' second(2)
