@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
 
-from auditlake.lake.column_identity import source_columns
+from auditlake.lake.column_identity import possible, source_columns
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
 from auditlake.lsn import Lsn
@@ -145,10 +145,10 @@ class TableShapes:
         return self.names | {version.relation.name for version in self.shapes.versions}
 
     @cached_property
-    def names_of_columns(self) -> Sequence[frozenset[str]]:
+    def names_of_columns(self) -> Mapping[frozenset[str], Collection[str]]:
         """Every name of each column: at any moment, its own, and in the history, under each of its types.
 
-        Names after a change that the history cannot follow are among them.
+        A column is the set of its stored names. Names after a change that the history cannot follow are among them.
         """
         found: dict[frozenset[str], set[str]] = {}
         for column in self.followed.physical:
@@ -157,7 +157,26 @@ class TableShapes:
         for version in self.shapes.versions:
             for described, stored in zip(version.relation.columns, self._stored(version, version.lsn), strict=True):
                 found.setdefault(self.same_column(stored), {stored}).add(described.name)
-        return [frozenset(names) for names in found.values()]
+        return found
+
+    def which_may_be(self, version: RelationVersion) -> Sequence[Collection[str]]:
+        """Return the stored names of the columns that each column of a version may be, if that is not known.
+
+        Order and existence tell it, as for capture (`lake.column_identity`); every column if they do not. Columns
+        without numbers are compared by name, and none may be another.
+        """
+        had = [column for column in self.followed.physical if column.exists_at(Lsn(version.lsn - 1))]
+        names = [column.name for column in version.relation.columns]
+        if version.attnums is not None or any(column.attnum is None for column in had):
+            return [()] * len(names)
+        numbers = {column.stored: column.attnum for column in self.followed.physical}
+        live = {column.attnum or 0 for column in self.followed.physical if column.until is None}
+        later = range(1, max(live, default=0) + len(names) + 1)  # others may have been added and dropped since
+        now = {number: "" if number in live else None for number in later}
+        ways = possible(names, {column.attnum or 0 for column in had}, now)
+        if not ways or self.table.former_oids:
+            return [list(numbers)] * len(names)
+        return [[stored for stored, number in numbers.items() if number in way] for way in ways]
 
     def stored_as(self, name: str, lsn: Lsn) -> str | None:
         """Return the physical column that has a name at `lsn`, or this own name; None if none has."""

@@ -23,7 +23,7 @@ Masked are those of a column
   - that was recorded in the clear and got a name that a rule matches, whatever its name is then, until a copy replaces
     its rows.
 
-No name tells which column a message of a table with a masked column has (`schema.attribute_numbers.possible`): each of
+No name tells which column a message of a table with a masked column has (`lake.column_identity.possible`): each of
 its places may be one of several columns. The message is admitted if the rules of all of them do the same to the value.
 
 The rules and the secret decide how a key is written, so the rule of a recorded column does not change, unless it is the

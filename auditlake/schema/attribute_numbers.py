@@ -40,6 +40,7 @@ from typing import LiteralString, cast
 
 import psycopg
 
+from auditlake.lake.column_identity import possible
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Entries, Masks
@@ -138,41 +139,6 @@ def read_entries(conn: psycopg.Connection[Row], oid: int) -> Entries:
     rows = cast("list[tuple[int, str, int]]", fetch(conn, _ENTRIES, oid))
     at = lsn_in_lake(conn, max((lsn for _, _, lsn in rows), default=LAST_LSN))
     return Entries(at, {number: xmin for number, xmin, _ in rows})
-
-
-def possible(
-    names: Sequence[str],
-    base: Collection[int],
-    now: Mapping[int, str | None],
-    unpublished: Collection[int] = (),
-    kept: Collection[int] = (),
-) -> tuple[frozenset[int], ...]:
-    """Return the numbers that each column of a message may have, whatever its name; nothing if none fit.
-
-    `base` are the numbers of columns that were certain before it, `kept` of those that have had one name since.
-    """
-    last, end = max(base, default=0), len(names)
-    numbers = [n for n in sorted({*base, *now}) if n in base or n > last or now[n] is not None]
-
-    def is_left(number: int, place: int) -> bool:
-        stays = now.get(number) is not None
-        return not stays or (number not in base and (place == end or number <= last or number in unpublished))
-
-    def is_taking(number: int, place: int) -> bool:
-        return place < end and (number not in kept or names[place] == now.get(number))
-
-    reached = [{0}]  # for each number: how many columns the numbers before it may have taken
-    for number in numbers:
-        left = {place for place in reached[-1] if is_left(number, place)}
-        reached.append(left | {place + 1 for place in reached[-1] if is_taking(number, place)})
-    found: list[set[int]] = [set() for _ in names]
-    wanted = {end} & reached.pop()
-    for number, before in zip(reversed(numbers), reversed(reached), strict=True):
-        taking = {place for place in before if place + 1 in wanted and is_taking(number, place)}
-        for place in taking:
-            found[place].add(number)
-        wanted = taking | {place for place in before & wanted if is_left(number, place)}
-    return tuple(map(frozenset, found)) if all(found) else ()
 
 
 class AttributeNumbers:

@@ -16,6 +16,7 @@ from auditlake.lake.layout import Lake
 from auditlake.mcp_server import AnswerLimits, Tools
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.command import run_here
 
 pytestmark = pytest.mark.pg
 
@@ -61,6 +62,29 @@ def check_mask(database: str, folder: Path, every: int) -> None:
         for question in _deriving(tools, name):
             with pytest.raises(AuditlakeError, match="mask"):
                 question()
+
+
+def test_a_column_that_may_have_had_a_masked_name_is_masked(database: str, tmp_path: Path) -> None:
+    """The catalog does not show which column a row had; a new copy knows the column by its last name only."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table people (id int primary key, ssn text)")
+        lake = make_lake(database, tmp_path / "lake")
+        conn.execute("insert into people (id, ssn) values (1, 'secret-0')")
+        capture(database, lake)
+        conn.execute("alter table people drop ssn, add ssn text")
+        conn.execute("update people set ssn = 'secret-1'")
+        capture(database, lake)
+        conn.execute("alter table people rename ssn to code; alter table people add plain text")
+        conn.execute("update people set code = 'secret-2', plain = 'seen'")
+    capture(database, lake)
+    parked = run_here(["apply", "--until-current", "--lake", lake.root])
+    assert (parked.code, "does not show which columns id, ssn are" in parked.stderr) == (3, True)
+    done = run_here(["resync", "--source", database, "--table", "people", "--lake", lake.root])
+    assert done.code == 0, done.stderr
+    tools = Tools(LakeApi(lake.root), AnswerLimits(100, ("public.people.ssn",)))
+    (row,) = tools.rows("people")["found"]
+    assert (row["id"], row["code"], row["plain"]) == ("1", MASKED, "seen")
+    assert "secret" not in json.dumps(tools.row("people", {"id": 1}))
 
 
 def _moments(lake: Lake) -> list[str]:

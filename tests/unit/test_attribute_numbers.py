@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from auditlake.lake.column_identity import possible
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema import attribute_numbers as numbers
 from auditlake.schema import catalog_snapshot
-from auditlake.schema.attribute_numbers import AttributeNumbers, match, possible
+from auditlake.schema.attribute_numbers import AttributeNumbers, match
 from auditlake.schema.catalog_snapshot import VISIBLE_WITHIN_S
 from auditlake.schema.missing_values import Added, Question
 
