@@ -69,6 +69,7 @@ from auditlake.relation import TableName
 from auditlake.sandbox.processes import Processes, Setup, Statement
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
+from auditlake.values.escapes import visible
 from auditlake.values.strict_json import decode_json
 from auditlake.verify.damage import damage_behind
 
@@ -437,12 +438,12 @@ def _call(lake: Lake, question: Callable[[], objects.Fields], cancellation: Canc
             return _failed(f"a bug in auditlake: {type(exc).__name__}")
         return _failed(f"{known.message}. {known.hint or ''}".strip())
     answer = {**found, "notes": notes} if notes else dict(found)
-    text = json.dumps(answer, ensure_ascii=False, indent=2)
+    text = objects.seen(json.dumps(answer, ensure_ascii=False, indent=2))
     return CallToolResult(content=[TextContent(type="text", text=text)], structuredContent=answer)
 
 
 def _failed(why: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=why)], isError=True)
+    return CallToolResult(content=[TextContent(type="text", text=visible(why))], isError=True)
 
 
 def serve_stdio(server: Server) -> None:

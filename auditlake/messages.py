@@ -1,9 +1,9 @@
 """Output of a process without a terminal library: results on stdout, messages, errors and bugs on stderr.
 
 Messages are lower case without a final period, prefixed with the program's name; hints are sentences. They may contain
-names from the source, so control characters are escaped. While progress is shown, its library captures these lines and
-prints them above the progress. Results for other programs are UTF-8, byte for byte; `click.echo` would remove escape
-sequences.
+names from the source, so each is written as one line (`escapes.visible`), with lines below it only if a `Notice` says
+so. While progress is shown, its library captures these lines and prints them above the progress. Results for other
+programs are UTF-8, byte for byte; `click.echo` would remove escape sequences.
 """
 
 import json
@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.extras import SPARK, missing_of_spark
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_disk_error, as_lake_error
-from auditlake.values.escapes import visible, visible_lines
+from auditlake.values.escapes import has_controls, visible
 
 Say = Callable[[str], None]
 """Reports a line, as `say` does."""
@@ -65,16 +65,22 @@ _ERRORS = frozenset({Event.ERROR, Event.BUG})
 
 
 class Notice(str):
-    """A message that names its event."""
+    """A message that names its event, and may have indented lines `below` it, such as a traceback."""
 
-    __slots__ = ("event",)
+    __slots__ = ("below", "event")
     event: Event
+    below: tuple[str, ...]
 
-    def __new__(cls, event: Event, text: str) -> Self:
+    def __new__(cls, event: Event, text: str, below: Sequence[str] = ()) -> Self:
         """Make the message `text` of an event."""
-        made = super().__new__(cls, text)
-        made.event = event
+        made = super().__new__(cls, "\n".join([text, *below]))
+        made.event, made.below = event, tuple(below)
         return made
+
+    def shown(self) -> str:
+        """Return its lines for people: no name in one of them begins another."""
+        first = self.removesuffix("\n".join(["", *self.below]))
+        return "\n".join(map(visible, (first, *self.below)))
 
 
 class _Format:
@@ -119,10 +125,10 @@ def note(message: str) -> None:
 
 
 def say(message: str) -> None:
-    """Print one message as one line, and indented ones."""
+    """Print one message as one line, and those below it."""
     note(message)
-    event = message.event if isinstance(message, Notice) else Event.MESSAGE
-    _write(_object(event, message) if _Format.as_json else f"auditlake: {visible_lines(message)}")
+    notice = message if isinstance(message, Notice) else Notice(Event.MESSAGE, message)
+    _write(_object(notice.event, message) if _Format.as_json else f"auditlake: {notice.shown()}")
 
 
 def _object(event: Event, message: str, **more: object) -> str:
@@ -193,18 +199,19 @@ def _as_lost_jvm(error: BaseException) -> ConfigError | None:
 def report_bug(error: BaseException) -> None:
     """Report the types and traceback of an unexpected exception, without its message, which may quote rows."""
     if _Format.as_json:
-        _write(_object(Event.BUG, _described(error), exit_code=1))
+        _write(_object(Event.BUG, _described(Event.BUG, "", error), exit_code=1))
         return
-    say(f"error: {_described(error)}")
+    say(_described(Event.BUG, "error: ", error))
     say("hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
 
-def _described(error: BaseException) -> str:
-    frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+def _described(event: Event, before: str, error: BaseException) -> Notice:
+    """Return type and place of an unexpected exception."""
+    frames = "".join(traceback.format_tb(error.__traceback__)).splitlines()
     trace = trace_of(error)
     classes = classes_in(trace) if trace else ()
-    below = f"\n  in the JVM: {', caused by '.join(classes)}" if classes else ""
-    return f"unexpected {type(error).__name__} at\n{frames}{below}"
+    causes = [f"  in the JVM: {', caused by '.join(classes)}"] if classes else []
+    return Notice(event, f"{before}unexpected {type(error).__name__} at", (*frames, *causes))
 
 
 def is_json() -> bool:
@@ -221,10 +228,11 @@ class FailureReports:
 
     def report(self, what: str, error: Exception) -> None:
         """Report that a try failed: message and hint of a known error, the place of any other, which may quote rows."""
-        line = f"{what}: {_reason(error) or _described(error)}"
+        reason, event = _reason(error), Event.ATTEMPT_FAILED
+        line = Notice(event, f"{what}: {reason}") if reason else _described(event, f"{what}: ", error)
         if line not in self._reported:
             self._reported.add(line)
-            self._report_line(Notice(Event.ATTEMPT_FAILED, line))
+            self._report_line(line)
 
     def forget(self) -> None:
         """Forget the reports, because a try succeeded."""
@@ -256,7 +264,7 @@ def require_printable(text: str) -> None:
 
     Tabs and line ends are not among them.
     """
-    if any(part != visible(part) for part in text.replace("\t", "\n").split("\n")):
+    if has_controls(text.replace("\t", "").replace("\n", "")):
         raise BadUsage(
             "the output has control characters, which a terminal would execute", "Write it to a file or a pipe."
         )

@@ -1,6 +1,6 @@
 """Output for people beside messages: tables on stdout, and on a terminal the progress of a long step on stderr.
 
-Cells and names may come from the source: control characters in them are escaped here.
+Cells and names may come from the source: control and invisible characters in them are escaped here.
 
 A table wider than the terminal is printed in expanded layout: one value a line, under the number of its row. A file or
 a pipe has no width, so nothing is wrapped or truncated there.
@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from auditlake.values.escapes import visible, visible_lines
+from auditlake.values.escapes import visible
 
 _UNLIMITED = sys.maxsize
 
@@ -90,9 +90,9 @@ def plain_table(*headers: str, right: Collection[str] = ()) -> Table:
 def show_verdict(sentence: str, remedy: str | None, *, well: bool, to: Console | None = None) -> None:
     """Print the verdict on a lake in one sentence, and the remedy."""
     to = to or console_for()
-    to.print(Text(visible_lines(sentence), "bold green" if well else "bold red"))
+    to.print(Text(visible(sentence), "bold green" if well else "bold red"))
     if remedy:
-        to.print(visible_lines(remedy))
+        to.print(visible(remedy))
 
 
 def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
@@ -117,7 +117,7 @@ def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
         if parked := entry["parked"]:
             what = "is known up to" if parked["ended"] else "is parked at"
             found = f"{entry['table']} {what} {parked['lsn']}: {parked['reason']}. {parked['remedy']}"
-            to.print(f"\n{visible_lines(found)}")
+            to.print(f"\n{visible(found)}")
     if held := cast("list[dict[str, Any]]", facts["holds"]):
         to.print()
         show_holds(held, to)

@@ -22,7 +22,7 @@ from auditlake.audit.diff import Compared
 from auditlake.audit.masked_columns import MaskedColumns
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
-from auditlake.invisible import CONTROLS, escaped
+from auditlake.invisible import INVISIBLE
 from auditlake.lake.gaps import Gap
 from auditlake.temporal.when import format_us
 
@@ -35,13 +35,18 @@ Texts: TypeAlias = dict[str, str | None]
 Changed: TypeAlias = dict[str, dict[Literal["old", "new"], str | None]]
 """Each column that differs; a row that begins has no `old`, one that ends no `new`."""
 Masked: TypeAlias = MaskedColumns | None
-_UNESCAPED = re.compile(f"[{CONTROLS}]")
+_UNESCAPED = re.compile(f"[{INVISIBLE}]")
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def line(fields: Fields) -> str:
     """Format one object; what `escapes.visible` escapes is escaped, also where JSON allows it in a string."""
-    return _UNESCAPED.sub(escaped, _encode(fields))
+    return seen(_encode(fields))
+
+
+def seen(text: str) -> str:
+    """Escape what a reader of JSON would not see; it means the same."""
+    return _UNESCAPED.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 class AttributionJson(TypedDict):

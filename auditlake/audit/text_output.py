@@ -189,7 +189,7 @@ def _head(event: RowEvent, now: datetime, to: Console) -> str:
 
 def show_gap(gap: Gap) -> None:
     """Print a gap."""
-    _lines().print(Text(f"gap {gap.lsn_from} to {gap.lsn_to}: {gap.reason}", "bold red"))
+    _lines().print(Text(f"gap {gap.lsn_from} to {gap.lsn_to}: {visible(gap.reason)}", "bold red"))
 
 
 def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> None:

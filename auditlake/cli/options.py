@@ -25,6 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, say, use_format
 from auditlake.signals import ENDING, handled
 from auditlake.store.place import Place
+from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # follow imports Spark
     from auditlake.capture.supervisor import Until
@@ -146,7 +147,7 @@ def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> st
 def confirm(question: str) -> None:
     """Ask on stderr whether to go on; abort if the answer is no. Raises BadUsage if nobody can answer."""
     try:
-        click.confirm(question, abort=True, err=True)
+        click.confirm(visible(question), abort=True, err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise

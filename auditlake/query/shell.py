@@ -35,7 +35,7 @@ from auditlake.cancellation import ended_by_interrupt
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.messages import report, say
+from auditlake.messages import Event, Notice, report, say
 from auditlake.query.compared_columns import Columns
 from auditlake.query.completion import Tables, complete
 from auditlake.query.languages import SPARK_SQL, Answers, Language
@@ -134,7 +134,7 @@ class Shell:
 
     def _one(self, text: str) -> None:
         if _word(text) in _HELP:
-            say("commands:\n" + "\n".join(f"  {line}" for line in HELP.split("\n")))
+            say(Notice(Event.MESSAGE, "commands:", [f"  {line}" for line in HELP.split("\n")]))
         elif text.startswith("\\"):
             command, _, argument = text.partition(" ")
             self._command(command, argument.strip())

@@ -43,7 +43,7 @@ from auditlake.cancellation import Cancelled, require_uncancelled
 from auditlake.errors import AuditlakeError, InvariantBroken
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.messages import note, say
+from auditlake.messages import Event, Notice, note, say
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.languages import Dialect
 from auditlake.relation import TableName
@@ -425,7 +425,8 @@ def _error(said: Mapping[str, Any]) -> Exception:
     if "spark" in said:
         return NotEmbedded(str(said["spark"]))
     if "bug" in said:
-        say(f"error: unexpected {said['bug']} in the process of a statement at\n{said['place']}")
+        place = [f"  {line}" for line in str(said["place"]).split("\n")]
+        say(Notice(Event.MESSAGE, f"error: unexpected {said['bug']} in the process of a statement at", place))
         return InvariantBroken(f"a bug in auditlake: {said['bug']}")
     kind, hint = ERRORS.get(said["error"], Busy), said["hint"]
     return kind(str(said["message"]), None if hint is None else str(hint))

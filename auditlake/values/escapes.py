@@ -5,22 +5,23 @@ function, a binary-coercible cast, an old release). Arrow, Parquet and Spark req
 of a character becomes NUL, `x` and two hexadecimal digits; all others stay unchanged. PostgreSQL's text never contains
 NUL, so the escape is unambiguous, and texts are equal exactly if their escaped forms are.
 
-`visible` escapes control characters, so that the text of a row cannot move the cursor or command the terminal, and
-those that change the direction of the text after them. It shows an invalid byte as `\xe9`.
+`visible` is the one place where text of others is made fit for a line that people read: no name or value ends the
+line, moves the cursor, commands the terminal, changes the direction of the text after it, or hides a part of itself. It
+shows an invalid byte as `\xe9`.
 """
 
 import codecs
 import re
 from typing import TYPE_CHECKING
 
-from auditlake.invisible import BYTE, CONTROLS, escaped
+from auditlake.invisible import BYTE, CONTROLS, INVISIBLE, escaped
 
 if TYPE_CHECKING:  # the decoder of single messages needs no Arrow, and its importers start sooner without it
     import pyarrow as pa
 
 _HANDLER = "auditlake-bytes"
-_CONTROL = re.compile(rf"{BYTE}|[\x00-\x1f{CONTROLS}]")
-_INDENTED = re.compile(r"\n(?=  )")
+_CONTROL = re.compile(rf"[\x00-\x1f{CONTROLS}]")
+_UNSEEN = re.compile(rf"{BYTE}|[\x00-\x1f\ud800-\udfff{INVISIBLE}]")
 
 
 def _escaped_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -50,10 +51,10 @@ def escape_column(values: "pa.Array") -> "pa.Array":
 
 
 def visible(text: str) -> str:
-    """Escape control characters, and bytes that are not valid text."""
-    return _CONTROL.sub(escaped, text)
+    """Escape line breaks, all other control and invisible characters, and bytes that are not valid text."""
+    return _UNSEEN.sub(escaped, text)
 
 
-def visible_lines(text: str) -> str:
-    """Escape as `visible`, except for a line break before an indented line, which cannot imitate a message."""
-    return "\n".join(map(visible, _INDENTED.split(text)))
+def has_controls(text: str) -> bool:
+    """Return whether a terminal would execute a part of the text, or show the rest in another direction."""
+    return _CONTROL.search(text) is not None

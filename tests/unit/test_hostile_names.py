@@ -1,17 +1,27 @@
 """Names from the source in messages, tables and SQL for people: none commands a terminal or imitates a message."""
 
 import json
+import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from mcp.types import TextContent
 
 from auditlake import messages
+from auditlake.api.lake import Lake
 from auditlake.audit.json_output import line
+from auditlake.audit.text_output import show_gap
+from auditlake.cancellation import Cancellation
+from auditlake.cli.options import confirm
+from auditlake.errors import BadUsage
 from auditlake.feed import debezium
 from auditlake.feed.change import Change, ChangedTransaction
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
 from auditlake.lsn import Lsn
+from auditlake.mcp_server import _call as answer_of
 from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import printable_statement
@@ -19,15 +29,42 @@ from auditlake.terminal import plain_table, show, show_verdict
 from tests.command import run_here
 from tests.small_lake import CUSTOMER_COLUMNS, T0_US, version, write_history, write_lake_with_manifest
 
-_HOSTILE = "\x1b]0;x\x07\x9b2J\nauditlake: all is well\u202e"
-_SHOWN = "\\u001b]0;x\\u0007\\u009b2J\\nauditlake: all is well\\u202e"
+_HOSTILE = "\x1b]0;x\x07\x9b2J\nauditlake: all is well\n  too\r\x85\u2028\u202e\ufeff\u200b\u061c\U000e0041"
+_SHOWN = (
+    "\\u001b]0;x\\u0007\\u009b2J\\nauditlake: all is well\\n  too\\r\\u0085\\u2028\\u202e"
+    "\\ufeff\\u200b\\u061c\\U000e0041"
+)
 
 
 def test_a_message_is_one_line_and_those_indented_below_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """A traceback keeps its lines; a name cannot begin one."""
+    """A traceback keeps its lines; a name begins none, not even an indented one."""
     messages.say(_HOSTILE)
-    messages.say("error at\n  File x")
-    assert capsys.readouterr().err == f"auditlake: {_SHOWN}\nauditlake: error at\n  File x\n"
+    messages.say(messages.Notice(messages.Event.MESSAGE, _HOSTILE, ("  File x", f"  {_HOSTILE}")))
+    messages.report(KeyError("x"))
+    first, second, *below = capsys.readouterr().err.removesuffix("\n").split("\n")
+    assert (first, second) == (f"auditlake: {_SHOWN}",) * 2
+    assert below[:3] == ["  File x", f"  {_SHOWN}", "auditlake: error: unexpected KeyError at"]
+    assert below[3].startswith("auditlake: hint: ")
+
+
+@pytest.mark.parametrize("error", [RuntimeError(), BadUsage(_HOSTILE), FileNotFoundError(2, "gone", _HOSTILE)])
+def test_a_failure_that_is_tried_again_is_one_line(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
+    """But for the place of a bug, whose lines are ours."""
+    with pytest.raises(type(error)) as raised:
+        raise error
+    messages.FailureReports().report(_HOSTILE, raised.value)
+    first, *below = capsys.readouterr().err.removesuffix("\n").split("\n")
+    assert first.startswith(f"auditlake: {_SHOWN}: ")
+    assert bool(below) == isinstance(error, RuntimeError)
+    assert all(line.startswith("  ") for line in below)
+
+
+def test_a_question_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names what would be removed."""
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    with pytest.raises(BadUsage):
+        confirm(f"remove {_HOSTILE}?")
+    assert _SHOWN in capsys.readouterr().err
 
 
 def test_tables_and_verdicts_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +81,30 @@ def test_json_has_no_control_characters_and_the_same_value() -> None:
     text = line({"name": _HOSTILE})
     assert text.isprintable()
     assert json.loads(text) == {"name": _HOSTILE}
+
+
+def test_a_model_is_shown_every_character_of_an_answer(tmp_path: Path) -> None:
+    """A text without a shape could tell a model what its user does not see."""
+
+    def ask() -> dict[str, str]:
+        messages.note(_HOSTILE)
+        return {"name": _HOSTILE}
+
+    def fail() -> dict[str, str]:
+        raise BadUsage(_HOSTILE, _HOSTILE)
+
+    lake = Lake(write_lake_with_manifest(tmp_path / "lake").root)
+    answered, failed = (answer_of(lake, each, Cancellation()) for each in (ask, fail))
+    text, why = (each.text for done in (answered, failed) for each in done.content if isinstance(each, TextContent))
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == answered.structuredContent == {"name": _HOSTILE, "notes": [_HOSTILE]}
+    assert why == f"{_SHOWN}. {_SHOWN}"
+
+
+def test_a_gap_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its reason names tables."""
+    show_gap(Gap(TableName("public", "t"), Lsn(1), Lsn(2), _HOSTILE, None, None))
+    assert capsys.readouterr().out == f"gap 0/1 to 0/2: {_SHOWN}\n"
 
 
 def test_a_change_in_debezium_s_form_has_no_control_characters() -> None:
@@ -100,5 +161,6 @@ def require_shown(folder: Path, arguments: list[str]) -> None:
     assert open_history(lake, name) is not None
     done = run_here([*arguments, "--lake", lake.root])
     shown = (done.stdout + done.stderr).replace("\n", "")
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown), ascii(shown)
+    assert not {each for each in _HOSTILE if not each.isprintable()} & set(shown), ascii(shown)
     assert "\nauditlake: all is well" not in done.stdout + done.stderr
+    assert "\n  too" not in done.stdout + done.stderr

@@ -13,7 +13,7 @@ from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.instants import to_time
 from auditlake.messages import say
 from auditlake.settings.mask_rules import Masking
-from auditlake.values.escapes import visible_lines
+from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # imports Spark
     from auditlake.config import Settings
@@ -103,7 +103,7 @@ def verify(
 
 def _show(lines: Iterable[str], summary: str, failure: AuditlakeError | None) -> None:
     for line in lines:
-        click.echo(visible_lines(line))
+        click.echo(visible(line))
     say(summary)
     if failure:
         raise failure
