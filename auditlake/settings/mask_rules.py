@@ -87,8 +87,9 @@ def matches_column(pattern: str, table: TableName, column: str) -> bool:
 
 
 def matches_table(pattern: str, table: TableName) -> bool:
-    """Return whether a pattern of `schema.table` matches."""
-    return any(fnmatchcase(spelling, pattern) for spelling in (f"{table.schema}.{table.table}", str(table)))
+    """Return whether a pattern of `schema.table` matches, or is the name itself, whatever characters that has."""
+    spellings = (f"{table.schema}.{table.table}", str(table))
+    return pattern in spellings or any(fnmatchcase(spelling, pattern) for spelling in spellings)
 
 
 @dataclass(frozen=True, slots=True)

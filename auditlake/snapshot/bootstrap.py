@@ -48,7 +48,7 @@ from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from auditlake.snapshot.plan import CopyPlan, chosen_of, claim, is_ours, make_plan, publish, read_source
+from auditlake.snapshot.plan import CopyPlan, Wanted, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, NewHistories, SourceLoad, exported
 from auditlake.snapshot.worker_pool import Workers, closed_at_end
@@ -69,7 +69,7 @@ _PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Source, lake, and tables of a bootstrap: `patterns` choose tables, None takes all.
+    """Source, lake, and tables of a bootstrap: those that are `wanted`, None takes all.
 
     `limits` bound the copy. With `failover`, standbys keep a copy of the slot, if the server supports it (17).
     """
@@ -78,7 +78,7 @@ class Target:
     lake: Lake
     slot: str
     publication: str
-    patterns: tuple[str, ...] | None
+    wanted: Wanted | None
     failover: bool = True
     streaming: Streaming = field(default_factory=Streaming)
     limits: SourceLoad = field(default_factory=SourceLoad)
@@ -133,7 +133,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Say
 def _plan(control: psycopg.Connection[Row], target: Target, manifest: Manifest, report: Say) -> CopyPlan:
     """Plan the copy and check it; then make the lake if there is none, and put the rules for masks in force."""
     ours = is_ours(target.lake, manifest)
-    plan = make_plan(control, target.patterns, target.publication, target.slot)
+    plan = make_plan(control, target.wanted, target.publication, target.slot)
     _check_masks(control, target, plan, ours=ours)
     for remark in plan.remarks:
         report(remark)
@@ -184,12 +184,11 @@ def _fail_missing(progress: Progress, todo: Sequence[FollowedTable], why: GaveWa
 def _publish(run: "_Run", plan: CopyPlan) -> CopyPlan:
     """Publish the plan's tables; return the plan without those that were dropped since it was made, or are locked."""
     target = run.target
-    if plan.publication is None:
-        record_created_publication(
-            target.lake, target.patterns
-        )  # before it exists: `drop` removes only a recorded publication
+    if plan.publication is None and not isinstance(target.wanted, frozenset):  # some of the tables that it was made for
+        # before it exists: `drop` removes only a recorded publication
+        record_created_publication(target.lake, target.wanted)
     while (locked := publish(run.control, target.publication, plan)) is None:
-        before, plan = plan, make_plan(run.control, target.patterns, target.publication, target.slot)
+        before, plan = plan, make_plan(run.control, target.wanted, target.publication, target.slot)
         for name in sorted({table.name for table in before.chosen} - {table.name for table in plan.chosen}):
             why = f"table {name} was dropped before it could be published"
             run.progress.fail(name, SourceUnready(why, "Run auditlake bootstrap again."))
@@ -235,7 +234,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
             run.progress.record_snapshot()
             mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
             with holder.catalog() as conn:
-                todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.patterns))
+                todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.wanted))
                 sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
                 row_filters = read_row_filters(conn, target.publication, todo)
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)

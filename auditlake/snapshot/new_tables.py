@@ -43,12 +43,16 @@ from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import find_existing
 from auditlake.spark.on_demand import SparkOnDemand
+from auditlake.values.escapes import visible
 
 _INTERVAL_S = 3.0
 _LONGEST_PAUSE_S = 600.0
 _END_TIMEOUT_S = 10.0
 _RETRY_LOOKS = 20
 _BUG = 1
+_COPIED, _ERROR = "copied: ", "error: "
+"""Begin a line of the child process; it may also have some of a JVM."""
+_UNEXPECTED = "it ended unexpectedly"
 # with `python -m` the child would have two classes `Job`, and `lean` must run before slow imports.
 _CHILD = "from auditlake.startup import lean; lean(); from auditlake.snapshot.new_tables import main; main()"
 
@@ -142,8 +146,8 @@ class _Looks:
 
     def _copy(self, tables: Sequence[FollowedTable], *, report: bool) -> bool:
         """Copy these tables in a child process; return whether it succeeded, and `report` if it did not."""
-        patterns = tuple(fnmatch_escape(f"{table.name.schema}.{table.name.table}") for table in tables)
-        job = replace(self._job, target=replace(self._job.target, patterns=patterns))
+        names = frozenset(table.name for table in tables)
+        job = replace(self._job, target=replace(self._job.target, wanted=names))
         command = [sys.executable, "-c", _CHILD]
         lines: list[str] = []
         with subprocess.Popen(
@@ -161,17 +165,20 @@ class _Looks:
             reader.join(_END_TIMEOUT_S)
         copied = child.returncode == 0
         for line in lines if copied else ():
-            self._report(Notice(Event.TABLE_COPIED, line) if line.startswith("copied ") else line)
+            told = line.removeprefix(_COPIED)
+            self._report(Notice(Event.TABLE_COPIED, told) if told != line else line)
         if report and not copied and not self._stop.is_set() and self._exists(tables[0]):
-            self.report_once(f"{tables[0].name} is not followed: {_problem(child.returncode, lines)}")
+            self.report_once(_failure(f"{tables[0].name} is not followed: ", child.returncode, lines))
         return copied
 
 
-def _problem(returncode: int, lines: Sequence[str]) -> str:
+def _failure(what: str, returncode: int, lines: Sequence[str]) -> Notice:
     """Return why a copy failed: its last line, or the whole report of a bug."""
     if returncode == _BUG:
-        return "\n".join(lines)
-    return next((line.removeprefix("error: ") for line in reversed(lines) if line), "it ended unexpectedly")
+        first, *below = lines or [_UNEXPECTED]
+        return Notice(Event.TABLE_NOT_COPIED, what + first, [f"  {line}" for line in below])
+    why = next((line.removeprefix(_ERROR) for line in reversed(lines) if line), _UNEXPECTED)
+    return Notice(Event.TABLE_NOT_COPIED, what + why)
 
 
 def _read_lines(child: "subprocess.Popen[bytes]", lines: list[str]) -> None:
@@ -188,11 +195,6 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
         child.kill()
 
 
-def fnmatch_escape(name: str) -> str:
-    """Return the pattern that matches this name only."""
-    return "".join(f"[{character}]" if character in "*?[!" else character for character in name)
-
-
 def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTable]:
     """Find the tables to follow that have no history."""
     return _find(conn, target)[0]
@@ -203,9 +205,9 @@ def _find(conn: psycopg.Connection[Row], target: Target) -> tuple[list[FollowedT
     source = read_source(conn, target.publication)
     created_for = read_created_for(target.lake)
     ours = created_publication(target.lake)
-    patterns = target.patterns if target.patterns is not None or not ours else created_for
+    wanted = target.wanted if target.wanted is not None or not ours else created_for
     copied = _copied(target.lake)
-    every = [t for t in chosen_of(source, patterns) if ours or source.published(t.name) is not None]
+    every = [t for t in chosen_of(source, wanted) if ours or source.published(t.name) is not None]
     free, _ = without_ours(every)
     new = [table for table in free if table.relation.oid not in copied]
     return new, [(t.name, t.relation.oid in copied) for t in every if t not in free]
@@ -235,11 +237,16 @@ def _run(job: Job) -> int:
         spark = SparkOnDemand(job.spark, job.engine)
         copied = bootstrap(job.target, lambda: start_workers(spark), lambda _: None)
     except AuditlakeError as exc:
-        sys.stderr.write(f"error: {exc.message}{f'. {exc.hint}' if exc.hint else ''}\n")
+        _tell(f"{_ERROR}{exc.message}{f'. {exc.hint}' if exc.hint else ''}")
         return exc.exit_code
     for table in copied:
-        sys.stderr.write(f"{table.name} is a new table: copied {table.rows:,} rows at {table.snapshot_lsn}\n")
+        _tell(f"{_COPIED}{table.name} is a new table: copied {table.rows:,} rows at {table.snapshot_lsn}")
     return 0
+
+
+def _tell(line: str) -> None:
+    """Write a line for the parent, which a name does not end."""
+    sys.stderr.write(f"{visible(line)}\n")
 
 
 def _exit_with_parent() -> None:

@@ -7,10 +7,11 @@ Order of effects, as `bootstrap` calls them:
   3. `publish`: the publication must contain the tables before their snapshot is taken.
 """
 
-import fnmatch
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 import psycopg
 
@@ -43,6 +44,8 @@ from auditlake.source.publication import (
 )
 from auditlake.source.slot import SlotState, read_slot
 
+Wanted: TypeAlias = tuple[str, ...] | frozenset[TableName]
+"""Patterns of `schema.table`, or names."""
 _FIRST = 3
 _ALL_TIMEOUT_S = 1.0
 """How long a lock may delay the publication of all tables, before it delays that of its own."""
@@ -68,16 +71,14 @@ class CopyPlan:
     unreadable: Mapping[TableName, SourceUnready] = field(default_factory=dict)
 
 
-def make_plan(
-    conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
-) -> CopyPlan:
+def make_plan(conn: psycopg.Connection[Row], wanted: Wanted | None, publication_name: str, slot_name: str) -> CopyPlan:
     """Choose the tables and check all preconditions.
 
     Raises:
         SourceUnready: with all findings, unless they only prevent the copy of some of the tables.
-        ConfigError: if no table matches the patterns, or none can be followed.
+        ConfigError: if no table is wanted, or none can be followed.
     """
-    plan = survey(conn, patterns, publication_name, slot_name)
+    plan = survey(conn, wanted, publication_name, slot_name)
     denied = _denied(plan.chosen, conn.info.user)
     found = _obstacles(conn, plan)
     if found or (denied and len(denied) == len(plan.chosen)):
@@ -105,15 +106,13 @@ def _unready(found: Sequence[Obstacle]) -> SourceUnready:
     )
 
 
-def survey(
-    conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
-) -> CopyPlan:
-    """Choose the tables, without checking them; raises ConfigError if no pattern matches or none can be followed."""
+def survey(conn: psycopg.Connection[Row], wanted: Wanted | None, publication_name: str, slot_name: str) -> CopyPlan:
+    """Choose the tables, without checking them; raises ConfigError if none is wanted or none can be followed."""
     source = read_source(conn, publication_name)
-    chosen, ours = without_ours(chosen_of(source, patterns))
-    left_out = never_followed(source, lambda table: is_chosen(table, patterns or ()))
-    if not chosen and (patterns or left_out or ours):
-        what = f"match {', '.join(patterns)}" if patterns else "exist"
+    chosen, ours = without_ours(chosen_of(source, wanted))
+    left_out = never_followed(source, lambda table: is_chosen(table, wanted or ()))
+    if not chosen and (wanted or left_out or ours):
+        what = f"match {', '.join(map(str, wanted))}" if wanted else "exist"
         but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
         if ours:
             but += f" but {', '.join(map(str, ours))}, in the schema {SYSTEM_SCHEMA}, which is the lake's own"
@@ -135,9 +134,9 @@ def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
     return Source(read_tables(conn), read_publication(conn, publication_name), can_publish_stored(conn))
 
 
-def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
-    """Return the matching tables; without patterns, all published ones, or all if there is no publication."""
-    return choose(source, None if patterns is None else lambda table: is_chosen(table, patterns))
+def chosen_of(source: Source, wanted: Wanted | None) -> tuple[FollowedTable, ...]:
+    """Return the wanted tables; without patterns, all published ones, or all if there is no publication."""
+    return choose(source, None if wanted is None else lambda table: is_chosen(table, wanted))
 
 
 def without_ours(tables: Sequence[FollowedTable]) -> tuple[tuple[FollowedTable, ...], tuple[TableName, ...]]:
@@ -169,14 +168,21 @@ def _obstacles(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:
     return [*found, *check_ownership(facts, plan.unpublished, plan.publication_name)]
 
 
-def is_chosen(table: CatalogTable, patterns: Iterable[str]) -> bool:
-    """Return whether `schema.table` matches a pattern (`*`, `?`) and none that begins with `!`."""
-    name = f"{table.name.schema}.{table.name.table}"
-    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-    unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in unwanted):
+def is_chosen(table: CatalogTable, wanted: Wanted) -> bool:
+    """Return whether a table is one of the names, or matches a pattern and none that begins with `!`."""
+    if isinstance(wanted, frozenset):
+        return table.name in wanted
+    patterns = [each for each in wanted if not each.startswith("!")]
+    excepted = (each[1:] for each in wanted if each.startswith("!"))
+    if any(matches(each, table.name) for each in excepted):
         return False
-    return not wanted or any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
+    return not patterns or any(matches(each, table.name) for each in patterns)
+
+
+def matches(pattern: str, name: TableName) -> bool:
+    """Return whether a pattern of `schema.table` matches, or is the name itself, as PostgreSQL has it or we show it."""
+    text = f"{name.schema}.{name.table}"
+    return pattern in {text, str(name)} or fnmatchcase(text, pattern)
 
 
 def is_ours(lake: Lake, manifest: Manifest) -> bool:

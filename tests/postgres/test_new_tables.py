@@ -11,10 +11,12 @@ import pytest
 
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
+from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
 from auditlake.snapshot import new_tables
 from auditlake.snapshot.bootstrap import Target
 from auditlake.source.connection import connect
+from auditlake.values.escapes import visible
 from tests import command, oracle
 from tests.read_lake import history_of
 from tests.running import Running, await_true
@@ -98,6 +100,19 @@ def test_an_empty_database_is_a_valid_start(site: Site) -> None:
     assert history.horizon < min(rows)
     assert sum("public.plain is not followed: table public.plain" in line for line in site.said) == 1
     assert any("public.a is a new table: copied 10 rows" in line for line in site.said)
+
+
+def test_tables_of_any_name_are_copied_and_reported_in_a_line_each(site: Site) -> None:
+    """No character of a name is one of a pattern, and none ends a line of the process that copies."""
+    names = ["!orders", "[!a]*?", "a[1]", "x\nerror: slot is gone\n  too\ufeff"]
+    assert site.bootstrap().code == 0
+    with site.followed():
+        site.execute("; ".join(["begin", *(f'create table "{name}" (id int primary key)' for name in names), "commit"]))
+        await_true(lambda: len(site.said) >= len(names), timeout_s=120)
+    assert all(map(site.has, names)), site.said
+    shown = {visible(str(TableName("public", name))) for name in names}
+    assert {line.partition(" is a new table: copied 0 rows at ")[0] for line in site.said} == shown
+    assert [line.event for line in site.said if isinstance(line, Notice)] == [Event.TABLE_COPIED] * len(names)
 
 
 def test_only_tables_that_match_are_new(site: Site) -> None:

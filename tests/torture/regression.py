@@ -35,6 +35,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from glob import escape
 from pathlib import Path
 
 import psycopg
@@ -42,7 +43,7 @@ from psycopg import sql
 
 from auditlake.lake.layout import Lake
 from auditlake.snapshot.bootstrap import Target
-from auditlake.snapshot.new_tables import find_new, fnmatch_escape
+from auditlake.snapshot.new_tables import find_new
 from auditlake.snapshot.plan import survey
 from auditlake.source.catalog import FollowedTable
 from auditlake.source.connection import connect
@@ -304,7 +305,7 @@ class Campaign:
             found = find_new(conn, target)
             chosen = survey(conn, None, "auditlake", "auditlake").chosen
             obstacles = {table.name: check_table(table, chosen_version()) for table in (*chosen, *found)}
-        evidence.left_out = {fnmatch_escape(f"{n.schema}.{n.table}") for n, obstacle in obstacles.items() if obstacle}
+        evidence.left_out = {escape(f"{n.schema}.{n.table}") for n, obstacle in obstacles.items() if obstacle}
         return [table for table in found if not obstacles[table.name]]
 
     def settle(self, evidence: Evidence) -> int | None:
