@@ -13,11 +13,12 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import type_of
 from auditlake.pgoutput.table_shape import PARTITIONED, Shape
+from auditlake.query.dialect import place_in
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused, construct
-from auditlake.query.postgres.one_reading import is_read_alike
+from auditlake.query.postgres.one_reading import misread_at
 from auditlake.query.postgres.parser import describes, parse, place_of, without_periods
 from auditlake.query.postgres.parts import unread, watch
 from auditlake.query.postgres.queries import translate
@@ -81,8 +82,9 @@ def _require_whole(tree: exp.Query, watched: Sequence[exp.Expr], sql: str) -> No
     """Check that sqlglot read in the statement what PostgreSQL reads, and the translation everything in the tree."""
     if (part := unread(watched)) is not None:
         raise Refused(part, f"a part of {construct(part)}")
-    if not is_read_alike(tree, without_periods(sql)):
-        raise Refused(tree, "a part of the SQL", "Write parentheses around operators, or use another form.")
+    if (place := misread_at(tree, typed := without_periods(sql))) is not None:
+        at = place_in(typed, len(typed.encode()[:place].decode()))
+        raise NotAnswerable(f"the SQL at {at} is not translated", "Write it in another form, or with parentheses.")
 
 
 def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:
