@@ -81,7 +81,6 @@ from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"-?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?)", re.ASCII)
 _UNIT_COUNT = re.compile(r"[+-]?\d+", re.ASCII)
-_AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _BY_CODE_POINTS = frozenset({"C", "POSIX", "ucs_basic", "pg_c_utf8"})
 _WITH_MODIFIER = frozenset({"varchar", "timestamp", "timestamptz"})
 """Types of columns whose modifier a cast takes away, so that it is another expression, though the value is the same."""
@@ -145,9 +144,6 @@ class Expressions:
 
     def _operator(self, node: exp.Expr) -> Cell:
         """Translate an operator that is a function."""
-        is_prefix = isinstance(node, exp.Unary | exp.Sqrt | exp.Cbrt) and isinstance(node.parent, exp.Binary)
-        if is_prefix or isinstance(node.args.get("expression"), exp.DPipe):  # they are of one precedence in PostgreSQL
-            raise Refused(node, "an operator beside another one", "Write parentheses.")
         cells = self._cells(node, "this", "expression")
         if isinstance(node, exp.Sqrt):  # the function is also one of numeric
             cells = [coerced(cells[0], FLOAT8, node)]
@@ -161,9 +157,6 @@ class Expressions:
 
     def _comparison(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
-        for side in (node.this, node.expression):
-            if isinstance(side, _AMBIGUOUS):
-                raise Refused(node, "a comparison of a comparison", "Write parentheses.")
         op = COMPARISONS[type(node)]
         if is_quantified(node.expression):
             return self._quantified(op, self.cell(node.this), node.expression)
@@ -461,10 +454,6 @@ class Expressions:
     def _of_json(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression")
         op = OPERATORS[type(node)]
-        if op in {"@>", "<@", "&&", "?|", "?&"} and isinstance(
-            node.expression, (exp.DPipe, *OPERATORS)
-        ):  # PostgreSQL groups
-            raise Refused(node, f"{op} before another operator", "Write parentheses.")
         left = self.cell(node.this)
         right = self._texts(node.expression) if op in OF_TEXTS else self.cell(node.expression)
         return operate_on_json(op, left, right, node)

@@ -1,7 +1,10 @@
 """Whether sqlglot reads a statement as PostgreSQL does. Pure.
 
-What is translated is sqlglot's tree. It is written as PostgreSQL's SQL again, and PostgreSQL's parser must find in this
-text what it finds in the typed one: a clause that sqlglot leaves out, or takes for another, is in only one of the two.
+What is translated is sqlglot's tree. It is written as PostgreSQL's SQL again, with each operation in parentheses and
+each name in quotes, and PostgreSQL's parser must find in this text what it finds in the typed one. So a clause that
+sqlglot leaves out or takes for another, operators that it groups otherwise, and a word that is a name to it alone, are
+in only one of the two.
+
 Both of PostgreSQL's trees are brought to one form first, in which these are alike:
 
 - `x not in (…)` and `not (x in (…))`, so for BETWEEN, LIKE, SIMILAR TO, IS and the operators of patterns
@@ -20,6 +23,8 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.generators.postgres import PostgresGenerator
 
 from auditlake.query.postgres.number_syntax import plain
+from auditlake.query.postgres.scopes import folded
+from auditlake.sql_names import standard_identifier
 
 _Node = dict[str, Any]
 _FRAME_BETWEEN = 0x10  # FRAMEOPTION_BETWEEN of src/include/nodes/parsenodes.h: only how a frame is written
@@ -66,6 +71,7 @@ class _Written(Postgres):
             exp.Array: _array,
             exp.BitwiseNot: lambda self, node: f"~ {self.sql(node, 'this')}",
             exp.ArrayAgg: lambda self, node: self.function_fallback_sql(node),
+            exp.Identifier: lambda _, node: standard_identifier(folded(node)),
             exp.Interval: lambda self, node: f"INTERVAL {self.sql(node, 'this')} {self.sql(node, 'unit')}",
             exp.Null: lambda _, node: "UNKNOWN" if node.meta.get("unknown") else "NULL",
             exp.Round: lambda self, node: self.function_fallback_sql(node),
@@ -86,11 +92,30 @@ def misread_at(tree: exp.Query, sql: str) -> int | None:
     from pgparse import PGQueryError, parse  # noqa: PLC0415 - 18 ms that only a statement of this dialect takes
 
     typed = _Normal(parse(sql))
+    for node in [*tree.walk()]:
+        _group(node)
     try:
         written = _Normal(parse(tree.sql(dialect=_DIALECT, copy=False)))
     except PGQueryError:
         return 0
     return None if typed.form == written.form else typed.place_of_difference(typed.form, written.form, 0)
+
+
+def _group(node: exp.Expr) -> None:
+    """Put parentheses around each operand that is an operation: PostgreSQL's tree has none, and its own precedence."""
+    for name, value in node.args.items() if isinstance(node, _OPERATIONS) else ():
+        if isinstance(value, list):
+            node.set(name, [_grouped(each) for each in value])
+        elif value is not (grouped := _grouped(value)) and not isinstance(node, exp.Escape):
+            node.set(name, grouped)
+
+
+def _grouped(value: Any) -> Any:  # noqa: ANN401 - sqlglot's
+    return exp.Paren(this=value) if isinstance(value, _OPERATIONS) and not isinstance(value, _CLOSED) else value
+
+
+_OPERATIONS = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.AtTimeZone, exp.Bracket)
+_CLOSED = (exp.Paren, exp.Dot, exp.Slice, exp.Bracket)
 
 
 class _Normal:

@@ -7,9 +7,9 @@ left as it is written, but for functions with a syntax of their own, aggregates 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -76,13 +76,6 @@ percentile_cont percentile_disc rank row_number stddev stddev_pop stddev_samp su
 """
 _OWN_SYNTAX = frozenset({"CAST", "EXTRACT", "OVERLAY", "POSITION", "STRING_AGG", "SUBSTRING", "TRIM"})
 
-_AFTER_AS = """
-array char character create day except fetch filter for from grant group having hour intersect into isnull limit minute
-month notnull offset on order over overlaps precision returning second to union varying where window with within without
-year
-"""
-"""Words that name a column only after AS: AS_LABEL in PostgreSQL's src/include/parser/kwlist.h."""
-
 
 class _Parser(Periods, PostgresParser):
     FUNCTIONS: ClassVar = {
@@ -98,7 +91,6 @@ class _Parser(Periods, PostgresParser):
     }
     FUNCTION_PARSERS: ClassVar = {
         **{name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX},
-        "STRING_AGG": lambda self: self._joined_texts(),
     }
     UNARY_PARSERS: ClassVar = {**PostgresParser.UNARY_PARSERS, TokenType.PLUS: lambda self: self._plus()}
     ARRAY_CONSTRUCTORS: ClassVar = {"ARRAY": exp.Array}
@@ -116,13 +108,6 @@ class _Parser(Periods, PostgresParser):
             found.meta["unknown"] = word.token_type is TokenType.UNKNOWN
         return found
 
-    def _joined_texts(self) -> exp.Expr:
-        start = self._index
-        found = self._parse_string_agg()
-        if any(token.text.upper() == "WITHIN" for token in self._tokens[start : self._index]):
-            self.raise_error("WITHIN GROUP is for aggregates of ordered sets, such as percentile_cont", self._prev)
-        return found
-
     def _plus(self) -> exp.Expr:
         """Read the sign +, which sqlglot leaves out: neither is `order by +1` a place, nor has `+id` the name of id."""
         place = f"line {self._prev.line}, column {self._prev.col}"
@@ -131,21 +116,6 @@ class _Parser(Periods, PostgresParser):
         if not isinstance(number, exp.Literal) or number.is_string:
             raise NotAnswerable(f"the sign + at {place} is not translated", "Leave it out.")
         return exp.Paren(this=exp.Add(this=exp.Literal.number(0), expression=operand))
-
-    def _parse_interval(self, *given: Any, **named: Any) -> exp.Add | exp.Interval | None:  # noqa: ANN401 - sqlglot's
-        start = self._curr
-        found = super()._parse_interval(*given, **named)
-        if isinstance(found, exp.Add):  # of `interval '2' day + '1 month'`, to PostgreSQL no operand of its own
-            what = f"the interval at {place_in(self.sql, start.start)}, and what is added to it,"
-            raise NotAnswerable(f"{what} is not translated", "Write interval '2 days' for interval '2' day.")
-        return found
-
-    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:  # noqa: FBT001, FBT002
-        word = self._curr
-        found = super()._parse_alias(this, explicit)
-        if found is not this and word.token_type is not TokenType.IDENTIFIER and word.text.lower() in _AFTER_AS.split():
-            self.raise_error(f"{word.text} is no name", word)
-        return found
 
 
 def tokenize(sql: str) -> list[Token]:
@@ -194,7 +164,6 @@ def parse(sql: str) -> exp.Query:
             _check_unread(sql, tokens, BadUsage("cannot parse a part of the SQL", HINT))
         _check_depth(tree)
         require_statement(_for_postgresql(sql, tokens), HINT)
-    _check_constructs(sql, tokens)
     _note(tree, sql)
     return tree  # type: ignore[return-value]  # VALUES is a query as well
 
@@ -210,7 +179,6 @@ def _check_unread(sql: str, tokens: list[Token], reason: BadUsage) -> NoReturn:
     if len(tokens) > _FEW_TOKENS or _PERIOD.search(text):
         raise reason
     require_statement(text, HINT)
-    _check_constructs(sql, tokens)
     raise NotAnswerable(f"{reason.message.removeprefix('cannot parse ')}; this is not translated", _ELSE)
 
 
@@ -398,36 +366,6 @@ def _check_tokens(sql: str, tokens: list[Token]) -> None:
             raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
 
 
-def _check_constructs(sql: str, tokens: list[Token]) -> None:
-    """Refuse what sqlglot does not parse and PostgreSQL does: `USING (…) AS x`, SEARCH and CYCLE of WITH, `@ -5`."""
-    words = ["" if token.token_type in _STRINGS else token.text.upper() for token in tokens]
-    for n, (word, following) in enumerate(pairwise(words)):
-        what = _UNPARSED.get((word, following))
-        if what is not None and not _goes_on(following, words[n + 2 :]):
-            what = None
-        if word == "USING" and following == "(" and ")" in words[n:]:
-            end = words.index(")", n) + 1
-            what = "an alias of USING" if words[end : end + 1] == ["AS"] else None
-        if word == "SIMILAR" and following != "TO":
-            what = "SIMILAR of SUBSTRING"
-        if word == "@" and tokens[n].token_type is TokenType.PARAMETER:
-            what = "the operator @, which is abs(),"
-        if what is not None:
-            raise NotAnswerable(f"{what} at {place_in(sql, tokens[n + 1].start)} is not translated", _ELSE)
-
-
-def _goes_on(word: str, rest: Sequence[str]) -> bool:
-    """Return whether the clause of a query of WITH follows its first word, which may be a name as well."""
-    if word != "CYCLE":
-        return rest[:1] == ["FIRST"]
-    return next((each for each in rest[1::2] if each != ","), None) == "SET"
-
-
-_UNPARSED = {
-    ("SEARCH", "DEPTH"): "SEARCH of WITH",
-    ("SEARCH", "BREADTH"): "SEARCH of WITH",
-    (")", "CYCLE"): "CYCLE of WITH",
-}
 _ELSE = "Write the query without it."
 
 

@@ -62,10 +62,9 @@ def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] =
 def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
     """Prepare one query; `masks` are patterns of columns it must not read. Raises BadUsage, NotAnswerable."""
     tree = parse(sql)
-    watched = watch(tree)
     try:
-        prepared = _prepared(state, sql, tree, masks)
-        _require_whole(tree, watched, sql)
+        _require_one_reading(tree, sql)
+        return _prepared(state, sql, tree, masks)
     except Refused as reason:
         place = place_of(sql, reason.node)
         at = "" if place is None else f" at {place}"
@@ -75,19 +74,18 @@ def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> Post
     except (RecursionError, TooLong):
         hint = "Write the query in a simpler form."
         raise NotAnswerable("the SQL is nested too deep, or is too long, to be translated", hint) from None
-    return prepared
 
 
-def _require_whole(tree: exp.Query, watched: Sequence[exp.Expr], sql: str) -> None:
-    """Check that sqlglot read in the statement what PostgreSQL reads, and the translation everything in the tree."""
-    if (part := unread(watched)) is not None:
-        raise Refused(part, f"a part of {construct(part)}")
-    if (place := misread_at(tree, typed := without_periods(sql))) is not None:
+def _require_one_reading(tree: exp.Query, sql: str) -> None:
+    """Check that sqlglot reads in a statement what PostgreSQL does."""
+    typed = without_periods(sql)
+    if (place := misread_at(tree.copy(), typed)) is not None:
         at = place_in(typed, len(typed.encode()[:place].decode()))
         raise NotAnswerable(f"the SQL at {at} is not translated", "Write it in another form, or with parentheses.")
 
 
 def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:
+    watched = watch(tree)
     readings = {id(node): _reading(state, node) for node in tree.find_all(exp.Table) if _is_of_lake(node)}
     labels = {reading: f"v{n}" for n, reading in enumerate(dict.fromkeys(readings.values()))}
     views = {label: selected(state, reading) for reading, label in labels.items()}
@@ -106,6 +104,8 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
         return opened[label]
 
     translated = translate(tree, catalog, state.now)
+    if (part := unread(watched)) is not None:
+        raise Refused(part, f"a part of {construct(part)}")
     return PostgresQuery(state.known, state.lsn, sql, views, tails, translated=translated, columns=columns)
 
 
