@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 import auditlake
+from auditlake.capture.change_log import CaptureLog
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -15,6 +16,7 @@ from auditlake.source.connection import connect
 from auditlake.source.server import are_visible
 from tests import command
 from tests.capture_lake import make_lake
+from tests.postgres.test_masking import SMALL_PARTS
 from tests.read_lake import positions_of
 from tests.running import await_true
 from tests.server import Server, chosen_version, execute
@@ -71,6 +73,31 @@ def test_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: Path) -> N
     with pytest.raises(NotAnswerable, match="its shape in between is not known"):
         list(auditlake.Lake(lake.root).as_of(str(changed)).table("t"))
     assert early == before
+
+
+def test_a_part_of_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: Path) -> None:
+    """Else columns that it changed itself would be looked for in a catalog of before."""
+    with Server(chosen_version()) as server:
+        dsn = server.dsn(server.create_database("d"))
+        execute(dsn, "create table t (id int primary key)")
+        lake = make_lake(dsn, tmp_path / "lake")
+        before = _watermark(lake)
+        _require(server, "nobody")
+        threading.Event().wait(1)  # the checkpointer puts it in force
+        change = "insert into t select generate_series(1, 3000)"
+        session = threading.Thread(target=execute, args=(dsn, change))
+        session.start()
+        await_true(lambda: _count(dsn, _WAITING))
+        with command.start(["capture", "--source", dsn, "--lake", lake.root], code=SMALL_PARTS) as capture:
+            await_true(lambda: _count(dsn, "select count(*) from pg_replication_slots where active"))
+            threading.Event().wait(_PATIENCE_S)
+            early = CaptureLog(lake).partial()
+            _require(server, "")
+            session.join()
+            await_true(lambda: _watermark(lake) > before)
+            capture.terminate()
+            assert capture.wait() == 0
+    assert early is None
 
 
 def test_queries_see_ended_transactions_only(database: str) -> None:

@@ -141,9 +141,11 @@ class _Life:
 
     def copy(self) -> None:
         """Take a copy, unless a column cannot be masked; a rule by its name decides about a suspect."""
+        rules = dict(self.source.rules)
         shown, suspects = self.source.show(), masks_module._read_table(self.lake.masks_of(_OID))  # noqa: SLF001
         masks = Masks(self.lake, _RULES).of(_relation(shown, numbered=True), copied=True)
-        if masks.problems:
+        if masks.problems:  # nothing was copied
+            self.source.rules = rules
             return
         decided = suspects.suspects if suspects is not None else frozenset()
         for number in decided & shown.keys():
