@@ -69,6 +69,13 @@ _ANSWERED = re.compile(r"failed: \w+:  ")
 # (08), resources and too many connections (53), shutdown, crash, recovery (57P), the system's own errors (58).
 _FINAL_STATES = ("28", "3D", "42")
 PASSING_STATES = ("08", "53", "57P", "58")
+# Of a name that a trigger of ours uses, but of another kind.
+_IN_THE_WAY = (
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.InvalidFunctionDefinition,
+    psycopg.errors.DependentObjectsStillExist,
+    psycopg.errors.WrongObjectType,
+)
 
 DIRECT = (
     "A connection pooler cannot pass on what auditlake needs (options, replication=database): let the setting source"
@@ -241,6 +248,18 @@ def refused_by_functions() -> Iterator[None]:
         raise SourceUnready(
             f"a function of the database refuses a statement of auditlake: {exc.diag.message_primary}",
             "If it belongs to an event trigger, disable that meanwhile.",
+        ) from exc
+
+
+@contextmanager
+def replacing_ours(what: str) -> Iterator[None]:
+    """Turn the error that something of another kind has one of our names into SourceUnready; it is not ours to drop."""
+    try:
+        yield
+    except _IN_THE_WAY as exc:
+        raise SourceUnready(
+            f"an object in schema auditlake is in the way of {what}: {exc.diag.message_primary}",
+            "Drop it, or the schema if nothing of yours is in it, then run the same command again.",
         ) from exc
 
 

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions
+from auditlake.source.connection import Row, fetch, fetch_one, refused_by_functions, replacing_ours
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, name_blockers, unlimit_waits
 from auditlake.sql_names import display_identifier
 
@@ -100,7 +100,7 @@ def install_context_trigger(conn: psycopg.Connection[Row], tables: Sequence[Tabl
     Raises SourceUnready if our role may not create the function, or an event trigger forbids it.
     """
     needs_schema, is_superuser = _require_function_rights(conn)
-    with refused_by_functions():
+    with refused_by_functions(), replacing_ours("the context trigger"):
         if needs_schema:
             conn.execute("create schema if not exists auditlake")
         with conn.transaction():
@@ -152,6 +152,8 @@ def _install_on(conn: psycopg.Connection[Row], name: TableName) -> str | None:
         return f"our role lacks the privilege TRIGGER on it: GRANT TRIGGER ON {name} TO {role}"
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return "it was dropped or renamed meanwhile"
+    except psycopg.errors.DuplicateObject as exc:
+        return f"another one is in the way: {exc.diag.message_primary}"
     finally:
         unlimit_waits(conn)
     return None

@@ -41,7 +41,7 @@ import psycopg
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import FORM, MOST_BYTES, PREFIX, Seal
 from auditlake.source.catalog import SHAPE
-from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one, refused_by_functions
+from auditlake.source.connection import PINNED, NotGranted, Row, fetch, fetch_one, refused_by_functions, replacing_ours
 from auditlake.sql_names import display_identifier
 
 # The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
@@ -275,13 +275,6 @@ select current_user::text, pg_catalog.current_database()::text,
           from pg_catalog.pg_namespace n join pg_catalog.pg_roles r on r.oid = n.nspowner
          where n.nspname = 'auditlake' and not r.rolsuper and r.rolname <> current_user)
 """
-# Of a name that we use, but of another kind.
-_IN_THE_WAY = (
-    psycopg.errors.DuplicateObject,
-    psycopg.errors.InvalidFunctionDefinition,
-    psycopg.errors.DependentObjectsStillExist,
-    psycopg.errors.WrongObjectType,
-)
 _LOCK_TIMEOUT_MS = 2000
 _CREATE_SCHEMA = "create schema if not exists auditlake;"
 _OWN_SCHEMA = "alter schema auditlake owner to current_user; -- whoever owns it could replace what is in it"
@@ -426,9 +419,12 @@ def remove(conn: psycopg.Connection[Row]) -> bool:
 
 def _run(conn: psycopg.Connection[Row], wanted: list[str], role: str, database: str, *, is_superuser: bool) -> None:
     try:
-        with refused_by_functions():
+        with refused_by_functions(), replacing_ours("the DDL trigger"):
             for statement in wanted:
                 conn.execute(statement.encode())
+    except SourceUnready:
+        conn.rollback()
+        raise
     except psycopg.errors.InsufficientPrivilege as exc:
         conn.rollback()
         lacks = "" if is_superuser else ", which is no superuser,"
@@ -437,12 +433,6 @@ def _run(conn: psycopg.Connection[Row], wanted: list[str], role: str, database: 
             f"{exc.diag.message_primary}",
             "Run the SQL that auditlake check --install-ddl-trigger prints as a superuser, or on a managed service as"
             " the role that may create event triggers (rds_superuser, cloudsqlsuperuser, azure_pg_admin).",
-        ) from exc
-    except _IN_THE_WAY as exc:
-        conn.rollback()
-        raise SourceUnready(
-            f"an object in schema auditlake is in the way of the DDL trigger: {exc.diag.message_primary}",
-            "Drop it, or the schema if nothing of yours is in it, then run the same command again.",
         ) from exc
     except psycopg.errors.LockNotAvailable as exc:
         conn.rollback()

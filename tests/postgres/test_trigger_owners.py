@@ -138,6 +138,36 @@ def test_an_object_in_the_way_is_named(owned: Owned, statement: str) -> None:
     assert owned.one("select count(*) from pg_event_trigger") == 0
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create procedure auditlake.observe() language sql as 'select 1'",
+        "create function auditlake.observe() returns int language sql as 'select 1'",
+        "create aggregate auditlake.observe (*) (sfunc = int8inc, stype = int8, initcond = '0')",
+    ],
+    ids=["a procedure", "a function", "an aggregate"],
+)
+def test_an_object_in_the_way_of_the_context_trigger_is_named(owned: Owned, statement: str) -> None:
+    """As one in the way of the DDL trigger."""
+    owned.conn.execute(statement.encode())
+    with connect(owned.dsn) as conn, pytest.raises(SourceUnready, match="in the way of the context trigger"):
+        install_context_trigger(conn, [TableName("public", "t")])
+    assert owned.one("select count(*) from pg_trigger where tgname = 'auditlake_observe'") == 0
+
+
+def test_a_trigger_in_the_way_is_named_and_the_other_tables_have_theirs(owned: Owned) -> None:
+    """CREATE OR REPLACE does not replace a constraint trigger, which the owner of any table may make."""
+    owned.conn.execute("create table mine (id int)")
+    owned.conn.execute("create function f() returns trigger language plpgsql as 'begin return null; end'")
+    made = "create constraint trigger auditlake_observe after insert on mine for each row execute function f()"
+    owned.conn.execute(made.encode())
+    mine, theirs = TableName("public", "mine"), TableName("public", "t")
+    with connect(owned.dsn) as conn:
+        done = install_context_trigger(conn, [mine, theirs])
+    assert (done.new, list(done.skipped)) == ((theirs,), [mine])
+    assert "is a constraint trigger" in done.skipped[mine]
+
+
 def test_the_context_function_belongs_to_the_superuser_who_installs_it(owned: Owned) -> None:
     """It runs as whoever writes, so a role that made it before could not change it afterwards."""
     body = "begin perform public.trap(); return null; end"
