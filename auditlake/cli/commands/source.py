@@ -230,7 +230,8 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
         sys.exit(130)
     if not copied:
         has_tables = any(list_histories(target.lake))
-        say("every table has a history already" if has_tables else "there are no tables yet; follow copies new ones")
+        said = "every table of the publication has a history already" if has_tables else "there are no tables yet"
+        say(f"{said}; follow copies new ones")
 
 
 @click.command()
