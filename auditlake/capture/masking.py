@@ -29,7 +29,7 @@ from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX, without_missing_values
 from auditlake.relation import Relation, TableName
-from auditlake.schema.attribute_numbers import read_entries
+from auditlake.schema.attribute_numbers import read_attribute_entries
 from auditlake.settings.mask_rules import MaskForm, Masking
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import Row, connect, fetch
@@ -171,7 +171,7 @@ def bind_copies(
         raise ConfigError("; ".join(problems), "Correct [mask]; docs/masking.md has the rules and their types.")
     for relation in relations:
         if found[relation.name].columns:  # messages from now on are compared with these
-            masks.kept(relation.oid, Lsn(0), read_entries(conn, relation.oid))
+            masks.kept(relation.oid, Lsn(0), read_attribute_entries(conn, relation.oid))
     return {name: each.columns for name, each in found.items()}
 
 

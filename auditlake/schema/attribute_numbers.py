@@ -134,7 +134,7 @@ def _assignments(
     return reached.get(len(names), [])
 
 
-def read_entries(conn: psycopg.Connection[Row], oid: int) -> Entries:
+def read_attribute_entries(conn: psycopg.Connection[Row], oid: int) -> Entries:
     """Read who wrote the catalog entry of each column of a table."""
     rows = cast("list[tuple[int, str, int]]", fetch(conn, _ENTRIES, oid))
     at = lsn_in_lake(conn, max((lsn for _, _, lsn in rows), default=LAST_LSN))
@@ -257,7 +257,7 @@ class AttributeNumbers:
 
     def _entries(self, oid: int) -> Entries:
         with answering_within(self._connected, self._silence_s):
-            return read_entries(self._connected, oid)
+            return read_attribute_entries(self._connected, oid)
 
     def _unpublished(self, oid: int) -> Collection[int]:
         """Return the numbers of a table's columns that may not be published."""

@@ -174,12 +174,12 @@ def is_chosen(table: CatalogTable, wanted: Wanted) -> bool:
         return table.name in wanted
     patterns = [each for each in wanted if not each.startswith("!")]
     excepted = (each[1:] for each in wanted if each.startswith("!"))
-    if any(matches(each, table.name) for each in excepted):
+    if any(matches_pattern(each, table.name) for each in excepted):
         return False
-    return not patterns or any(matches(each, table.name) for each in patterns)
+    return not patterns or any(matches_pattern(each, table.name) for each in patterns)
 
 
-def matches(pattern: str, name: TableName) -> bool:
+def matches_pattern(pattern: str, name: TableName) -> bool:
     """Return whether a pattern of `schema.table` matches, or is the name itself, as PostgreSQL has it or we show it."""
     text = f"{name.schema}.{name.table}"
     return pattern in {text, str(name)} or fnmatchcase(text, pattern)

@@ -42,7 +42,7 @@ from auditlake.messages import Say
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import Masking
 from auditlake.settings.streaming_mode import Streaming
-from auditlake.snapshot.plan import matches
+from auditlake.snapshot.plan import matches_pattern
 from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
@@ -139,7 +139,7 @@ def _chosen(request: VerifyRequest) -> list[HistoryTable]:
 
 def _matches(name: TableName, patterns: Iterable[str]) -> bool:
     """Return whether a table matches `schema.table`, or `table` in any schema, with `*` and `?`."""
-    return any(matches(each, name) or fnmatchcase(name.table, each) for each in patterns)
+    return any(matches_pattern(each, name) or fnmatchcase(name.table, each) for each in patterns)
 
 
 def check_data_files(request: VerifyRequest, histories: Iterable[HistoryTable]) -> list[TableReport]:

@@ -43,7 +43,7 @@ class _Watched(dict[str, Any]):
         return super().get(name, default)
 
 
-def watch(tree: exp.Query) -> list[exp.Expr]:
+def watch_parts(tree: exp.Query) -> list[exp.Expr]:
     """Watch the arguments of each node from now on; return the nodes."""
     nodes = [*tree.walk()]
     for node in nodes:

@@ -20,7 +20,7 @@ from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.one_reading import misread_at
 from auditlake.query.postgres.parser import describes, parse, place_of, without_periods
-from auditlake.query.postgres.parts import unread, watch
+from auditlake.query.postgres.parts import unread, watch_parts
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import JSONB, Type, array, enum_type, shown_type, type_held_as, type_of_column
@@ -85,7 +85,7 @@ def _require_one_reading(tree: exp.Query, sql: str) -> None:
 
 
 def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:
-    watched = watch(tree)
+    watched = watch_parts(tree)
     readings = {id(node): _reading(state, node) for node in tree.find_all(exp.Table) if _is_of_lake(node)}
     labels = {reading: f"v{n}" for n, reading in enumerate(dict.fromkeys(readings.values()))}
     views = {label: selected(state, reading) for reading, label in labels.items()}

@@ -11,7 +11,7 @@ from auditlake.lake.layout import Lake
 from auditlake.query.postgres import parser, statement
 from auditlake.query.postgres.one_reading import misread_at
 from auditlake.query.postgres.parser import parse, without_periods
-from auditlake.query.postgres.parts import unread, watch
+from auditlake.query.postgres.parts import unread, watch_parts
 from auditlake.query.postgres.statement import prepare_query
 from auditlake.query.statement import LakeState, read_state
 from tests.small_lake import write_lake_with_manifest
@@ -92,7 +92,7 @@ def test_a_node_that_is_not_read_is_found() -> None:
     """Reading the others, and walking over all, does not count."""
     tree = parse("select a, b from t where c")
     where: exp.Where = tree.args["where"]
-    nodes = watch(tree)
+    nodes = watch_parts(tree)
     for node in nodes:
         for name in [*node.args] if node is not where else []:
             node.args.get(name)
