@@ -401,7 +401,7 @@ def install_ddl_trigger(conn: psycopg.Connection[Row]) -> None:
             f"role {role} may not replace function auditlake.record_ddl(), which {owner} owns",
             f"Run the same command as {owner}.",
         )
-    # Both need a privilege even if they change nothing.
+    # Each needs a privilege even if it changes nothing.
     needless = {_CREATE_SCHEMA: may_use is not None, _OWN_SCHEMA: of_schema is None, _GRANT_SCHEMA: bool(may_use)}
     wanted = [each for each in ddl_trigger_statements() if not needless.get(each, False)]
     _run(conn, wanted, str(role), str(database), is_superuser=bool(is_superuser))

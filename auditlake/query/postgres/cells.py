@@ -66,6 +66,11 @@ def only(node: exp.Expr, *known: str) -> None:
             raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")
 
 
+def is_array_of_query(node: exp.Expr) -> bool:
+    """Return whether an array is `ARRAY(…)`, of a query, rather than `ARRAY[…]`."""
+    return "value_constructor" not in node.args
+
+
 def construct(node: exp.Expr) -> str:
     """Name a node as a person would."""
     if isinstance(node, exp.Anonymous):

@@ -17,7 +17,7 @@ from sqlglot.helper import ensure_list
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, percentile, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
-from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only, spelled
+from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, is_array_of_query, only, spelled
 from auditlake.query.postgres.conversions import (
     COMPARISON,
     cast,
@@ -174,7 +174,7 @@ class Expressions:
         inner = quantity(node)
         if isinstance(inner, exp.Query):
             return with_query(op, left, self._scope.subquery(inner), node)
-        if isinstance(inner, exp.Array) and not _is_query(inner):
+        if isinstance(inner, exp.Array) and not is_array_of_query(inner):
             elements = self._elements(inner)
             kind = common(elements, node, "ARRAY")
             if kind.element is not None:
@@ -259,7 +259,7 @@ class Expressions:
         kind, given = named_type(node.args["to"].expressions[0]), node.this
         if not kind.is_element:
             raise Refused(node, f"ARRAY of {kind.shown}")
-        if not isinstance(given, exp.Array) or _is_query(given):
+        if not isinstance(given, exp.Array) or is_array_of_query(given):
             cell = self.cell(given)
             weak = cell.name == NO_NAME or cell.weak
             return cast(cell, array(kind), node).named(kind.name if weak else cell.name, weak=weak)
@@ -414,7 +414,7 @@ class Expressions:
 
     def _like_quantified(self, word: str, left: Cell, node: exp.Expr) -> Cell:
         given = quantity(node)
-        if isinstance(given, exp.Array) and not _is_query(given):
+        if isinstance(given, exp.Array) and not is_array_of_query(given):
             elements = self._elements(given)
         elif isinstance(given, exp.Literal):
             elements = elements_of(self.cell(given), node)
@@ -544,7 +544,7 @@ class Expressions:
         raise Refused(node, "cannot determine the type of an empty array", "Write array[]::text[].", wrong=True)
 
     def _array(self, node: exp.Expr) -> Cell:
-        if _is_query(node):
+        if is_array_of_query(node):
             sql, columns = self._scope.subquery(node.expressions[0])
             kind = known(columns[0]).type
             if len(columns) != 1 or not kind.is_element:
@@ -721,11 +721,6 @@ def _maps_case(node: exp.Expr) -> bool:
 def _parts_of_window(node: exp.Expr) -> _PartsOfWindow:
     """Return partition, order and frame of a window."""
     return node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
-
-
-def _is_query(node: exp.Expr) -> bool:
-    """Return whether an array is `ARRAY(…)`, of a query, rather than `ARRAY[…]`."""
-    return "value_constructor" not in node.args
 
 
 def _place(node: exp.Expr | None, array_: exp.Expr) -> str:

@@ -28,8 +28,11 @@ _LONGEST_MESSAGE = 200
 _IN_QUOTES = "The name of a column of this name is in quotes."
 
 
-def require_statement(sql: str, hint: str) -> None:
-    """Check a statement without FOR SYSTEM_TIME, of bounded depth; raises BadUsage, NotAnswerable."""
+def require_statement(sql: str, hint: str) -> Any:  # noqa: ANN401 - JSON
+    """Return PostgreSQL's tree of a statement without FOR SYSTEM_TIME, of bounded depth.
+
+    Raises BadUsage, NotAnswerable.
+    """
     from pgparse import PGQueryError, parse  # noqa: PLC0415 - 18 ms that only a statement of this dialect takes
 
     try:
@@ -40,6 +43,7 @@ def require_statement(sql: str, hint: str) -> None:
         raise BadUsage(f"cannot parse the SQL{at}: {_short(message)}", hint) from None
     for node in _nodes(tree):
         _check_names(sql, node, hint)
+    return tree
 
 
 def _short(message: str) -> str:
@@ -80,5 +84,9 @@ def _text(name: list[dict[str, dict[str, str]]]) -> str:
 
 
 def _place(sql: str, node: dict[str, Any]) -> str:
-    """Return line and column of a node, whose place is counted in bytes."""
-    return place_in(sql, len(sql.encode()[: max(0, node.get("location", 0))].decode()))
+    return place_of_byte(sql, max(0, node.get("location", 0)))
+
+
+def place_of_byte(sql: str, offset: int) -> str:
+    """Return line and column of an offset in bytes, as PostgreSQL counts."""
+    return place_in(sql, len(sql.encode()[:offset].decode()))

@@ -22,6 +22,7 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.generators.postgres import PostgresGenerator
 
+from auditlake.query.postgres.cells import is_array_of_query
 from auditlake.query.postgres.number_syntax import plain
 from auditlake.query.postgres.scopes import folded
 from auditlake.sql_names import standard_identifier
@@ -48,8 +49,7 @@ _WAYS = {"<": "SORTBY_ASC", ">": "SORTBY_DESC"}
 
 def _array(generator: PostgresGenerator, node: exp.Array) -> str:
     inner = generator.expressions(node, flat=True)
-    is_query = isinstance(next(iter(node.expressions), None), exp.Select | exp.SetOperation | exp.Values)
-    return f"ARRAY({inner})" if is_query else f"ARRAY[{inner}]"
+    return f"ARRAY({inner})" if is_array_of_query(node) else f"ARRAY[{inner}]"
 
 
 def _window(generator: PostgresGenerator, node: exp.Window) -> str:
@@ -84,14 +84,14 @@ class _Written(Postgres):
 _DIALECT = _Written()
 
 
-def misread_at(tree: exp.Query, sql: str) -> int | None:
-    """Return the byte of a statement in which PostgreSQL reads something else than in a tree; None if nowhere.
+def misread_at(tree: exp.Query, read: Any) -> int | None:  # noqa: ANN401 - JSON
+    """Return the byte of a statement in which PostgreSQL reads something else than in sqlglot's tree; None if nowhere.
 
-    Both are without FOR SYSTEM_TIME. The tree may be changed.
+    `read` is PostgreSQL's tree of the statement. FOR SYSTEM_TIME is in neither text. sqlglot's tree may be changed.
     """
     from pgparse import PGQueryError, parse  # noqa: PLC0415 - 18 ms that only a statement of this dialect takes
 
-    typed = _Normal(parse(sql))
+    typed = _Normal(read)
     for node in [*tree.walk()]:
         _group(node)
     try:

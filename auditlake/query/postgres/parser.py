@@ -1,15 +1,17 @@
 """PostgreSQL's SQL with `FOR SYSTEM_TIME`: sqlglot's parser for it, and what its trees do not show. Pure.
 
 No engine gets what was typed: DuckDB's text is generated from the tree, node by node (`expressions`, `queries`). So
-only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly. What is known of that kind
-is changed here before it is parsed. sqlglot knows functions of many databases and translates their arguments: a call is
-left as it is written, but for functions with a syntax of their own, aggregates and window functions.
+only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly. Those are refused
+(`one_reading`), unless they can be changed here before they are parsed. sqlglot knows functions of many databases and
+translates their arguments: a call is left as it is written, but for functions with a syntax of their own, aggregates
+and window functions.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -150,7 +152,16 @@ def describes(sql: str) -> bool:
     return words[:1] in (["DESCRIBE"], ["DESC"]) or words[:2] == ["SHOW", "TABLES"]
 
 
-def parse(sql: str) -> exp.Query:
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A query: sqlglot's tree of it, and what PostgreSQL's parser `read` in the text without FOR SYSTEM_TIME."""
+
+    tree: exp.Query
+    text: str
+    read: Any
+
+
+def parse(sql: str) -> Parsed:
     """Parse one query; raises BadUsage if PostgreSQL refuses it, or it does more than read, NotAnswerable."""
     tokens = tokenize(sql)
     require_start(tokens, _STARTS, _READ_ONLY)
@@ -163,9 +174,10 @@ def parse(sql: str) -> exp.Query:
         except (AttributeError, ValueError):  # sqlglot's, of `{:`, of `@x at`
             _check_unread(sql, tokens, BadUsage("cannot parse a part of the SQL", HINT))
         _check_depth(tree)
-        require_statement(_for_postgresql(sql, tokens), HINT)
+        typed = _for_postgresql(sql, tokens)
+        read = require_statement(typed, HINT)
     _note(tree, sql)
-    return tree  # type: ignore[return-value]  # VALUES is a query as well
+    return Parsed(tree, typed, read)  # type: ignore[arg-type]  # VALUES is a query as well
 
 
 def _parsed(sql: str, tokens: list[Token]) -> list[exp.Expr | None]:
@@ -200,11 +212,6 @@ _FEW_TOKENS = 5_000
 _DEEPEST_NODE = 1_000
 _PERIOD = re.compile(r"\bfor\s+system_time\b", re.IGNORECASE)
 _PERIODS = frozenset({"ASOF'", "FROM'TO'", "BETWEEN'AND'", "CONTAINEDIN(',')", "ALL"})
-
-
-def without_periods(sql: str) -> str:
-    """Return a statement as PostgreSQL's parser takes it; raises BadUsage as `tokenize`."""
-    return _for_postgresql(sql, tokenize(sql))
 
 
 def _for_postgresql(sql: str, tokens: list[Token]) -> str:
@@ -305,7 +312,6 @@ def _with_strings(tokens: list[Token], sql: str) -> list[Token]:
     return written
 
 
-_STRINGS = frozenset({TokenType.STRING, TokenType.BYTE_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING})
 _NEW_LINE = re.compile(r"[ \t\f\v]*(--[^\r\n]*)?[\r\n](\s|--[^\r\n]*[\r\n])*")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\[bfnrt\\']|''")

@@ -13,13 +13,13 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import type_of
 from auditlake.pgoutput.table_shape import PARTITIONED, Shape
-from auditlake.query.dialect import place_in
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused, construct
+from auditlake.query.postgres.grammar import place_of_byte
 from auditlake.query.postgres.one_reading import misread_at
-from auditlake.query.postgres.parser import describes, parse, place_of, without_periods
+from auditlake.query.postgres.parser import Parsed, describes, parse, place_of
 from auditlake.query.postgres.parts import unread, watch_parts
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
@@ -61,10 +61,10 @@ def prepare(state: LakeState, sql: str, defined: Defined, masks: Sequence[str] =
 
 def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> PostgresQuery:
     """Prepare one query; `masks` are patterns of columns it must not read. Raises BadUsage, NotAnswerable."""
-    tree = parse(sql)
+    parsed = parse(sql)
     try:
-        _require_one_reading(tree, sql)
-        return _prepared(state, sql, tree, masks)
+        _require_one_reading(parsed)
+        return _prepared(state, sql, parsed.tree, masks)
     except Refused as reason:
         place = place_of(sql, reason.node)
         at = "" if place is None else f" at {place}"
@@ -76,11 +76,10 @@ def prepare_query(state: LakeState, sql: str, masks: Sequence[str] = ()) -> Post
         raise NotAnswerable("the SQL is nested too deep, or is too long, to be translated", hint) from None
 
 
-def _require_one_reading(tree: exp.Query, sql: str) -> None:
+def _require_one_reading(parsed: Parsed) -> None:
     """Check that sqlglot reads in a statement what PostgreSQL does."""
-    typed = without_periods(sql)
-    if (place := misread_at(tree.copy(), typed)) is not None:
-        at = place_in(typed, len(typed.encode()[:place].decode()))
+    if (place := misread_at(parsed.tree.copy(), parsed.read)) is not None:
+        at = place_of_byte(parsed.text, place)
         raise NotAnswerable(f"the SQL at {at} is not translated", "Write it in another form, or with parentheses.")
 
 
