@@ -162,7 +162,7 @@ class TableShapes:
     def which_may_be(self, version: RelationVersion) -> Sequence[Collection[str]]:
         """Return the stored names of the columns that each column of a version may be, if that is not known.
 
-        Order and existence tell it, as for capture (`lake.column_identity`); every column if they do not. Columns
+        They follow from order and existence, as for capture (`lake.column_identity`), else it may be any. Columns
         without numbers are compared by name, and none may be another.
         """
         had = [column for column in self.followed.physical if column.exists_at(Lsn(version.lsn - 1))]

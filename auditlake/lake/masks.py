@@ -87,7 +87,7 @@ class _Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class CatalogEntries:
     """Who wrote the catalog entry of each column, by number: its xmin; every commit that it shows is before `lsn`."""
 
     lsn: Lsn
@@ -108,7 +108,7 @@ class _Table:
     columns: tuple[_Column, ...] = ()
     suspects: frozenset[int] = frozenset()
     certain: tuple[int, ...] = ()
-    entries: tuple[Entries, ...] = ()
+    entries: tuple[CatalogEntries, ...] = ()
     doubtful: bool = False
 
     def content(self) -> dict[str, object]:
@@ -147,7 +147,7 @@ def _table(content: Mapping[str, Any]) -> _Table:
     names = tuple(TableName(*name) for name in content["names"])
     suspects, certain = frozenset(map(int, content.get("suspects", ()))), tuple(map(int, content.get("certain", ())))
     entries = tuple(
-        Entries(Lsn.parse(each["lsn"]), {int(number): str(xmin) for number, xmin in each["xmins"].items()})
+        CatalogEntries(Lsn.parse(each["lsn"]), {int(number): str(xmin) for number, xmin in each["xmins"].items()})
         for each in content.get("entries", ())
     )
     return _Table(int(content["oid"]), names, columns, suspects, certain, entries, content.get("doubtful") is True)
@@ -257,7 +257,7 @@ class Masks:
         known = _read_table(self._lake.masks_of(oid))
         return known.certain if known is not None else ()
 
-    def kept(self, oid: int, lsn: Lsn, now: Entries) -> frozenset[int]:
+    def kept(self, oid: int, lsn: Lsn, now: CatalogEntries) -> frozenset[int]:
         """Return the columns whose entries are those that were read before the commit at `lsn`; keep some of `now`."""
         known = _read_table(self._lake.masks_of(oid))
         if known is None:
@@ -413,7 +413,7 @@ def _seen(table: _Table, relation: Relation, *, copied: bool) -> _Table:
     """Return the record of a table after a relation."""
     numbers = {None, *(column.attnum for column in relation.columns)}
     now = replace(table, columns=tuple(replace(c, gone=c.attnum not in numbers) for c in table.columns))
-    # Which columns there were before a copy, its history tells.
+    # The history has the columns that there were at the copy.
     return replace(now, suspects=now.suspects - numbers, certain=(), entries=(), doubtful=False) if copied else now
 
 

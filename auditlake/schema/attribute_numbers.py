@@ -43,7 +43,7 @@ import psycopg
 from auditlake.lake.column_identity import possible
 from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Entries, Masks
+from auditlake.lake.masks import CatalogEntries, Masks
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion, with_attnums
 from auditlake.lsn import LAST_LSN, Lsn
@@ -134,11 +134,11 @@ def _assignments(
     return reached.get(len(names), [])
 
 
-def read_attribute_entries(conn: psycopg.Connection[Row], oid: int) -> Entries:
+def read_attribute_entries(conn: psycopg.Connection[Row], oid: int) -> CatalogEntries:
     """Read who wrote the catalog entry of each column of a table."""
     rows = cast("list[tuple[int, str, int]]", fetch(conn, _ENTRIES, oid))
     at = lsn_in_lake(conn, max((lsn for _, _, lsn in rows), default=LAST_LSN))
-    return Entries(at, {number: xmin for number, xmin, _ in rows})
+    return CatalogEntries(at, {number: xmin for number, xmin, _ in rows})
 
 
 class AttributeNumbers:
@@ -255,7 +255,7 @@ class AttributeNumbers:
         rows = self._fetch(_ATTRIBUTES, oid)
         return {cast("int", number): None if name is None else str(name) for number, name in rows}
 
-    def _entries(self, oid: int) -> Entries:
+    def _entries(self, oid: int) -> CatalogEntries:
         with answering_within(self._connected, self._silence_s):
             return read_attribute_entries(self._connected, oid)
 

@@ -45,6 +45,16 @@ def _watermark(lake: Lake) -> Lsn:
     return positions.watermark
 
 
+def _commit_that_waits(server: Server, dsn: str, change: str) -> threading.Thread:
+    """Run statements in a session whose commit is in the log, and invisible until the server requires nobody."""
+    _require(server, "nobody")
+    threading.Event().wait(1)  # the checkpointer puts it in force
+    session = threading.Thread(target=execute, args=(dsn, change))
+    session.start()
+    await_true(lambda: _count(dsn, _WAITING))
+    return session
+
+
 def test_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: Path) -> None:
     """Else a schema change in it would be noticed after it, and its moment be answered in the former shape."""
     with Server(chosen_version()) as server:
@@ -54,12 +64,7 @@ def test_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: Path) -> N
         execute(dsn, "insert into t values (1)")
         assert command.capture_here(dsn, lake).code == 0
         before = _watermark(lake)
-        _require(server, "nobody")
-        threading.Event().wait(1)  # the checkpointer puts it in force
-        change = "begin; insert into t values (2); alter table t add b int; commit"
-        session = threading.Thread(target=execute, args=(dsn, change))
-        session.start()
-        await_true(lambda: _count(dsn, _WAITING))
+        session = _commit_that_waits(server, dsn, "begin; insert into t values (2); alter table t add b int; commit")
         with command.start(["capture", "--source", dsn, "--lake", lake.root]) as capture:
             threading.Event().wait(_PATIENCE_S)
             early = _watermark(lake)
@@ -82,12 +87,7 @@ def test_a_part_of_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: 
         execute(dsn, "create table t (id int primary key)")
         lake = make_lake(dsn, tmp_path / "lake")
         before = _watermark(lake)
-        _require(server, "nobody")
-        threading.Event().wait(1)  # the checkpointer puts it in force
-        change = "insert into t select generate_series(1, 3000)"
-        session = threading.Thread(target=execute, args=(dsn, change))
-        session.start()
-        await_true(lambda: _count(dsn, _WAITING))
+        session = _commit_that_waits(server, dsn, "insert into t select generate_series(1, 3000)")
         with command.start(["capture", "--source", dsn, "--lake", lake.root], code=SMALL_PARTS) as capture:
             await_true(lambda: _count(dsn, "select count(*) from pg_replication_slots where active"))
             threading.Event().wait(_PATIENCE_S)

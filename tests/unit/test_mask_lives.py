@@ -15,7 +15,7 @@ import pytest
 from auditlake.lake import masks as masks_module
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Entries, Masks, TableMasks
+from auditlake.lake.masks import CatalogEntries, Masks, TableMasks
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -109,10 +109,10 @@ class _Numbers(AttributeNumbers):
     def _visible(self, *_: object) -> Mapping[int, str | None]:
         return self.source.catalog
 
-    def _entries(self, oid: int) -> Entries:
+    def _entries(self, oid: int) -> CatalogEntries:
         assert oid == _OID
         self.source.lsn += 1
-        return Entries(Lsn(self.source.lsn), {n: self.source.written.get(n, "") for n in self.source.columns})
+        return CatalogEntries(Lsn(self.source.lsn), {n: self.source.written.get(n, "") for n in self.source.columns})
 
     def _unpublished(self, oid: int) -> set[int]:
         assert oid == _OID

@@ -10,7 +10,7 @@ import pytest
 
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
-from auditlake.lake.masks import Entries, Masks, settle
+from auditlake.lake.masks import CatalogEntries, Masks, settle
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import without_missing_values
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -184,7 +184,7 @@ def test_entries_that_were_read_before_a_message_tell_its_names(tmp_path: Path) 
     opened(lake, HASH).of(relation((1, "id"), (2, "email")))
 
     def kept(at: int, read_at: int, *xmins: str) -> set[int]:
-        now = Entries(Lsn(read_at), dict(enumerate(xmins, 1)))
+        now = CatalogEntries(Lsn(read_at), dict(enumerate(xmins, 1)))
         return set(opened(lake, HASH).kept(1, Lsn(at), now))
 
     assert kept(100, 110, "7", "7") == set()

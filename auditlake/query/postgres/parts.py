@@ -20,7 +20,7 @@ _MEANINGLESS = frozenset(
         (exp.Window, "over"),
     }
 )
-"""What sqlglot adds, or keeps of words that say the same."""
+"""Arguments that sqlglot adds, or that tell apart words with one meaning."""
 
 
 class _Watched(dict[str, Any]):
