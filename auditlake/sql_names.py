@@ -5,6 +5,7 @@
     PostgreSQL, in a script that people read          display_identifier    postgres_literal
     DuckDB, for any text                                                    duckdb_literal
     Spark SQL                                         spark_identifier      spark_literal
+    Spark SQL, in a script that its clients split     spark_script_identifier, spark_script_literal
 
 Statements that psycopg sends are composed with `psycopg.sql`, the driver's own quoting.
 
@@ -21,6 +22,8 @@ from auditlake.invisible import INVISIBLE, escaped
 _FOLDED = re.compile("[a-z_][a-z0-9_]*")
 _INVISIBLE = re.compile(rf"[\\\x01-\x1f{INVISIBLE}]")
 _QUOTED = re.compile('"(?:[^"]|"")*"')
+_SPLIT = re.compile(rf";|--|[\x01-\x1f{INVISIBLE}]")
+"""Where Spark's clients, such as beeline, split a script or remove a comment, also within backticks."""
 _NUL = "\0"
 
 
@@ -98,3 +101,19 @@ def spark_identifier(name: str) -> str:
 def spark_literal(text: str) -> str:
     """Quote a text as a literal of Spark SQL, in which the backslash is special too and escapes a quote."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def spark_script_identifier(*names: str) -> str:
+    """Quote a name, of one or several parts, for a script of Spark SQL; no client splits the script in it."""
+    quoted = ".".join(map(spark_identifier, names))
+    return f"identifier({spark_script_literal(quoted)})" if _SPLIT.search(quoted) else quoted
+
+
+def spark_script_literal(text: str) -> str:
+    """Quote a text as a literal for a script of Spark SQL; no client splits the script in it."""
+    return _SPLIT.sub(_unit_escapes, spark_literal(text))
+
+
+def _unit_escapes(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

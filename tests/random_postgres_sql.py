@@ -121,8 +121,17 @@ _FORMS = {
     "uuid": ["coalesce({uuid}, {uuid})"],
 }  # fmt: skip
 _AGGREGATES = (
-    *("count(*)", "count({text})", "sum({int})", "sum({num})", "avg({num})", "avg({int})", "min({num})", "max({text})"),
-    *("count(distinct {int})", "bool_and({bool})", "sum({num}) filter (where {bool})", "max({tz})", "min({float})"),
+    *(
+        "count(*)",
+        "count({text})",
+        "sum({int})",
+        "sum({num})",
+        "avg({num})",
+        "avg({int})",
+        "trim_scale(min({num}))",
+        "max({text})",
+    ),
+    *("count(distinct {int})", "bool_and({bool})", "sum({num}) filter (where {bool})", "max({tz})", "min({float}) + 0"),
     "string_agg({text}, ',' order by o.id, c.id)",
     *(
         "array_agg({int} order by o.id, c.id)",
@@ -142,7 +151,7 @@ _AGGREGATES = (
         "max({char})",
         "sum({int} * {num}) filter (where {bool})",
         "min({text})",
-        "max({float})",
+        "max({float}) + 0",
     ),
     *(
         "pg_typeof(max({text}))",

@@ -22,6 +22,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
+from auditlake.lake.column_names import as_stored
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.history import HistoryTable, create_history, set_columns
 from auditlake.lake.history_files import Files, find_files
@@ -74,6 +75,33 @@ def write_small_lake(root: Path) -> Lake:
     customers = {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180, SNAPSHOT_TIME_APP: T0_US + 8_000_000}
     ann = version(0x180, None, "snapshot", None) | {"id": 1, "name": "Ann"}
     write_history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers, 2)
+    _log(lake)
+    return lake
+
+
+STRANGE_COLUMNS = ("a;\n!sh touch ran\n", "a--b", "a/*b", "it's", 'a"b', "a\rb", "\u2028", "é", "a.b", "select")
+STRANGE_TABLES = {
+    TableName("public", "Lines"): 1,
+    TableName("public", "lines"): 2,
+    TableName("public", "order-items"): 3,
+    TableName("public", "--;\n!sh touch ran\n"): 4,
+    TableName("Public", "lines"): 5,
+    TableName("public_versions", "lines"): 6,
+    TableName("temp", "lines"): 7,
+    TableName("auditlake", "lsn"): 8,
+}
+"""Tables with one row each, of this number in every column."""
+
+
+def write_strange_lake(root: Path) -> Lake:
+    """Write a lake with names that engines confuse, refuse, or that would end a script; needs no JVM."""
+    lake = chosen_lake(root)
+    write_manifest(lake, Manifest("1", 1, "d", "s", "p"))
+    columns = as_stored(Column(name, 23, -1, key=name == "id") for name in ("id", *STRANGE_COLUMNS))
+    for name, number in STRANGE_TABLES.items():
+        row = version(0x100, None, "snapshot", None) | {column.stored: number for column in columns}
+        positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+        write_history(lake, name, columns, [row], positions, 100 + number)
     _log(lake)
     return lake
 

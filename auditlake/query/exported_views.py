@@ -15,6 +15,8 @@ V3. Live views and views at one LSN have the columns of their moment. A parametr
     table's position under its last name; before a column was added, and after it was dropped, it is NULL.
 V4. A `char(n)` is shown without trailing blanks (`values.types`); the histories have its printed text.
 V5. A table without columns has no view of its own, because no engine has such views; its versions have one.
+V6. No name ends a script early, or makes a client of the engine run a command: clients of Spark split a script at
+    semicolons within backticks and remove what follows `--` there, so such a name is the literal of an `identifier`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,19 +27,17 @@ from auditlake.apply.tails import Schemas, Tail, find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import Lake, path_segment
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.query.exported_names import LSN_AT, Named, names_of_views, versions_of
 from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
-from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
+from auditlake.sql_names import spark_script_identifier, spark_script_literal, standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
 from auditlake.values.types import has_padded_elements, is_padded
-
-LSN_AT = ("auditlake", "lsn_at")
-"""The function from a time to its LSN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,20 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class ViewDialect:
-    """SQL dialect of one engine, as templates for `str.format`."""
+    """SQL dialect of one engine, as templates for `str.format`; `plain`: as in `exported_names.names_of_views`."""
 
-    identifier: Callable[[str], str]
+    identifier: Callable[..., str]
     literal: Callable[[str], str]
     prelude: str
     table: str
     far_future: str
     bare_elements: str
     functions: Functions | None
+    plain: bool = False
 
     def name(self, *parts: str) -> str:
         """Quote an identifier."""
-        return ".".join(map(self.identifier, parts))
+        return self.identifier(*parts)
 
     def value(self, column: Column) -> str:
         """Return SQL for the value of a stored column, without the trailing blanks of `char(n)`."""
@@ -92,10 +93,10 @@ ENGINES = {
         ),
     ),
     "spark": ViewDialect(
-        identifier=spark_identifier,
-        literal=spark_literal,
+        identifier=spark_script_identifier,
+        literal=spark_script_literal,
         prelude="",
-        table="delta.{path}",
+        table="{path}",
         far_future="timestamp '9999-12-31 00:00:00Z'",
         bare_elements="transform({}, each -> trim(trailing ' ' from each))",
         functions=Functions(
@@ -105,6 +106,7 @@ ENGINES = {
             fail="raise_error({})",
             typed=True,
         ),
+        plain=True,
     ),
     "trino": ViewDialect(
         identifier=standard_identifier,
@@ -127,10 +129,6 @@ class Reach:
     name: TableName
 
 
-Named = Mapping[TableName, HistoryTable]
-"""The tables by the names of their views."""
-
-
 def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterator[str]:
     """Yield the statements that make the live views; `open_end`: an open version ends in 9999 instead of NULL."""
     for name, table in tables.items():
@@ -138,7 +136,7 @@ def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterato
         source = _source(engine, table.columns_at(table.position))
         if source:
             yield from _view(engine, name, _query(engine, table, source, state))
-        versions = TableName(f"{name.schema}_versions", name.table)
+        versions = versions_of(name)
         physical, names = columns_of_versions(table.columns, table.position)
         every = [_named(engine, engine.value(column), names[column.stored]) for column in physical]
         columns = [*every, *_period(engine, open_end=open_end)]
@@ -154,22 +152,13 @@ def views_at(engine: ViewDialect, tables: Named, lsn: Lsn) -> Iterator[str]:
             yield from _view(engine, name, _query(engine, table, source, state))
 
 
-def names_of_views(known: Known) -> dict[TableName, HistoryTable]:
-    """Map the names of views to tables.
-
-    A view has its table's current name. If another table has taken the name of a dropped one, the dropped one's view,
-    which shows its last rows, gets its OID as a suffix.
-    """
-    tables = known.tables.values()
-    names = {name: known.named(name, known.last_lsn) for name in dict.fromkeys(table.last_name for table in tables)}
-    named = {table.name for table in names.values()}
-    for table in tables:
-        if table.name not in named:
-            name = TableName(table.last_name.schema, f"{table.last_name.table}@{table.oid}")
-            while name in names:
-                name = TableName(name.schema, f"{name.table}@{table.oid}")
-            names[name] = table
-    return names
+def views_by_name(known: Known, engine: ViewDialect) -> dict[TableName, HistoryTable]:
+    """Return the tables by the names of their views; a dropped table's view shows its last rows."""
+    names = dict.fromkeys(table.last_name for table in known.tables.values())
+    present = {name: known.named(name, known.last_lsn) for name in names}
+    named = {table.name for table in present.values()}
+    dropped = [table for table in known.tables.values() if table.name not in named]
+    return names_of_views(present, dropped, plain=engine.plain)
 
 
 def functions_of(name: str) -> Functions:
@@ -217,11 +206,15 @@ def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
     """Yield the statements that register the tables in Trino."""
     trino = ENGINES["trino"]
     for table in tables:
-        schema = f"{table.name.schema}_lake"
+        schema, name = _registered(table)
         yield f"create schema if not exists {trino.name(schema)}"
         location = trino.literal(table.path.as_uri())
-        names = f"{trino.literal(schema)}, {trino.literal(table.name.table)}"
-        yield f"call system.register_table({names}, {location})"
+        yield f"call system.register_table({trino.literal(schema)}, {trino.literal(name)}, {location})"
+
+
+def _registered(table: HistoryTable) -> tuple[str, str]:
+    """Return schema and name of a history in Trino: those of its folder, in which case does not distinguish names."""
+    return f"{path_segment(table.name.schema)}_lake", path_segment(table.name.table)
 
 
 def _view(engine: ViewDialect, name: TableName, query: str) -> Iterator[str]:
@@ -233,8 +226,8 @@ def _query(engine: ViewDialect, table: HistoryTable, columns: Sequence[str], con
     path = str(table.path)
     source = engine.table.format(
         text=engine.literal(path),
-        path=engine.name(path),
-        registered=engine.name(f"{table.name.schema}_lake", table.name.table),
+        path=engine.name("delta", path),
+        registered=engine.name(*_registered(table)),
     )
     where = "" if condition is None else f"\n where {condition}"
     return f"select {', '.join(columns)}\n  from {source}{where}"
@@ -298,7 +291,7 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     engine, functions = ENGINES[name], functions_of(name)
     micros = f"{functions.micros}({_PARAMETER})"
     path = str(clock.transactions)
-    source = engine.table.format(text=engine.literal(path), path=engine.name(path))
+    source = engine.table.format(text=engine.literal(path), path=engine.name("delta", path))
     commit_lsn, time, mono = map(engine.name, ("lsn", "time", "time_mono"))
     inexact = functions.fail.format(
         engine.literal("the last commit before this time has a time far ahead of the clock")
@@ -354,23 +347,28 @@ def _reshaped(known: Known) -> Known:
     return replace(known, tables={**known.tables, **now}) if now else known
 
 
-def reaches(known: Known) -> list[Reach]:
+def exact_up_to(known: Known) -> dict[HistoryTable, Lsn]:
     """Return up to which LSN each history alone is exact: its position, or all that is known if it has no tail."""
     behind = {tail.table for tail in _tails(known)}
     last = {table: known.timeline(table).last for table in known.tables.values()}
-    upto = {table: min(lsn, table.position) if table in behind else lsn for table, lsn in last.items()}
-    return [Reach(table, upto[table], name) for name, table in names_of_views(known).items()]
+    return {table: min(lsn, table.position) if table in behind else lsn for table, lsn in last.items()}
+
+
+def reaches(known: Known, engine: ViewDialect) -> list[Reach]:
+    """Return the tables with the names of their views."""
+    upto = exact_up_to(known)
+    return [Reach(table, upto[table], name) for name, table in views_by_name(known, engine).items()]
 
 
 def merged_at(known: Known, when: When) -> Lsn:
     """Resolve a moment at which every history alone is exact; raises NotAnswerable if there is none."""
     lsn = resolve(known, when)
-    there = known.tables_at(lsn).values()
-    for reach in (each for each in reaches(known) if each.table in there):
-        select_state(known, reach.table, lsn, when)
-        if lsn > reach.upto:
+    upto = exact_up_to(known)
+    for table in known.tables_at(lsn).values():
+        select_state(known, table, lsn, when)
+        if lsn > upto[table]:
             raise NotAnswerable(
-                f"asked for {reach.table.name} as of {lsn}, its history is applied up to {reach.upto}",
+                f"asked for {table.name} as of {lsn}, its history is applied up to {upto[table]}",
                 "Run auditlake apply --until-current, then generate the views again. A column that was added after the"
                 " last captured commit is applied with the next one.",
             )
@@ -397,18 +395,18 @@ class Choice:
 
 def view_script(lake: Lake, engine: str, choice: Choice) -> str:
     """Return the script that creates the views in one of `ENGINES`; raises BadUsage, NotAnswerable."""
-    known = _reshaped(read_known(lake))
+    known, dialect = _reshaped(read_known(lake)), ENGINES[engine]
     tables = list(known.tables.values())
     if choice.as_of is not None and choice.parametrised:
         raise BadUsage("--as-of and --parametrised exclude each other", "Give one of them, or neither.")
     if choice.parametrised:
-        statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known))]
+        statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known, dialect))]
     elif choice.as_of is not None:
         lsn = merged_at(known, parse_when(choice.as_of, datetime.now(choice.zone)))
-        statements = views_at(ENGINES[engine], known.tables_at(lsn), lsn)
+        statements = views_at(dialect, names_of_views(known.tables_at(lsn), plain=dialect.plain), lsn)
     else:
-        statements = live_views(ENGINES[engine], names_of_views(known), open_end=choice.open_end)
+        statements = live_views(dialect, views_by_name(known, dialect), open_end=choice.open_end)
     before = registrations(tables) if engine == "trino" else ()
     unique = dict.fromkeys([*before, *statements])
-    prelude = ENGINES[engine].prelude
+    prelude = dialect.prelude
     return "".join([f"{prelude}\n" if prelude else "", *(f"{statement};\n" for statement in unique)])

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from auditlake.lake.layout import Lake
-from auditlake.query.exported_views import names_of_views
+from auditlake.query.exported_views import ENGINES, views_by_name
 from auditlake.temporal.moments import read_known
 from tests import command
 from tests.capture_lake import make_lake
@@ -93,7 +93,7 @@ def test_no_table_can_take_the_name_of_another_one_s_history(database: str, tmp_
         asked = f'select id, b from "{name}" for system_time all order by b'
         found = command.run_here(["sql", asked, "--lake", lake.root, "--format", "csv"])
         assert found.stdout.split() == ["id,b", f"{n},x", f"{n},y"], found.stderr
-    views = {name.table: table.oid for name, table in names_of_views(read_known(lake)).items()}
+    views = {name.table: table.oid for name, table in views_by_name(read_known(lake), ENGINES["duckdb"]).items()}
     assert {name: oid for name, oid in views.items() if oid != dropped} == _oids(database)
     assert dropped in views.values()
 

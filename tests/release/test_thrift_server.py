@@ -18,7 +18,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.spark.jars import delta_jars
 from tests.server import free_port
-from tests.small_lake import write_small_lake
+from tests.small_lake import write_small_lake, write_strange_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1500)]  # it has a JVM of its own
 
@@ -37,14 +37,7 @@ def test_the_views_are_served_over_jdbc(tmp_path: Path) -> None:
     write_small_lake(lake.root)
     port = free_port()
     views, start, create = _documented(port)
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(_SPARK),
-        "PYTHONPATH": str(_ROOT),
-        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
-        "AUDITLAKE_LAKE": str(lake.root),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    environment = _environment(lake)
     _run(views, tmp_path, environment)
     with _server(start, port, tmp_path, environment):
         _run(create, tmp_path, environment)
@@ -55,6 +48,32 @@ def test_the_views_are_served_over_jdbc(tmp_path: Path) -> None:
         )
     rows = "1,b,2.00,2026-01-01 12:00:00.25 3,NULL,NULL,2026-01-01 12:00:00.25 4"
     assert " ".join(found.split()).endswith(rows), found  # after beeline's prompt
+
+
+def test_a_column_name_runs_no_command_of_the_client(tmp_path: Path) -> None:
+    """Beeline reads a name with a semicolon and a line of its own; it goes on after errors."""
+    lake = write_strange_lake(tmp_path / "lake")
+    port = free_port()
+    views, start, create = _documented(port)
+    environment = _environment(lake)
+    with _server(start, port, tmp_path, environment):
+        _run(views, tmp_path, environment)
+        _run(create.replace(" -f ", " --force=true -f "), tmp_path, environment)
+        client = f"{create.split(' -f ')[0]} --silent=true --outputformat=csv2 --showHeader=false"
+        found = _run(f"{client} -e 'select id from `public`.`_____sh_touch_ran_`'", tmp_path, environment)
+    assert found.split()[-1] == "4"
+    assert not (tmp_path / "ran").exists()
+
+
+def _environment(lake: Lake) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SPARK_HOME": str(_SPARK),
+        "PYTHONPATH": str(_ROOT),
+        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
+        "AUDITLAKE_LAKE": str(lake.root),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def _documented(port: int) -> tuple[str, str, str]:

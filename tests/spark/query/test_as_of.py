@@ -19,12 +19,14 @@ from auditlake.apply.apply import apply_pending
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
-from auditlake.query.exported_views import Choice, view_script
+from auditlake.query.exported_names import versions_of
+from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
 from auditlake.query.statement import read_state, split_script
-from tests.small_lake import write_small_lake
+from auditlake.temporal.moments import read_known
+from tests.small_lake import STRANGE_COLUMNS, STRANGE_TABLES, write_small_lake, write_strange_lake
 
 pytestmark = pytest.mark.spark
 
@@ -284,6 +286,27 @@ def test_read_and_register_work_from_python(spark: SparkSession, lake: Lake) -> 
     finally:
         for view in views:
             spark.catalog.dropTempView(view)
+
+
+def test_exported_views_of_strange_names_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Names that differ only in case, that Spark's catalog refuses, and columns that a client would split."""
+    lake, dialect = write_strange_lake(tmp_path / "--lake"), ENGINES["spark"]
+    names = {name: STRANGE_TABLES[table.name] for name, table in views_by_name(read_known(lake), dialect).items()}
+    session = spark.newSession()
+    try:
+        for parametrised in (False, True):
+            for statement in split_script(
+                view_script(lake, "spark", Choice(None, open_end=False, parametrised=parametrised))
+            ):
+                session.sql(statement)
+            for (schema, table), number in names.items():
+                of = f"{table}_as_of`(384)" if parametrised else f"{table}`"
+                rows = session.sql(f"select * from `{schema}`.`{of}")
+                assert rows.columns[1:] == list(STRANGE_COLUMNS)
+                assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
+    finally:
+        for schema in {*(name.schema for name in names), *(versions_of(name).schema for name in names), "auditlake"}:
+            session.sql(f"drop schema if exists `{schema}` cascade")
 
 
 def test_exported_views_run_in_spark(spark: SparkSession, lake: Lake) -> None:

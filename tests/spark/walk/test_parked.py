@@ -20,7 +20,7 @@ from auditlake.errors import NotAnswerable, Unsupported
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked
 from auditlake.lsn import Lsn
-from auditlake.query.exported_views import reaches
+from auditlake.query.exported_views import exact_up_to
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
@@ -178,5 +178,5 @@ def _check_refused(spark: "SparkSession", lake: Lake, table: str, parked: Parked
     ended = f"select count(*) from {table} for system_time all"
     assert auditlake.sql(spark, lake.root, ended).collect()[0][0] > 0
     known = read_known(lake)
-    reach = {each.table.name.table: each.upto for each in reaches(known)}
+    reach = {each.name.table: upto for each, upto in exact_up_to(known).items()}
     assert reach[table] <= parked.lsn

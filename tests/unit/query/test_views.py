@@ -31,6 +31,7 @@ from auditlake.query.exported_views import (
     parametrised,
     view_script,
     views_at,
+    views_by_name,
 )
 from auditlake.relation import Column, TableName
 from auditlake.settings.retention_rules import RetentionPeriods, parse_period
@@ -38,16 +39,31 @@ from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
 from tests.s3_server import on_disk
-from tests.small_lake import T0, T0_US, write_lake_with_manifest, write_small_lake
+from tests.small_lake import (
+    STRANGE_COLUMNS,
+    STRANGE_TABLES,
+    T0,
+    T0_US,
+    write_lake_with_manifest,
+    write_small_lake,
+    write_strange_lake,
+)
 
 LIVE = Choice(None, open_end=False, parametrised=False)
 PARAMETRISED = Choice(None, open_end=False, parametrised=True)
+DUCK = ENGINES["duckdb"]
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Write the small lake, in a folder whose name needs quoting."""
     return write_small_lake(tmp_path_factory.mktemp("it's a lake") / "`lake`")
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Write the lake of strange names."""
+    return write_strange_lake(tmp_path_factory.mktemp("strange") / "lake")
 
 
 @pytest.fixture(scope="module")
@@ -180,31 +196,51 @@ def make_moments(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
         reader.execute(statement)
 
 
+@on_disk("DuckDB needs another extension")
+def test_each_table_has_views_of_its_own_rows(reader: "duckdb.DuckDBPyConnection", strange: Lake) -> None:
+    """Names that differ only in case, that DuckDB reserves, that other views have, and with line breaks."""
+    names = {name: STRANGE_TABLES[table.name] for name, table in views_by_name(read_known(strange), DUCK).items()}
+    assert sorted(names.values()) == sorted(STRANGE_TABLES.values())
+    for choice in (LIVE, Choice("0/180", open_end=False, parametrised=False), PARAMETRISED):
+        made(reader, strange, choice)
+        for (schema, table), number in names.items():
+            view = f"{table}_as_of" if choice.parametrised else table
+            found = reader.execute(f"select * from {DUCK.name(schema, view)}{'(384)' * choice.parametrised}")
+            assert [description[0] for description in found.description][1:] == list(STRANGE_COLUMNS)
+            assert found.fetchall() == [(number,) * (1 + len(STRANGE_COLUMNS))]
+        for (schema, table), number in names.items() if choice == LIVE else ():
+            found = reader.execute(f"select id from {DUCK.name(f'{schema}_versions', table)}")
+            assert found.fetchall() == [(number,)]
+
+
+def test_clients_of_spark_find_only_the_ends_of_statements(strange: Lake) -> None:
+    """Beeline splits a script at each semicolon, in backticks too, and takes what follows -- there as a comment."""
+    for choice in (LIVE, Choice("0/180", open_end=False, parametrised=False), PARAMETRISED):
+        lines = view_script(strange, "spark", choice).split("\n")
+        assert not [line for line in lines if ";" in line.removesuffix(";") or "--" in line or line.startswith("!")]
+
+
 def test_an_added_column_is_null_before_it_existed() -> None:
     """Views of a moment have its columns; a function has every applied column."""
     added, ahead = Column("c", 23, -1, key=False, since=Lsn(60)), Column("d", 23, -1, key=False, since=Lsn(200))
     columns = (Column("id", 23, -1, key=True), added, ahead)
     table = HistoryTable(TableName("public", "t"), Lake(Path("/t")), columns, 3, Lsn(100), Lsn(50), as_made=True, oid=1)
-    duck = ENGINES["duckdb"]
-    (before,) = [each for each in views_at(duck, {table.name: table}, Lsn(59)) if "view" in each]
-    (then,) = [each for each in views_at(duck, {table.name: table}, Lsn(60)) if "view" in each]
+    (before,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(59)) if "view" in each]
+    (then,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(60)) if "view" in each]
     assert '"c"' not in before
     assert 'select "id", "c"\n' in then
-    assert not [each for each in live_views(duck, {table.name: table}, open_end=False) if '"d"' in each]
+    assert not [each for each in live_views(DUCK, {table.name: table}, open_end=False) if '"d"' in each]
     function, _ = [each for each in parametrised("duckdb", [Reach(table, Lsn(100), table.name)]) if "macro" in each]
     assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
 def test_a_table_without_columns_has_only_a_view_of_versions() -> None:
     """No engine has a view without columns."""
-    table, duck = (
-        HistoryTable(TableName("public", "t"), Lake(Path("/t")), (), 3, Lsn(100), Lsn(50), as_made=True, oid=1),
-        ENGINES["duckdb"],
-    )
-    (versions,) = [each for each in live_views(duck, {table.name: table}, open_end=False) if "view" in each]
+    table = HistoryTable(TableName("public", "t"), Lake(Path("/t")), (), 3, Lsn(100), Lsn(50), as_made=True, oid=1)
+    (versions,) = [each for each in live_views(DUCK, {table.name: table}, open_end=False) if "view" in each]
     assert versions.startswith('create or replace view "public_versions"."t" as\nselect "_from_lsn", ')
     assert [
-        *views_at(duck, {table.name: table}, Lsn(60)),
+        *views_at(DUCK, {table.name: table}, Lsn(60)),
         *parametrised("duckdb", [Reach(table, Lsn(100), table.name)]),
     ] == []
 
