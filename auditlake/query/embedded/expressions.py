@@ -56,6 +56,7 @@ from auditlake.query.embedded.spark_types import (
     is_groupable,
     precision_and_scale,
 )
+from auditlake.query.parts import conjuncts
 from auditlake.sql_names import standard_literal
 from auditlake.values.types import MOST_DIGITS
 
@@ -129,9 +130,8 @@ class SparkExpressions:
 
         Elsewhere Spark shows false for an unknown result of IN (query), and DuckDB NULL. Raises NotEmbedded.
         """
-        conjuncts = list(node.flatten()) if isinstance(node, exp.And) else [node]
         outside, found = self.may_fail, list[tuple[str, bool]]()
-        for each in conjuncts:
+        for each in conjuncts(node):
             self.may_fail = False
             found.append((self._conjunct(each), self.may_fail))
         self.may_fail = outside or any(fails for _, fails in found)
@@ -236,7 +236,7 @@ class SparkExpressions:
     def _moved(self, cell: SparkCell, interval: exp.Expr, sign: int) -> SparkCell:
         """Add to a date or a timestamp; a day that its month lacks becomes the last one, as in PostgreSQL."""
         only(interval, "this", "unit")
-        unit, count = str(interval.args.get("unit") or "").upper().removesuffix("S"), interval.this
+        unit, count = interval.text("unit").upper().removesuffix("S"), interval.this
         known = {"date": _MOVED, "timestamp": _MOVED_TIMES}.get(cell.kind, {})
         if unit not in known or not isinstance(count, exp.Literal):
             raise NotEmbedded(f"INTERVAL of {unit or 'several units'} beside {cell.kind}")
@@ -438,7 +438,7 @@ class SparkExpressions:
     def _truncated(self, node: exp.Expr) -> SparkCell:
         """Translate date_trunc(unit, x), a timestamp in UTC."""
         only(node, "this", "unit")
-        cell, unit = self.cell(node.this), str(node.args.get("unit") or "").upper()
+        cell, unit = self.cell(node.this), node.text("unit").upper()
         if cell.kind not in {"date", "timestamp"} or unit not in _TRUNCATED:
             raise NotEmbedded(f"date_trunc of {cell.kind}")
         naive = f"date_trunc('{unit.lower()}', cast({cell.sql} as timestamp))"

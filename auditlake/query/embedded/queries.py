@@ -14,11 +14,16 @@ from itertools import chain
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct, only
 from auditlake.query.embedded.conversions import common_of
 from auditlake.query.embedded.expressions import SparkExpressions, require_distinct_intervals
 from auditlake.query.embedded.spark_types import VOID, is_groupable
+from auditlake.query.parts import conjuncts, unread, watch_parts
 from auditlake.query.room import TooLong, limited, require_plannable
+
+_WITHOUT_MEANING = frozenset(
+    {(exp.Identifier, "quoted"), (exp.Greatest, "ignore_nulls"), (exp.Least, "ignore_nulls")}  # both engines skip NULL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ Tables = Mapping[str, Sequence[SparkCell]]
 
 def translate_query(tree: exp.Expr, tables: Tables) -> Translated:
     """Translate a query over these views; raises NotEmbedded, BadUsage if it reads a masked column."""
+    watched = watch_parts(tree)
     try:
         with limited():
             translated = _Names(tables, {}).query(tree)
@@ -43,6 +49,8 @@ def translate_query(tree: exp.Expr, tables: Tables) -> Translated:
         require_distinct_intervals(translated.sql)
     except TooLong:
         raise NotEmbedded("expressions nested so deep") from None
+    if (part := unread(watched, _WITHOUT_MEANING)) is not None:
+        raise NotEmbedded(f"a part of {construct(part)}")
     for each in translated.fields:
         if each.name is None:
             raise NotEmbedded("a computed column without AS")
@@ -402,12 +410,11 @@ class _Select:
             raise NotEmbedded("a subquery of other values than one aggregate")
         from_ = self._from()
         condition = self._node.args["where"].this
-        conjuncts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
-        equated = {each: self._equated(each, outer) for each in conjuncts}
+        equated = {each: self._equated(each, outer) for each in conjuncts(condition)}
         rest = [each for each, text in equated.items() if text is None]
         where = [text for text in equated.values() if text is not None]
         if rest:
-            where.append(self._expressions.where(exp.and_(*rest)))
+            where.append(self._expressions.where(exp.and_(*rest, copy=False)))
         if self._expressions.may_fail:  # Spark evaluates them on rows that the equations leave out
             raise NotEmbedded("a subquery with conditions that can fail")
         (column, *others) = self._columns()

@@ -15,12 +15,12 @@ from auditlake.lake.history import type_of
 from auditlake.pgoutput.table_shape import PARTITIONED, Shape
 from auditlake.query.duckdb_views import ViewColumn, columns_of_view
 from auditlake.query.embedded.cells import NotEmbedded
+from auditlake.query.parts import unread, watch_parts
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused, construct
 from auditlake.query.postgres.grammar import place_of_byte
 from auditlake.query.postgres.one_reading import misread_at
 from auditlake.query.postgres.parser import Parsed, describes, parse, place_of
-from auditlake.query.postgres.parts import unread, watch_parts
 from auditlake.query.postgres.queries import translate
 from auditlake.query.postgres.scopes import Opened, Query, folded
 from auditlake.query.postgres.types import JSONB, Type, array, enum_type, shown_type, type_held_as, type_of_column

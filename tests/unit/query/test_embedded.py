@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import connect_for_statements
@@ -23,8 +24,10 @@ from auditlake.lake.layout import (
 )
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
-from auditlake.query.embedded.cells import NotEmbedded
+from auditlake.query.dialect import parse_query, spark_tokens
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell
 from auditlake.query.embedded.engine import Embedded
+from auditlake.query.embedded.queries import translate_query
 from auditlake.query.engine_choice import Engines
 from auditlake.query.formats import python_rows
 from auditlake.query.statement import prepare_statement, read_state
@@ -262,6 +265,19 @@ def test_everything_else_is_left_to_spark(lake: Lake, sql: str, construct: str) 
     """With the name of the construct; so is what fails on a row, which Spark reports."""
     with pytest.raises(NotEmbedded, match=construct):
         _ask(lake, sql)
+
+
+@pytest.mark.parametrize(
+    ("part", "added"), [(exp.Select, "into"), (exp.Column, "join_mark"), (exp.Sum, "expressions"), (exp.And, "flag")]
+)
+def test_a_part_that_is_not_translated_is_left_to_spark(part: type[exp.Expr], added: str) -> None:
+    """Whichever node has it; sqlglot may learn to read what no rule of the translation knows."""
+    columns = [SparkCell("c0", "int", "id")]
+    trees = [parse_query(sql, spark_tokens(sql)) for sql in ["select sum(id) as s from v where id > 1 and id < 9"] * 2]
+    trees[1].find(part).set(added, exp.Boolean(this=True))  # type: ignore[union-attr]
+    assert translate_query(trees[0], {"v": columns}).fields[0].kind == "bigint"
+    with pytest.raises(NotEmbedded, match=r" with |a part of"):
+        translate_query(trees[1], {"v": columns})
 
 
 @pytest.mark.parametrize(

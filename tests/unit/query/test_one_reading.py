@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
+from auditlake.query.parts import unread, watch_parts
 from auditlake.query.postgres import parser, statement
 from auditlake.query.postgres.one_reading import misread_at
 from auditlake.query.postgres.parser import parse
-from auditlake.query.postgres.parts import unread, watch_parts
 from auditlake.query.postgres.statement import prepare_query
 from auditlake.query.statement import LakeState, read_state
 from tests.small_lake import write_lake_with_manifest

@@ -1,10 +1,11 @@
 """Which parts of a statement's tree the translation has read: one that it did not read would be left out. Pure.
 
-A node's arguments are watched from the parser to the end of the translation. What is left unread then is refused, for
-example the `(2)` of `interval '1.234567' second(2)`. A walk over the tree does not count as reading.
+A node's arguments are watched from the parser to the end of the translation. What is left unread then is refused in
+PostgreSQL's dialect, for example the `(2)` of `interval '1.234567' second(2)`, and left to
+Spark in Spark's. A walk over the tree does not count as reading.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, overload
 
 from sqlglot import exp
@@ -13,6 +14,8 @@ _MEANINGLESS = frozenset(
     {
         (exp.Count, "big_int"),
         (exp.DataType, "nested"),
+        (exp.DPipe, "safe"),
+        (exp.Div, "safe"),
         (exp.Fetch, "direction"),  # FIRST or NEXT
         (exp.LimitOptions, "rows"),
         (exp.Literal, "is_string"),
@@ -43,7 +46,7 @@ class _Watched(dict[str, Any]):
         return super().get(name, default)
 
 
-def watch_parts(tree: exp.Query) -> list[exp.Expr]:
+def watch_parts(tree: exp.Expr) -> list[exp.Expr]:
     """Watch the arguments of each node from now on; return the nodes."""
     nodes = [*tree.walk()]
     for node in nodes:
@@ -51,11 +54,21 @@ def watch_parts(tree: exp.Query) -> list[exp.Expr]:
     return nodes
 
 
-def unread(nodes: Iterable[exp.Expr]) -> exp.Expr | None:
-    """Return a watched node that has a part which was not read; None if all were."""
+def unread(nodes: Iterable[exp.Expr], besides: Collection[tuple[type[exp.Expr], str]] = ()) -> exp.Expr | None:
+    """Return a watched node that has a part which was not read; None if all were; `besides`: parts without meaning."""
     for node in nodes:
         read = node.args.read if isinstance(node.args, _Watched) else node.args.keys()
         for name in node.args.keys() - read:
-            if node.args[name] not in (None, False, [], "") and (type(node), name) not in _MEANINGLESS:
+            part = (type(node), name)
+            if node.args[name] not in (None, False, [], "") and part not in _MEANINGLESS and part not in besides:
                 return node
     return None
+
+
+def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    """Return the terms of a chain of ANDs, which are read by it."""
+    terms = []
+    while isinstance(condition, exp.And):
+        terms.append(condition.expression.unnest())
+        condition = condition.this
+    return [condition.unnest(), *reversed(terms)]
