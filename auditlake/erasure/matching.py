@@ -8,13 +8,14 @@ Erasing twice has the effect of erasing once: an erased row has no token any mor
     changes        the row becomes `erased`, without tuples; or the columns become NULL in both tuples
     key columns    a text with a part of the key's token, the same for each key, in both places instead of NULL: every
                    version is still one of the same row, and every change still ends the version that it ended
-    transactions   texts in `context` that contain an erased value become `[erased]`
+    transactions   texts in `context` that contain an erased value become `[erased]`, in any of its `written_forms`
 """
 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from itertools import zip_longest
 from typing import Any
 
@@ -24,6 +25,8 @@ import pyarrow.compute as pc
 
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
 from auditlake.ledger.copies import text_column
+from auditlake.pgoutput.attribution import PREFIXES
+from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column
 
 REPLACED = "[erased]"
@@ -32,6 +35,34 @@ LEAST_TEXT = 4
 """Shorter values are not looked for in contexts: they are everywhere."""
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
+
+
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
+_TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
+_MOST_DIGITS = 400
+_READ = PREFIXES | {DDL_PREFIX}
+
+
+def written_forms(text: str) -> Iterator[str]:
+    """Yield the forms in which an application writes a value of PostgreSQL's text: also several times the same.
+
+    A `char(n)` without its trailing blanks, a number without zeros at its end, a time with T and without its offset.
+    """
+    bare = text.rstrip(" ")
+    yield from (text, bare)
+    if _NUMBER.fullmatch(bare):
+        yield _plain(bare)
+    if found := _TIME.fullmatch(bare):
+        yield from (f"{found[1]} {found[2]}", f"{found[1]}T{found[2]}")
+
+
+def _plain(number: str) -> str:
+    """Return a number without an exponent and without zeros at its end; as it is if it has hundreds of digits."""
+    read = Decimal(number)
+    return number if abs(read.adjusted()) > _MOST_DIGITS else format(read.normalize(_EXACT), "f")
+
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 @dataclass(slots=True)
@@ -146,14 +177,17 @@ def _marked(raws: Sequence[Any], here: Sequence[bool], erasure: Erasure, kind: p
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The values that contexts of these commits must not contain: JSON that applications sent as logical messages."""
+    """The values that messages of these commits must not contain, as contexts, which are JSON, or in their prefix.
+
+    `values` are all forms that are looked for (`written_forms`).
+    """
 
     lsns: frozenset[int] = frozenset()
     values: frozenset[str] = frozenset()
 
     def cleaned(self, lsn: int, text: str) -> str:
         """Return a context, or another message, of a commit without the values; unchanged if it has none."""
-        if lsn not in self.lsns or not (self._has(text) or self._has(_unescaped(text))):
+        if lsn not in self.lsns or not (self._has(text) or self._has(_unescaped(text)) or self._has_number(text)):
             return text
         try:
             integer, real = self._number_by(int), self._number_by(float)
@@ -162,12 +196,18 @@ class Contexts:
         except (ValueError, RecursionError):  # no JSON, or nested deeper than Python can parse
             return REPLACED
 
+    def cleaned_prefix(self, lsn: int, prefix: str | None) -> str | None:
+        """Return the prefix of a message, without the values; one of those that are read stays."""
+        if prefix is None or lsn not in self.lsns or prefix in _READ or not self._has(prefix):
+            return prefix
+        return REPLACED
+
     def _members(self, pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
         """Clean an object; of members with one name, only the last stays."""
         return {REPLACED if self._has(name) else name: self._of(value) for name, value in pairs}
 
     def _number_by(self, read: Callable[[str], object]) -> Callable[[str], object]:
-        return lambda text: REPLACED if self._has(text) else read(text)
+        return lambda text: REPLACED if self._has(text) or self._has_number(text) else read(text)
 
     def _of(self, content: object) -> object:
         if isinstance(content, list):
@@ -179,6 +219,9 @@ class Contexts:
 
     def _has(self, text: str) -> bool:
         return any(value in text for value in self.values)
+
+    def _has_number(self, text: str) -> bool:
+        return any(self._has(_plain(number)) for number in _NUMBER.findall(text))
 
 
 def _unescaped(text: str) -> str:
@@ -218,16 +261,18 @@ class InChanges:
         found = self.of_row(rows)
         is_message = pc.fill_null(pc.equal(rows["op"], "message"), fill_value=False).to_numpy()
         places = np.flatnonzero(is_message & bool(self.contexts.lsns))
-        messages = rows.select(["lsn", "content"]).take(pa.array(places)).to_pylist()
+        messages = rows.select(["lsn", "prefix", "content"]).take(pa.array(places)).to_pylist()
         for place, row in zip(places, messages, strict=True):
-            found[place] |= self._message(row) != row["content"]
+            found[place] |= self._message(row) != row
         return found
 
-    def _message(self, row: Mapping[str, Any]) -> bytes | None:
-        if row["content"] is None:
-            return None
-        text = bytes(row["content"]).decode(errors="surrogateescape")
-        return self.contexts.cleaned(row["lsn"], text).encode(errors="surrogateescape")
+    def _message(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the row of a message without the values."""
+        cleaned = {**row, "prefix": self.contexts.cleaned_prefix(row["lsn"], row["prefix"])}
+        if row["content"] is not None:
+            text = bytes(row["content"]).decode(errors="surrogateescape")
+            cleaned["content"] = self.contexts.cleaned(row["lsn"], text).encode(errors="surrogateescape")
+        return cleaned
 
     def of_row(self, rows: pa.Table) -> np.ndarray:
         """Return which rows have a key of the erasure, and are not later than it."""
@@ -246,19 +291,19 @@ class InChanges:
     def change(self, rows: pa.Table) -> pa.Table:
         """Return all rows, those that are concerned without what goes."""
         mask, erasure = self.mask(rows), self.matcher.erasure
-        columns = ("lsn", "ordinal", "op", "relation", "old", "new", "unchanged", "content")
+        columns = ("lsn", "ordinal", "op", "relation", "old", "new", "unchanged", "prefix", "content")
         changed = rows.select(columns).to_pylist()
         for place in np.flatnonzero(mask):
             row = changed[place]
             if row["op"] == "message":
-                row["content"] = self._message(row)
+                row |= self._message(row)
                 continue
             if not erasure.columns:
                 row |= {"op": ERASED_OP, "old": None, "new": None, "unchanged": None}
                 continue
             gone = {side: self._gone(row, side) for side in ("old", "new")}
             row |= {side: _with_texts(row[side], found) for side, found in gone.items()}
-        for name in ("op", "old", "new", "unchanged", "content") if mask.any() else ():
+        for name in ("op", "old", "new", "unchanged", "prefix", "content") if mask.any() else ():
             rows = _with(rows, name, pa.array([row[name] for row in changed], rows.schema.field(name).type))
         return rows
 

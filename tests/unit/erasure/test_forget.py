@@ -10,7 +10,7 @@ import pytest
 
 import auditlake
 from auditlake.erasure import forget as erasing
-from auditlake.erasure.matching import Contexts
+from auditlake.erasure.matching import Contexts, written_forms
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.feed import feed
@@ -217,6 +217,13 @@ def test_a_feed_leaves_out_what_was_erased(
         ("[12345.60]", '["[erased]"]'),
         (r'no JSON, but "Eve"', "[erased]"),
         (r"no JSON, but \"Eve\"", "[erased]"),
+        (
+            '{"a": 12345.6, "b": 1.23456E4}',
+            '{"a": "[erased]", "b": "[erased]"}',
+        ),
+        ('{"a": "paid 12345.600"}', '{"a": "[erased]"}'),
+        ('{"a": "123-45-6789", "b": "123-45-678"}', '{"a": "[erased]", "b": "123-45-678"}'),
+        ('{"a": "2026-01-02T03:04:05.5Z"}', '{"a": "[erased]"}'),
         ("[" * 100_000 + r'"\"Eve\""', "[erased]"),
         (r'{"a": "another \n\u0041"}', r'{"a": "another \n\u0041"}'),
         (r"no JSON, and C:\nothing", r"no JSON, and C:\nothing"),
@@ -224,11 +231,25 @@ def test_a_feed_leaves_out_what_was_erased(
 )
 def test_values_are_found_in_a_context_however_they_are_written(text: str, cleaned: str) -> None:
     """With every escape of JSON, as a number with zeros, twice under one name; other texts stay as they are."""
-    values = frozenset({"5 Main St\nOslo", '"Eve"', r"C:\Eve", "https://eve.no/me", "12345.60"})
-    contexts = Contexts(frozenset({7}), values)
+    values = ["5 Main St\nOslo", '"Eve"', r"C:\Eve", "https://eve.no/me", "12345.60", "123-45-6789         "]
+    values.append("2026-01-02 03:04:05.5+00")
+    contexts = Contexts(frozenset({7}), frozenset(form for value in values for form in written_forms(value)))
     assert contexts.cleaned(7, text) == cleaned
     assert contexts.cleaned(7, cleaned) == cleaned
     assert contexts.cleaned(8, text) == text
+
+
+def test_a_value_leaves_the_prefix_of_a_message() -> None:
+    """Except one that is read: a value may be a part of it."""
+    contexts = Contexts(frozenset({7}), frozenset({"Gertrude", "audit"}))
+    assert [contexts.cleaned_prefix(7, each) for each in ("of Gertrude", "auditlake:ddl", "auditlake", "x", None)] == [
+        "[erased]",
+        "auditlake:ddl",
+        "auditlake",
+        "x",
+        None,
+    ]
+    assert contexts.cleaned_prefix(8, "Gertrude") == "Gertrude"
 
 
 def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
