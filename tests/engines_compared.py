@@ -158,7 +158,7 @@ class Engines:
         try:
             expected = self.of_spark(sql)
         except Py4JJavaError as exc:
-            if "[INTERNAL_ERROR" not in str(exc.java_exception):
+            if "[INTERNAL_ERROR" not in str(exc):  # of a task, it is a cause of the failure
                 raise
             for text in expressions:  # together they are a defect of Spark's planner
                 yield from self.differences(f"select {text} {source}")
