@@ -51,7 +51,7 @@ def start_stream(
     command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
         sql.Identifier(slot), sql.SQL(str(start_lsn)), options
     )
-    result = pgconn.exec_(_RAISE_TIMEOUT.encode())
+    result = pgconn.exec_(_SESSION.encode())
     if pgconn.status != pq.ConnStatus.BAD:
         result = pgconn.exec_(command.as_bytes())
     if result.status != pq.ExecStatus.COPY_BOTH:
@@ -91,12 +91,15 @@ def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     return WrongSource(f"the slot can be read no further: {what}", f"{first}Run auditlake resync --all.")
 
 
-_RAISE_TIMEOUT: LiteralString = """
-select pg_catalog.set_config('wal_sender_timeout', '5s', false) from pg_catalog.pg_settings
- where name = 'wal_sender_timeout' and source in ('database', 'user', 'database user')
-   and setting::int between 1 and 4999
+_SESSION: LiteralString = """
+select pg_catalog.set_config(name, value, false)
+  from (values ('wal_sender_timeout', '5s'), ('debug_logical_replication_streaming', 'buffered')) as ours (name, value)
+  join pg_catalog.pg_settings using (name)
+ where source in ('database', 'user', 'database user')
+   and case name when 'wal_sender_timeout' then setting::int between 1 and 4999 else setting <> value end
 """
-"""The owner of a database may set 1 ms for it, which would end every stream."""
+"""The owner of a database may set 1 ms for the timeout, which would end every stream, or `immediate`: the server sends
+each change of a transaction as a stream of its own then, and 30,000 changes took it minutes."""
 _TIMEOUT = "select setting::int from pg_catalog.pg_settings where name = 'wal_sender_timeout'"
 _LONGEST_STATUS_S = 5.0
 # The default of wal_receiver_timeout, for a server whose wal_sender_timeout is off.
@@ -123,5 +126,5 @@ def timeouts_of(timeout_s: float) -> Timeouts:
 
 def read_timeouts(conn: psycopg.Connection[Row]) -> Timeouts:
     """Read the server's `wal_sender_timeout`, as set for this role, and derive the timeouts; 5 s at least."""
-    fetch(conn, _RAISE_TIMEOUT)
+    fetch(conn, _SESSION)
     return timeouts_of(cast("int", fetch_one(conn, _TIMEOUT)[0]) / 1000)

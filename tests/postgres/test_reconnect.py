@@ -237,6 +237,21 @@ def test_a_database_cannot_end_every_stream_by_its_timeout(database: str, lake: 
         assert (reader_of(database), running.said) == (pid, [])
 
 
+def test_a_database_cannot_have_each_change_sent_as_a_stream(database: str, lake: Lake) -> None:
+    """Its owner may set a mode for tests of the server, in which a transaction of thousands of rows takes minutes."""
+    name = conninfo_to_dict(database)["dbname"]
+    execute(database, f"alter database {name} set debug_logical_replication_streaming = 'immediate'")
+    sent = "select total_txns, stream_count from pg_stat_replication_slots where slot_name = 'auditlake'"
+    with Running(database, lake) as running:
+        insert(database, 1)
+        running.await_keys(1)
+        found = (0, 0)
+        with psycopg.connect(database, autocommit=True) as conn:
+            while not found[0]:
+                found = next(iter(conn.execute(sent).fetchall()))
+    assert found[1] == 0
+
+
 def reply_of(dsn: str) -> object:
     """Return the time of our last status update."""
     with psycopg.connect(dsn) as conn:
