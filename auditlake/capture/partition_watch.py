@@ -67,6 +67,7 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
+_RESTORE = "Restore it: it shows which partitions were changed."
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
@@ -307,14 +308,25 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
         parts = {int(oid): Partition(**part) for oid, part in content["parts"].items()}
         return KnownPartitions(content["relation"], parts, content.get("problem"))
 
-    return read_record(lake.partitions_of(name), read, "Restore it: it shows which partitions were changed.")
+    return read_record(lake.partitions_of(name), read, _RESTORE)
 
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
-    """Record the current partitions of a table; raises LakeUnusable if the folder cannot be written."""
+    """Record the current partitions of a table, and the OIDs of former ones; raises LakeUnusable."""
+
+    def every(content: Mapping[str, Any]) -> set[int]:
+        return {*map(int, content["parts"]), *content.get("former", ())}
+
+    before = read_record(lake.partitions_of(name), every, _RESTORE) or set()
+    former = sorted(before - known.parts.keys())
     parts = {str(oid): asdict(part) for oid, part in sorted(known.parts.items())}
     problem = {} if known.problem is None else {"problem": known.problem}
-    write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts, **problem}, durable=True)
+    write_record(
+        lake,
+        lake.partitions_of(name),
+        {"relation": known.relation, "parts": parts, "former": former, **problem},
+        durable=True,
+    )
 
 
 def read_since(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:

@@ -6,9 +6,10 @@
                          last message whose columns were certain, and of each column the attribute number, the names
                          and the rule
 
-A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. If
-the table was created again or belongs to another source, a column of the same name counts as the same. A new column
-gets its rule when it is first seen, so its first value is masked.
+A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too, and in
+a partition that is detached and followed on its own. If the table was created again or belongs to another source, a
+column of the same name counts as the same. A new column gets its rule when it is first seen, so its first value is
+masked.
 
 Some columns cannot be masked so that the history stays exact. Such a column has a *problem*; capture parks the table,
 and copies refuse it. Withheld (NULL in `changes`; the state of a parked table is not shown) are the values of a column
@@ -31,7 +32,7 @@ problem of a parked table. A start with rules that would change it is refused; o
 LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
@@ -381,25 +382,50 @@ class Masks:
         return self._rules.secret if rule.form is MaskForm.HASH else None
 
     def _recorded(self, relation: Relation) -> _Table:
-        """Return the record of a table; for a new OID, one made of the columns of tables that had its name."""
+        """Return the record of a table; for a new OID, one made of the columns of tables that had its name.
+
+        So it is of a table that was a partition, with the names of the tables of which it was one: the rules for these
+        are its own. Without a column of the name that a masked one has there, any of its columns may be that one.
+        """
         place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
         if (known := _read_table(place)) is not None:
             return known
+        roots = [table for oid in _roots_of(self._lake, relation.oid) if (table := self._tables.get(oid)) is not None]
         namesakes = [table for table in self._tables.values() if relation.name in table.names]
         by_name: dict[str, _Column] = {}
-        for column in (column for table in namesakes for column in table.columns):
+        for column in (column for table in (*namesakes, *roots) for column in table.columns):
             for name in column.names:
                 if name not in by_name or (column.rule is not None and column.rule.masks):
                     by_name[name] = replace(column, attnum=None, names=(name,))
+        here = {column.name for column in relation.columns}
         shown = (by_name[column.name] for column in relation.columns if column.name in by_name)
         masked = tuple(column for column in shown if column.rule is not None and column.rule.masks)
-        return _Table(relation.oid, (), masked)
+        renamed = tuple(
+            replace(column, attnum=None)
+            for column in (column for table in roots for column in table.columns if not column.gone)
+            if _masking(column.rule) is not None and here.isdisjoint(column.names)
+        )
+        names = tuple(dict.fromkeys(name for table in roots for name in table.names))
+        return _Table(relation.oid, names, (*masked, *renamed), doubtful=bool(renamed))
 
     def _record(self, before: _Table, table: _Table) -> None:
         if before != table and self._records:
             write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
             self._known.clear()
         self._tables[table.oid] = table
+
+
+def _roots_of(lake: Lake, oid: int) -> Iterator[int]:
+    """Yield the OIDs of the tables of which a table is a partition, or was one."""
+
+    def read(content: Mapping[str, Any]) -> int | None:
+        is_part = str(oid) in content["parts"] or oid in content.get("former", ())
+        return int(content["relation"]) if is_part else None
+
+    for name in lake.partitioned_names():
+        found = read_record(lake.partitions_of(name), read, "Restore it: it shows which partitions a table had.")
+        if found is not None:
+            yield found
 
 
 def _place(columns: Sequence[_Column], column: Column) -> int:
