@@ -136,7 +136,7 @@ class Status:
         return replace(
             self,
             tables=tuple(table for table in self.tables if table.name in names and table.history in names),
-            capture=None if self.capture is None else replace(self.capture, problem=None),
+            capture=None if self.capture is None else replace(self.capture, problem=None, remedy=None),
             source=None,
             refusal=None,
             holds=(),
@@ -397,9 +397,10 @@ def _of_slot(status: Status) -> Iterator[Verdict]:
         yield Verdict(WrongSource.exit_code, sentence, f"{_CAPTURE} Raise max_slot_wal_keep_size.")
     if slot.active_pid is None:
         retained = f"PostgreSQL retains {slot.retained_bytes or 0:,} bytes of WAL for slot {name}"
-        problem = status.capture.problem if status.capture else None
-        because = f"; the last capture ended: {problem}" if problem else ""
-        yield Verdict(ConfigError.exit_code, f"nothing captures, and {retained}{because}", _CAPTURE)
+        last = status.capture
+        because = f"; the last capture ended: {last.problem}" if last and last.problem else ""
+        remedy = (last and last.remedy) or _CAPTURE
+        yield Verdict(ConfigError.exit_code, f"nothing captures, and {retained}{because}", remedy)
 
 
 def _of_tables(status: Status) -> Iterator[Verdict]:

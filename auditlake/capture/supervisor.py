@@ -169,7 +169,7 @@ def open_capture(
 class RecordState(Protocol):
     """Saves the state of capture where another process can read it."""
 
-    def __call__(self, state: str, problem: str | None = None, /) -> None: ...
+    def __call__(self, state: str, failure: AuditlakeError | None = None, /) -> None: ...
 
 
 class Attempts:
@@ -211,7 +211,7 @@ class Attempts:
             self._problem = failure.message
             self._report(Notice(Event.SOURCE_LOST, f"{failure.message}; trying again until it is back"))
             if self._ever:
-                self._record_state("trying again", failure.message)
+                self._record_state("trying again", failure)
         pause_s = min(_FIRST_PAUSE_S * (1 << self._doublings), _LONGEST_PAUSE_S)
         self._doublings = min(self._doublings + 1, 10)
         return pause_s * (1 - random.random() / 2)  # noqa: S311 - no secret
@@ -224,7 +224,7 @@ class Attempts:
     def ended(self, failure: AuditlakeError | None = None) -> None:
         """Record the end of the run, unless it was never connected or another process has the lake."""
         if self._ever and not isinstance(failure, LakeConflict):
-            self._record_state("ended", failure.message if failure else None)
+            self._record_state("ended", failure)
 
 
 class Capturing:

@@ -36,7 +36,7 @@ from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.lsn import Lsn
@@ -223,25 +223,28 @@ def replace_json(
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    """State of capture from `since` (ISO, UTC) on: running, trying again or ended, with the `problem` that caused it.
+    """State of capture from `since` (ISO, UTC) on: running, trying again or ended.
 
-    `state` is None if only bootstrap has captured so far. At the LSN `publication_seen` (time:
-    `publication_seen_us`, in microseconds since 1970) the publication was last checked, and still published everything
-    that lake.json records; `publication_schemas` are the OIDs of the entries of its schemas then.
+    `problem` is what caused it, with its `remedy`. `state` is None if only bootstrap has captured so far. At the LSN
+    `publication_seen` (time: `publication_seen_us`, in microseconds since 1970) the publication was last checked, and
+    still published everything that lake.json records; `publication_schemas` are the OIDs of the entries of its schemas
+    then.
     """
 
     state: str | None
     since: str
     problem: str | None = None
+    remedy: str | None = None
     publication_seen: str | None = None
     publication_seen_us: int | None = None
     publication_schemas: Sequence[int] | None = None
 
 
-def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
-    """Record the state of capture from now on."""
-    before = read_capture_state(lake)
-    _write_status(lake, replace(before or CaptureState(None, ""), state=state, since=_now(), problem=problem))
+def write_state(lake: Lake, state: str, failure: AuditlakeError | None = None) -> None:
+    """Record the state of capture from now on, and the failure that caused it."""
+    before = read_capture_state(lake) or CaptureState(None, "")
+    problem, remedy = (failure.message, failure.hint or None) if failure is not None else (None, None)
+    _write_status(lake, replace(before, state=state, since=_now(), problem=problem, remedy=remedy))
 
 
 def captures_now(lake: Lake) -> bool:

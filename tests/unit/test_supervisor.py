@@ -10,7 +10,7 @@ import pytest
 
 from auditlake.capture import supervisor
 from auditlake.capture.supervisor import Attempts, Capturing, Task, capturing
-from auditlake.errors import LakeConflict, SourceAway, SourceUnreachable
+from auditlake.errors import AuditlakeError, LakeConflict, SourceAway, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
@@ -39,8 +39,8 @@ class Listener:
         self.reports: list[str] = []
         self.states: list[tuple[str, str | None]] = []
 
-    def record_state(self, state: str, problem: str | None = None, /) -> None:
-        self.states.append((state, problem))
+    def record_state(self, state: str, failure: AuditlakeError | None = None, /) -> None:
+        self.states.append((state, failure.message if failure else None))
 
 
 @pytest.fixture

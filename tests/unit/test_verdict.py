@@ -102,6 +102,16 @@ def test_each_cause_has_a_sentence_and_a_code(status: Status, code: int, words: 
     assert "\n" not in verdict.sentence
 
 
+def test_the_remedy_of_what_ended_capture_is_that_of_the_verdict() -> None:
+    """Another capture would end for the same reason."""
+    idle = _with_source(_status(), slot=replace(_SLOT, active_pid=None))
+    ended = CaptureState("ended", "2026-11-21T09:00:00+00:00", "the slot can be read no further", "Run resync.")
+    verdict = judge(replace(idle, capture=ended))
+    assert verdict.sentence.endswith("the last capture ended: the slot can be read no further")
+    assert verdict.remedy == "Run resync."
+    assert judge(idle).remedy == "Start auditlake follow."
+
+
 def test_the_most_severe_cause_decides() -> None:
     """A lost slot comes before a parked table, and a parked table before a new one."""
     both = _with_source(_with_parked(_status(), _PARKED), new=(TableName("public", "late"),))

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from auditlake.errors import LakeUnusable
+from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.lake import manifest
 from auditlake.lake.erasures import Erasure, ReturnedRow
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun
@@ -24,11 +24,14 @@ def test_the_last_state_is_read_back(tmp_path: Path) -> None:
     """It is None before the first write, and the file is the only one left in the folder."""
     lake = chosen_lake(tmp_path)
     assert read_capture_state(lake) is None
-    write_state(lake, "trying again", "the source is away")
+    write_state(lake, "ended", WrongSource("the slot is gone", "Run auditlake resync."))
+    ended = read_capture_state(lake)
+    assert ended is not None
+    assert (ended.state, ended.problem, ended.remedy) == ("ended", "the slot is gone", "Run auditlake resync.")
     write_state(lake, "running")
     state = read_capture_state(lake)
     assert state is not None
-    assert (state.state, state.problem) == ("running", None)
+    assert (state.state, state.problem, state.remedy) == ("running", None, None)
     assert [path.name for path in lake.root.iterdir()] == ["capture.json"]
 
 
