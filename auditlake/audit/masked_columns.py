@@ -2,7 +2,8 @@
 
 A pattern means every column that has, or ever had, a matching name in a table that has, or ever had, a matching name.
 So renaming a column or its table uncovers nothing: older and newer rows are masked alike, under every name. A table
-that was created again under the same name, and a column that was dropped and added again, match by that name.
+that was created again under the same name, and a column that was dropped and added again, match by that name. So does a
+partition that is followed on its own: by the names of the tables of which it was a part, too.
 
 Where a name in the stream may be that of several columns, as capture did not see their changes one by one, all of them
 have had it.
@@ -13,10 +14,12 @@ it is a name of one of their columns at all: a name that is unknown here is mask
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from auditlake.audit.columns_over_time import TableShapes
 from auditlake.audit.lake_reader import Reader
 from auditlake.lake.history import HistoryTable
+from auditlake.lake.partition_records import roots_of
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import matches_column
 
@@ -38,7 +41,9 @@ def masked_columns(reader: Reader, tables: Iterable[HistoryTable], patterns: Seq
     hidden, shown = set[str](), set[str]()
     for table in tables:
         shapes = reader.shapes_of(table)
-        own = (table.name, *shapes.every_name)
+        roots = {*roots_of(reader.lake, table.oid)}
+        whole = (known.known_as for known in reader.known.tables.values() if known.oid in roots)
+        own = (table.name, *shapes.every_name, *chain(*whole))
 
         def is_masked(name: str, own: Sequence[TableName] = own) -> bool:
             return any(matches_column(pattern, table_name, name) for pattern in patterns for table_name in own)

@@ -56,6 +56,7 @@ from auditlake.delta.sql import read_newest, select
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
+from auditlake.lake.partition_records import RESTORE, former_parts
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
@@ -67,7 +68,6 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
-_RESTORE = "Restore it: it shows which partitions were changed."
 _PAUSE = 9
 """Times that a look into `changes` took, before the next one."""
 _SINCE = """
@@ -308,16 +308,12 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
         parts = {int(oid): Partition(**part) for oid, part in content["parts"].items()}
         return KnownPartitions(content["relation"], parts, content.get("problem"))
 
-    return read_record(lake.partitions_of(name), read, _RESTORE)
+    return read_record(lake.partitions_of(name), read, RESTORE)
 
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
     """Record the current partitions of a table, and the OIDs of former ones; raises LakeUnusable."""
-
-    def every(content: Mapping[str, Any]) -> set[int]:
-        return {*map(int, content["parts"]), *content.get("former", ())}
-
-    before = read_record(lake.partitions_of(name), every, _RESTORE) or set()
+    before = read_record(lake.partitions_of(name), former_parts, RESTORE) or set()
     former = sorted(before - known.parts.keys())
     parts = {str(oid): asdict(part) for oid, part in sorted(known.parts.items())}
     problem = {} if known.problem is None else {"problem": known.problem}

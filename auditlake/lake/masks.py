@@ -32,7 +32,7 @@ problem of a parked table. A start with rules that would change it is refused; o
 LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
@@ -41,6 +41,7 @@ from auditlake.errors import ConfigError
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lake.partition_records import roots_of
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
@@ -390,7 +391,7 @@ class Masks:
         place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
         if (known := _read_table(place)) is not None:
             return known
-        roots = [table for oid in _roots_of(self._lake, relation.oid) if (table := self._tables.get(oid)) is not None]
+        roots = [table for oid in roots_of(self._lake, relation.oid) if (table := self._tables.get(oid)) is not None]
         namesakes = [table for table in self._tables.values() if relation.name in table.names]
         by_name: dict[str, _Column] = {}
         for column in (column for table in (*namesakes, *roots) for column in table.columns):
@@ -413,19 +414,6 @@ class Masks:
             write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
             self._known.clear()
         self._tables[table.oid] = table
-
-
-def _roots_of(lake: Lake, oid: int) -> Iterator[int]:
-    """Yield the OIDs of the tables of which a table is a partition, or was one."""
-
-    def read(content: Mapping[str, Any]) -> int | None:
-        is_part = str(oid) in content["parts"] or oid in content.get("former", ())
-        return int(content["relation"]) if is_part else None
-
-    for name in lake.partitioned_names():
-        found = read_record(lake.partitions_of(name), read, "Restore it: it shows which partitions a table had.")
-        if found is not None:
-            yield found
 
 
 def _place(columns: Sequence[_Column], column: Column) -> int:

@@ -22,7 +22,7 @@ _RESERVED = frozenset({"global_temp", "information_schema", "pg_catalog", "spark
 _OTHER = re.compile("[^A-Za-z0-9_]")
 
 
-def versions_of(name: TableName) -> TableName:
+def view_of_versions(name: TableName) -> TableName:
     """Return the name of the view of every version, beside the view of a state."""
     return TableName(f"{name.schema}_versions", name.table)
 
@@ -56,4 +56,4 @@ def _folded(name: TableName) -> TableName:
 
 
 def _views(name: TableName) -> set[TableName]:
-    return {_folded(name), _folded(versions_of(name))}
+    return {_folded(name), _folded(view_of_versions(name))}

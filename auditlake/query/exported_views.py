@@ -29,7 +29,7 @@ from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake, path_segment
 from auditlake.lsn import LAST_LSN, Lsn
-from auditlake.query.exported_names import LSN_AT, Named, names_of_views, versions_of
+from auditlake.query.exported_names import LSN_AT, Named, names_of_views, view_of_versions
 from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_script_identifier, spark_script_literal, standard_identifier, standard_literal
@@ -136,7 +136,7 @@ def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterato
         source = _source(engine, table.columns_at(table.position))
         if source:
             yield from _view(engine, name, _query(engine, table, source, state))
-        versions = versions_of(name)
+        versions = view_of_versions(name)
         physical, names = columns_of_versions(table.columns, table.position)
         every = [_named(engine, engine.value(column), names[column.stored]) for column in physical]
         columns = [*every, *_period(engine, open_end=open_end)]

@@ -87,6 +87,25 @@ def test_a_column_that_may_have_had_a_masked_name_is_masked(database: str, tmp_p
     assert "secret" not in json.dumps(tools.row("people", {"id": 1}))
 
 
+def test_a_mask_follows_a_partition_that_is_detached(database: str, tmp_path: Path) -> None:
+    """Which is a table of its own, that a client had not seen before."""
+    bootstrap: list[str | Path] = ["bootstrap", "--source", database, "--lake", tmp_path / "lake"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table people (id int, n int, ssn text, primary key (id, n)) partition by list (n)")
+        conn.execute("create table people1 partition of people for values in (1)")
+        conn.execute("insert into people values (1, 1, 'secret-1')")
+        assert run_here(bootstrap).code == 0
+        conn.execute("alter table people detach partition people1")
+        conn.execute("alter publication auditlake add table people1")
+    done = run_here(bootstrap)
+    assert done.code == 0, done.stderr
+    tools = Tools(LakeApi(tmp_path / "lake"), AnswerLimits(100, ("public.people.ssn",)))
+    (row,) = tools.rows("people1")["found"]
+    assert (row["id"], row["ssn"]) == ("1", MASKED)
+    with pytest.raises(AuditlakeError, match="mask"):
+        tools.sql("select ssn from people1")
+
+
 def _moments(lake: Lake) -> list[str]:
     return [str(each.lsn) for each in LakeApi(lake.root).log(limit=None)]
 

@@ -19,7 +19,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
-from auditlake.query.exported_names import versions_of
+from auditlake.query.exported_names import view_of_versions
 from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
@@ -305,7 +305,11 @@ def test_exported_views_of_strange_names_run_in_spark(spark: SparkSession, tmp_p
                 assert rows.columns[1:] == list(STRANGE_COLUMNS)
                 assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
     finally:
-        for schema in {*(name.schema for name in names), *(versions_of(name).schema for name in names), "auditlake"}:
+        for schema in {
+            *(name.schema for name in names),
+            *(view_of_versions(name).schema for name in names),
+            "auditlake",
+        }:
             session.sql(f"drop schema if exists `{schema}` cascade")
 
 
