@@ -19,7 +19,7 @@ from itertools import chain
 from auditlake.audit.columns_over_time import TableShapes
 from auditlake.audit.lake_reader import Reader
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.partition_records import roots_of
+from auditlake.lake.partition_records import read_roots
 from auditlake.relation import TableName
 from auditlake.settings.mask_rules import matches_column
 
@@ -39,10 +39,11 @@ class MaskedColumns:
 def masked_columns(reader: Reader, tables: Iterable[HistoryTable], patterns: Sequence[str]) -> MaskedColumns:
     """Return the masked columns of some tables."""
     hidden, shown = set[str](), set[str]()
+    roots = read_roots(reader.lake) if patterns else {}
     for table in tables:
         shapes = reader.shapes_of(table)
-        roots = {*roots_of(reader.lake, table.oid)}
-        whole = (known.known_as for known in reader.known.tables.values() if known.oid in roots)
+        of_part = roots.get(table.oid, ())
+        whole = [known.known_as for known in reader.known.tables.values() if known.oid in of_part] if of_part else []
         own = (table.name, *shapes.every_name, *chain(*whole))
 
         def is_masked(name: str, own: Sequence[TableName] = own) -> bool:

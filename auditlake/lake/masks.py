@@ -41,7 +41,7 @@ from auditlake.errors import ConfigError
 from auditlake.lake.histories import list_histories
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.partition_records import roots_of
+from auditlake.lake.partition_records import read_roots
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
@@ -179,6 +179,7 @@ class Masks:
         self._records = records
         self._tables = _read_tables(lake) if recorded is not None else {}
         self._known: dict[tuple[object, ...], TableMasks] = {}
+        self._roots: Mapping[int, AbstractSet[int]] | None = None
 
     def __bool__(self) -> bool:
         """Return whether any column may be masked."""
@@ -391,7 +392,9 @@ class Masks:
         place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
         if (known := _read_table(place)) is not None:
             return known
-        roots = [table for oid in roots_of(self._lake, relation.oid) if (table := self._tables.get(oid)) is not None]
+        if self._roots is None:  # once: whoever copies new tables opens its masks for that
+            self._roots = read_roots(self._lake)
+        roots = [self._tables[oid] for oid in self._roots.get(relation.oid, ()) if oid in self._tables]
         namesakes = [table for table in self._tables.values() if relation.name in table.names]
         by_name: dict[str, _Column] = {}
         for column in (column for table in (*namesakes, *roots) for column in table.columns):

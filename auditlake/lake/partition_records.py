@@ -4,7 +4,8 @@ A record has the OIDs of present partitions, `parts`, and of former ones, `forme
 latter.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from auditlake.lake.layout import Lake
@@ -18,13 +19,15 @@ def former_parts(content: Mapping[str, Any]) -> set[int]:
     return {*map(int, content["parts"]), *content.get("former", ())}
 
 
-def roots_of(lake: Lake, oid: int) -> Iterator[int]:
-    """Yield the OIDs of the tables of which a table is a partition, or was one; raises LakeUnusable."""
+def read_roots(lake: Lake) -> dict[int, set[int]]:
+    """Return the OIDs of the tables of which each table is a partition, or was one; raises LakeUnusable."""
 
-    def read(content: Mapping[str, Any]) -> int | None:
-        return int(content["relation"]) if oid in former_parts(content) else None
+    def read(content: Mapping[str, Any]) -> tuple[int, set[int]]:
+        return int(content["relation"]), former_parts(content)
 
+    found = defaultdict[int, set[int]](set)
     for name in lake.partitioned_names():
-        found = read_record(lake.partitions_of(name), read, RESTORE)
-        if found is not None:
-            yield found
+        root, parts = read_record(lake.partitions_of(name), read, RESTORE) or (0, ())
+        for oid in parts:
+            found[oid].add(root)
+    return dict(found)
