@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+import psycopg
+
 from auditlake.capture.supervisor import Capturing, make_task, run_capture
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
@@ -23,6 +25,13 @@ def await_true(condition: Callable[[], object], timeout_s: float = _TIMEOUT_S) -
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true"
         pause.wait(_POLL_S)
+
+
+def await_free_slots(dsn: str) -> None:
+    """Wait until no walsender has a slot of the database: one ends only some time after its client."""
+    held = "select count(*) from pg_replication_slots where database = current_database() and active"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        await_true(lambda: conn.execute(held).fetchone() == (0,))
 
 
 class Running:

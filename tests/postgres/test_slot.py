@@ -22,7 +22,7 @@ from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.interleaved import end_walsender
 from tests.read_lake import positions_of
-from tests.running import Running, inserted
+from tests.running import Running, await_free_slots, inserted
 from tests.s3_server import copy_lake
 from tests.server import Server, chosen_version, execute
 
@@ -47,6 +47,8 @@ class Site:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
+        if DROP in statements:
+            await_free_slots(self.dsn)
         execute(self.dsn, *statements)
 
     def capture(self) -> command.Done:

@@ -16,7 +16,7 @@ from auditlake.source import lock_waits
 from tests import command
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
-from tests.running import await_true
+from tests.running import await_free_slots, await_true
 
 pytestmark = pytest.mark.pg
 
@@ -56,6 +56,7 @@ def test_a_killed_capture_stops_neither_writes_nor_migrations(database: str, lak
         _execute(database, "insert into other values (1)")
         await_true(lambda: _captured(lake, "other") == 1)
         running.kill()
+    await_free_slots(database)
     _execute(database, *_WORK, "insert into other select generate_series(2, 9)")
     done = command.run_here(["status", "--json", *settings])
     found = json.loads(done.stdout)
