@@ -40,11 +40,11 @@ def masked_columns(reader: Reader, tables: Iterable[HistoryTable], patterns: Seq
     """Return the masked columns of some tables."""
     hidden, shown = set[str](), set[str]()
     roots = read_roots(reader.lake) if patterns else {}
+    names_of = {known.oid: known.known_as for known in reader.known.tables.values()} if roots else {}
     for table in tables:
         shapes = reader.shapes_of(table)
-        of_part = roots.get(table.oid, ())
-        whole = [known.known_as for known in reader.known.tables.values() if known.oid in of_part] if of_part else []
-        own = (table.name, *shapes.every_name, *chain(*whole))
+        whole = (names_of.get(oid, ()) for oid in roots.get(table.oid, ()))
+        own = (table.name, *shapes.every_name, *chain.from_iterable(whole))
 
         def is_masked(name: str, own: Sequence[TableName] = own) -> bool:
             return any(matches_column(pattern, table_name, name) for pattern in patterns for table_name in own)

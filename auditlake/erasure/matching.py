@@ -35,8 +35,7 @@ LEAST_TEXT = 4
 """Shorter values are not looked for in contexts: they are everywhere."""
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
-
-
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 _TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
 _MOST_DIGITS = 400
@@ -60,9 +59,6 @@ def _plain(number: str) -> str:
     """Return a number without an exponent and without zeros at its end; as it is if it has hundreds of digits."""
     read = Decimal(number)
     return number if abs(read.adjusted()) > _MOST_DIGITS else format(read.normalize(_EXACT), "f")
-
-
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 @dataclass(slots=True)

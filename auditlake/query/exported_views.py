@@ -53,9 +53,12 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class ViewDialect:
-    """SQL dialect of one engine, as templates for `str.format`; `plain`: as in `exported_names.names_of_views`."""
+    """SQL dialect of one engine, as templates for `str.format`; `plain`: as in `exported_names.names_of_views`.
 
-    identifier: Callable[..., str]
+    `name` quotes an identifier of one or several parts.
+    """
+
+    name: Callable[..., str]
     literal: Callable[[str], str]
     prelude: str
     table: str
@@ -63,10 +66,6 @@ class ViewDialect:
     bare_elements: str
     functions: Functions | None
     plain: bool = False
-
-    def name(self, *parts: str) -> str:
-        """Quote an identifier."""
-        return self.identifier(*parts)
 
     def value(self, column: Column) -> str:
         """Return SQL for the value of a stored column, without the trailing blanks of `char(n)`."""
@@ -78,7 +77,7 @@ class ViewDialect:
 
 ENGINES = {
     "duckdb": ViewDialect(
-        identifier=standard_identifier,
+        name=standard_identifier,
         literal=standard_literal,
         prelude="install delta;\nload delta;",
         table="delta_scan({text})",
@@ -93,7 +92,7 @@ ENGINES = {
         ),
     ),
     "spark": ViewDialect(
-        identifier=spark_script_identifier,
+        name=spark_script_identifier,
         literal=spark_script_literal,
         prelude="",
         table="{path}",
@@ -109,7 +108,7 @@ ENGINES = {
         plain=True,
     ),
     "trino": ViewDialect(
-        identifier=standard_identifier,
+        name=standard_identifier,
         literal=standard_literal,
         prelude="-- in a catalog of the connector delta_lake, with delta.register-table-procedure.enabled = true",
         table="{registered}",
