@@ -32,15 +32,7 @@ from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
-from auditlake.erasure.matching import (
-    LEAST_TEXT,
-    Contexts,
-    InChanges,
-    InHistory,
-    InTransactions,
-    Matcher,
-    written_forms,
-)
+from auditlake.erasure.matching import Contexts, InChanges, InHistory, InTransactions, Matcher
 from auditlake.erasure.scope import Wanted, find_scope, found_by, places_of
 from auditlake.errors import ConfigError, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
@@ -245,9 +237,7 @@ class _Run:
             found = rows.filter(pa.array(self.history.mask(rows)))
             lsns |= {each for name in ("_from_lsn", "_to_lsn") for each in found[name].to_pylist() if each is not None}
             values |= self.history.lost(found, self.table.columns)
-        sought = {form for each in values for form in written_forms(each) if len(form) >= LEAST_TEXT}
-        as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
-        return Contexts(frozenset(lsns), frozenset(sought | as_bytes))
+        return Contexts.of(lsns, values)
 
 
 def _any(table: Place, columns: list[str], rows: InHistory | InChanges | InTransactions) -> Callable[[Add], bool]:

@@ -8,7 +8,7 @@ Erasing twice has the effect of erasing once: an erased row has no token any mor
     changes        the row becomes `erased`, without tuples; or the columns become NULL in both tuples
     key columns    a text with a part of the key's token, the same for each key, in both places instead of NULL: every
                    version is still one of the same row, and every change still ends the version that it ended
-    transactions   texts in `context` that contain an erased value become `[erased]`, in any of its `written_forms`
+    transactions   texts in `context` that contain an erased value become `[erased]`, in any form (`Contexts.of`)
 """
 
 import json
@@ -31,7 +31,7 @@ from auditlake.relation import Column
 
 REPLACED = "[erased]"
 """Written in place of a text in a context."""
-LEAST_TEXT = 4
+_LEAST_TEXT = 4
 """Shorter values are not looked for in contexts: they are everywhere."""
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
@@ -42,7 +42,7 @@ _MOST_DIGITS = 400
 _READ = PREFIXES | {DDL_PREFIX}
 
 
-def written_forms(text: str) -> Iterator[str]:
+def _written_forms(text: str) -> Iterator[str]:
     """Yield the forms in which an application writes a value of PostgreSQL's text: also several times the same.
 
     A `char(n)` without its trailing blanks, a number without zeros at its end, a time with T and without its offset.
@@ -175,11 +175,18 @@ def _marked(raws: Sequence[Any], here: Sequence[bool], erasure: Erasure, kind: p
 class Contexts:
     """The values that messages of these commits must not contain, as contexts, which are JSON, or in their prefix.
 
-    `values` are all forms that are looked for (`written_forms`).
+    `values` are all forms that are looked for.
     """
 
     lsns: frozenset[int] = frozenset()
     values: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, lsns: Iterable[int], values: Iterable[str]) -> "Contexts":
+        """Look for values of PostgreSQL's text in these commits, in every form that an application writes."""
+        sought = {form for each in values for form in _written_forms(each) if len(form) >= _LEAST_TEXT}
+        as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
+        return cls(frozenset(lsns), frozenset(sought | as_bytes))
 
     def cleaned(self, lsn: int, text: str) -> str:
         """Return a context, or another message, of a commit without the values; unchanged if it has none."""
