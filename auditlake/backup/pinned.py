@@ -29,7 +29,7 @@ from auditlake.delta.log_reader import Listing, entry, list_newest, list_with
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.stage_lock import FOLDER
-from auditlake.store.files import TEMPORARY, list_written, local_path
+from auditlake.store.files import UNFINISHED, list_written, local_path
 from auditlake.store.place import Place
 
 MANIFEST = "lake.json"
@@ -113,7 +113,7 @@ def _walk_folder(folder: Path, name: str) -> Iterator[tuple[str, bool]]:
         if child.is_dir():
             if below not in _LEFT_OUT:
                 yield from _walk_folder(folder / child.name, below)
-        elif not child.name.endswith(TEMPORARY):
+        elif not child.name.endswith(UNFINISHED):
             yield below, False
 
 

@@ -23,7 +23,7 @@ from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_record, replace_json, require_record, writing_files
 from auditlake.lsn import Lsn
-from auditlake.store.files import ensure_folder, unfinished_name
+from auditlake.store.files import UNFINISHED, ensure_folder
 
 FORMAT_VERSION = 1
 _EARLIER = "earlier_sources"
@@ -101,8 +101,8 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     with writing_files(lake.root):
         ensure_folder(lake.root)
-        ours = (unfinished_name(lake.manifest.name), lock.FOLDER)
-        if others := sorted(place.name for place in lake.root.iterdir() if place.name not in ours):
+        names = sorted(place.name for place in lake.root.iterdir())
+        if others := [name for name in names if name != lock.FOLDER and not name.endswith(UNFINISHED)]:
             raise LakeUnusable(
                 f"{lake.root} is not empty and not a lake: it contains {others[0]}", "Use another folder as lake."
             )

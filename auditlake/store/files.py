@@ -22,9 +22,6 @@ from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
 UNFINISHED = ".unfinished"
-_REPLACING = "~"
-TEMPORARY = (UNFINISHED, _REPLACING)
-"""How temporary names end."""
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
@@ -47,15 +44,11 @@ def put_if_absent(place: Place, content: bytes, *, locked: bool = False) -> None
     if isinstance(place, Remote):
         objects.create(place.bucket, place.key, content, "SHA256" if locked else None)
         return
-    unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
-    try:
-        with _named(place):
-            unfinished.write_bytes(content)
-            sync(unfinished)
+    with _unfinished(place) as unfinished:
+        unfinished.write_bytes(content)
+        sync(unfinished)
         _link(unfinished, place, content)
         sync(place.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _link(unfinished: Path, place: Path, content: bytes) -> None:
@@ -71,9 +64,20 @@ def _link(unfinished: Path, place: Path, content: bytes) -> None:
             raise
 
 
-def unfinished_name(name: str) -> str:
-    """Return the temporary name of a file that is replaced, no other's; a killed process may leave it."""
-    return f"{name}{_REPLACING}"
+@contextmanager
+def _unfinished(place: Path) -> Iterator[Path]:
+    """Yield a temporary name in the same folder, which no other writer of the file has; the name is gone at the end.
+
+    A failure names the file itself, also one of a write to an open file, which has no name: the disk is full.
+    """
+    unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
+    try:
+        yield unfinished
+    except OSError as exc:
+        exc.filename = str(place)
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def ensure_folder(place: Place) -> None:
@@ -90,26 +94,16 @@ def replace_file(
         before_rename()
         objects.put(place.bucket, place.key, content.encode())
         return
-    unfinished = place.with_name(unfinished_name(place.name))
-    with _named(place), unfinished.open("w") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    before_rename()
-    unfinished.rename(place)
+    with _unfinished(place) as unfinished:
+        with unfinished.open("w") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        before_rename()
+        unfinished.rename(place)
     if durable:
         sync(place.parent)
-
-
-@contextmanager
-def _named(place: Place) -> Iterator[None]:
-    """Name the file in a failure of what has no name, a write to an open file: the disk is full."""
-    try:
-        yield
-    except OSError as exc:
-        exc.filename = exc.filename or str(place)
-        raise
 
 
 def read_versioned(place: Place) -> tuple[bytes, str | None]:
@@ -158,10 +152,11 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
     """Yield what a Parquet writer takes, to write a file under a new name; durable at the end, gone after an error."""
     if isinstance(place, Path):
         try:
-            with _named(place):
-                yield place
-        except BaseException:
+            yield place
+        except BaseException as exc:
             place.unlink(missing_ok=True)
+            if isinstance(exc, OSError):
+                exc.filename = exc.filename or str(place)
             raise
         sync(place, place.parent)
         return
@@ -421,16 +416,13 @@ def copy_file(source: Place, target: Place) -> int:
             shutil.copyfileobj(reading, upload, _COPIED_BYTES)
             upload.finish()
             return upload.tell()
-        unfinished = target.with_name(f".{uuid.uuid4()}{UNFINISHED}")
-        try:
-            with _named(target), unfinished.open("wb") as writing:
+        with _unfinished(target) as unfinished:
+            with unfinished.open("wb") as writing:
                 shutil.copyfileobj(reading, writing, _COPIED_BYTES)
                 writing.flush()
                 os.fsync(writing.fileno())
                 size_bytes = writing.tell()
             unfinished.rename(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
     sync(target.parent)
     return size_bytes
 

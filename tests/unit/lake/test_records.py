@@ -79,11 +79,11 @@ def test_a_record_on_a_full_disk_needs_space(tmp_path: Path, monkeypatch: pytest
 def test_a_lake_that_another_process_removed_is_reported(tmp_path: Path) -> None:
     """Also by a process that was suspended between the file and its new name, and finds neither."""
     lake = chosen_lake(tmp_path / "lake")
-    with pytest.raises(LakeUnusable, match=r"capture\.json~ is gone: another process changed .*lake"):
+    with pytest.raises(LakeUnusable, match=r"capture\.json is gone: another process changed .*lake"):
         write_state(lake, "running")
     with (
         mock.patch.object(manifest, "reach", side_effect=lambda _: shutil.rmtree(tmp_path / "lake")),
-        pytest.raises(LakeUnusable, match=r"lake\.json~ is gone: another process changed .*lake"),
+        pytest.raises(LakeUnusable, match=r"lake\.json is gone: another process changed .*lake"),
     ):
         write_manifest(lake, Manifest("7", 1, "shop", "s", "p"))
 
