@@ -52,6 +52,7 @@ _RUNNING = frozenset({"running", "trying again"})
 _DIGITS = 6
 _NUMBERED = re.compile(rf"\d{{{_DIGITS}}}\.json")
 _ATTEMPTS = 20
+_RESTORE_PUBLICATION = "Restore it, or use another lake."
 _Content = TypeVar("_Content")
 
 
@@ -75,6 +76,25 @@ def writing_files(folder: Place) -> Iterator[None]:
         ) from exc
     except OSError as exc:
         raise LakeUnusable(f"{exc.filename or folder} cannot be written: {exc.strerror}", remedy_of(exc)) from exc
+
+
+def update_record(
+    lake: Lake, place: Place, read: Callable[[Any], _Content], change: Callable[[_Content | None], object], remedy: str
+) -> None:
+    """Replace a durable file in the lake's folder by what `change` makes of what `read` returns, None without a file.
+
+    Processes change it one after the other. Raises LakeUnusable; an error of a damaged file has the remedy.
+    """
+
+    def changed(before: bytes | None) -> str:
+        try:
+            found = None if before is None else read(json.loads(before))
+        except BROKEN as exc:
+            raise unreadable(place, exc, remedy) from exc
+        return _as_json(change(found))
+
+    with writing_files(lake.root):
+        files.update_file(place, changed)
 
 
 def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content | None:
@@ -152,7 +172,7 @@ def change_record(lake: Lake, place: Place, content: object, version: str | None
     with _changing(lake, place):
         if place.parent != lake.root:
             files.ensure_folder(place.parent)
-        files.replace_version(place, json.dumps(content, indent=2) + "\n", version)
+        files.replace_version(place, _as_json(content), version)
 
 
 def remove_record(lake: Lake, place: Place, version: str | None) -> None:
@@ -218,7 +238,11 @@ def replace_json(
     place: Place, content: object, *, durable: bool, before_rename: Callable[[], None] = lambda: None
 ) -> None:
     """Replace the file at `place` by `content`, in an existing folder; raises OSError."""
-    files.replace_file(place, json.dumps(content, indent=2) + "\n", durable=durable, before_rename=before_rename)
+    files.replace_file(place, _as_json(content), durable=durable, before_rename=before_rename)
+
+
+def _as_json(content: object) -> str:
+    return json.dumps(content, indent=2) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +334,7 @@ def read_last_batch(lake: Lake) -> LastBatch | None:
 
 def read_recorded(lake: Lake) -> Membership | None:
     """Read the record of the publication; None if there is none yet."""
-    return read_record(lake.publication, _membership, "Restore it, or use another lake.")
+    return read_record(lake.publication, _membership, _RESTORE_PUBLICATION)
 
 
 def _membership(content: Mapping[str, Any]) -> Membership:
@@ -323,11 +347,18 @@ def _member(content: Mapping[str, Any]) -> Member:
 
 
 def record_tables(lake: Lake, found: Membership, tables: Mapping[TableName, int]) -> None:
-    """Record the current publication of the tables copied now, by the names of their histories; other entries stay."""
-    recorded = read_recorded(lake) or Membership(found.publication, found.operations, {})
+    """Record the current publication of the tables copied now, by the names of their histories; other entries stay.
+
+    A bootstrap of new tables and a resync may do so at the same time.
+    """
     members = {member.relation: member for member in found.tables.values()}
     fresh = {name: members[oid] for name, oid in tables.items() if oid in members}
-    record_publication(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
+
+    def joined(before: Membership | None) -> object:
+        recorded = before or Membership(found.publication, found.operations, {})
+        return _content(replace(recorded, tables={**recorded.tables, **fresh}))
+
+    update_record(lake, lake.publication, _membership, joined, _RESTORE_PUBLICATION)
 
 
 def recorded_or_new(lake: Lake, found: Membership) -> Membership:
@@ -340,16 +371,17 @@ def recorded_or_new(lake: Lake, found: Membership) -> Membership:
 
 
 def record_publication(lake: Lake, membership: Membership) -> None:
-    """Replace the record of the publication."""
-    content = {
-        "publication": membership.publication,
-        "operations": sorted(membership.operations),
-        "tables": [
-            {**name._asdict(), **asdict(member), "schemas": sorted(member.schemas)}
-            for name, member in sorted(membership.tables.items())
-        ],
-    }
-    write_record(lake, lake.publication, content)
+    """Replace the record of the publication; no bootstrap and no resync may run."""
+    write_record(lake, lake.publication, _content(membership))
+
+
+def _content(membership: Membership) -> object:
+    tables = [
+        {**name._asdict(), **asdict(member), "schemas": sorted(member.schemas)}
+        for name, member in sorted(membership.tables.items())
+    ]
+    operations = sorted(membership.operations)
+    return {"publication": membership.publication, "operations": operations, "tables": tables}
 
 
 def read_shape(lake: Lake, name: TableName) -> Shape | None:

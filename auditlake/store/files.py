@@ -6,6 +6,7 @@ durable. In a store, an object exists only when it is complete and durable.
 Authority: link(2), rename(2), fsync(2)
 """
 
+import fcntl
 import io
 import os
 import shutil
@@ -125,6 +126,39 @@ def replace_version(place: Place, content: str, version: str | None) -> str | No
     if version is None:
         return objects.create(place.bucket, place.key, content.encode())
     return objects.put_if_match(place.bucket, place.key, content.encode(), version)
+
+
+def update_file(place: Place, change: Callable[[bytes | None], str]) -> None:
+    """Replace a file, durable, by what `change` makes of its content, None without one; raises OSError.
+
+    Writers change it one after the other; `change` is called again if another one came first.
+    """
+    while True:
+        with suppress(FileExistsError):
+            if _is_updated(place, change):
+                return
+
+
+def _is_updated(place: Place, change: Callable[[bytes | None], str]) -> bool:
+    """Return whether the file is replaced; False, or FileExistsError, if another writer did it first."""
+    try:
+        if isinstance(place, Path):
+            return _is_updated_alone(place, change)
+        before, version = read_versioned(place)
+        replace_version(place, change(before), version)
+    except FileNotFoundError:
+        put_if_absent(place, change(None).encode())
+    return True
+
+
+def _is_updated_alone(place: Path, change: Callable[[bytes | None], str]) -> bool:
+    """The same on a disk: the lock of a file that was replaced while this one waited for it is worth nothing."""
+    with place.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not os.path.samestat(place.stat(), os.fstat(file.fileno())):
+            return False
+        replace_file(place, change(file.read()), durable=True)
+    return True
 
 
 def remove_version(place: Place, absent: str, version: str | None) -> None:

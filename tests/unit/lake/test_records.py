@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -15,7 +16,18 @@ from auditlake.lake.erasures import Erasure, ReturnedRow
 from auditlake.lake.expiries import ExpiredTable, ExpiryRun
 from auditlake.lake.holds import HoldEvent, read_events
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
-from auditlake.lake.records import BROKEN, read_capture_state, typed, unreadable, write_numbered, write_state
+from auditlake.lake.records import (
+    BROKEN,
+    read_capture_state,
+    read_recorded,
+    record_tables,
+    typed,
+    unreadable,
+    write_numbered,
+    write_state,
+)
+from auditlake.relation import TableName
+from auditlake.source.publication_membership import Member, Membership
 from auditlake.store.files import remove_files
 from tests.s3_server import chosen_lake, on_disk, overwrite
 
@@ -33,6 +45,17 @@ def test_the_last_state_is_read_back(tmp_path: Path) -> None:
     assert state is not None
     assert (state.state, state.problem, state.remedy) == ("running", None, None)
     assert [path.name for path in lake.root.iterdir()] == ["capture.json"]
+
+
+def test_tables_that_are_recorded_at_the_same_time_are_all_in_the_record(tmp_path: Path) -> None:
+    """While `follow` takes a new snapshot of one table, its child process copies another."""
+    lake = chosen_lake(tmp_path)
+    oids = {TableName("public", f"t{oid}"): oid for oid in range(1, 41)}
+    found = Membership(7, frozenset({"insert"}), {name: Member(oid, None, frozenset()) for name, oid in oids.items()})
+    with ThreadPoolExecutor(4) as writers:
+        for recorded in [writers.submit(record_tables, lake, found, {name: oid}) for name, oid in oids.items()]:
+            recorded.result()
+    assert read_recorded(lake) == found
 
 
 @pytest.mark.parametrize(
