@@ -32,10 +32,11 @@ problem of a parked table. A start with rules that would change it is refused; o
 LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from auditlake.errors import ConfigError
 from auditlake.lake.histories import list_histories
@@ -43,7 +44,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.partition_records import read_roots
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_record, write_record
+from auditlake.lake.records import read_record, update_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -55,6 +56,7 @@ _HINT = "Restore the rules and the secret with which the lake was captured, or b
 _RESTORE = "Restore it: it records what is masked."
 _MAY_BE_ANOTHER = "it may be a masked column under another name, and a new copy needs a rule for it: keep if it is not"
 _UNKNOWN = "which columns these are is not known, and one may be masked"
+_Found = TypeVar("_Found")
 _RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
 
 
@@ -203,11 +205,14 @@ class Masks:
         return masks
 
     def _bound(self, relation: Relation, *, copied: bool) -> TableMasks:
-        before = self._recorded(relation)
-        names = tuple(dict.fromkeys([*before.names, relation.name]))
-        if any(column.attnum is None for column in relation.columns) and self._may_mask(before, relation):
+        if any(column.attnum is None for column in relation.columns) and self.has_masked(relation):
             shown = [column.name for column in relation.columns]
             return TableMasks(dict.fromkeys(shown, WITHHELD), (f"columns {', '.join(shown)}: {_UNKNOWN}",))
+        return self._change(relation.oid, partial(self._made, relation), partial(self._bind, relation, copied=copied))
+
+    def _bind(self, relation: Relation, before: _Table, *, copied: bool) -> tuple[_Table, TableMasks]:
+        """Return the record of a table with its columns, and their masks."""
+        names = tuple(dict.fromkeys([*before.names, relation.name]))
         columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
         for column in relation.columns:
             at = _place(columns, column)
@@ -223,10 +228,10 @@ class Masks:
                 columns[at : at + 1] = [entry]
                 masks |= {column.name: mask} if mask is not None else {}
             problems += [f"column {column.name}: {problem}"] if problem is not None else []
-        if not copied or not problems:  # a copy with problems is refused
-            made = replace(before, names=names, columns=tuple(columns))
-            self._record(before, _seen(made, relation, copied=copied))
-        return TableMasks(masks, tuple(problems))
+        found = TableMasks(masks, tuple(problems))
+        if copied and problems:  # it is refused
+            return before, found
+        return _seen(replace(before, names=names, columns=tuple(columns)), relation, copied=copied), found
 
     def _suspected(
         self, before: _Table, names: Sequence[TableName], column: Column, known: _Column | None
@@ -262,15 +267,17 @@ class Masks:
 
     def kept(self, oid: int, lsn: Lsn, now: CatalogEntries) -> frozenset[int]:
         """Return the columns whose entries are those that were read before the commit at `lsn`; keep some of `now`."""
+
+        def keep(known: _Table) -> tuple[_Table, frozenset[int]]:
+            before = [each for each in known.entries if each.lsn <= lsn][-1:]
+            after = [each for each in known.entries if each.lsn > lsn]
+            if not after and (not before or before[0].xmins != now.xmins):
+                after = [now]
+            same = frozenset(n for each in before for n, xmin in each.xmins.items() if now.xmins.get(n) == xmin)
+            return replace(known, entries=(*before, *after)), same
+
         known = _read_table(self._lake.masks_of(oid))
-        if known is None:
-            return frozenset()
-        before = [each for each in known.entries if each.lsn <= lsn][-1:]
-        after = [each for each in known.entries if each.lsn > lsn]
-        if not after and (not before or before[0].xmins != now.xmins):
-            after = [now]
-        self._record(known, replace(known, entries=(*before, *after)))
-        return frozenset(n for each in before for n, xmin in each.xmins.items() if now.xmins.get(n) == xmin)
+        return frozenset() if known is None else self._change(oid, lambda: known, keep)
 
     def admit(self, relation: Relation, ways: Sequence[AbstractSet[int]], *, named: bool) -> tuple[int, ...] | None:
         """Return the numbers of a message's columns if its values are masked alike by all of its ways; else None.
@@ -282,29 +289,31 @@ class Masks:
         is_only = bool(ways) and all(len(each) == 1 for each in ways)
         if is_only and not named:
             numbers = tuple(number for each in ways for number in each)
-        before = self._recorded(relation)
-        if (
-            not ways
-            or None in numbers
-            or not all(
-                number in each and len({self._effect(before, relation, n, column.name) for n in each}) == 1
-                for number, each, column in zip(numbers, ways, relation.columns, strict=True)
-            )
-        ):
+        if not ways or None in numbers:
             return None
         found = cast("tuple[int, ...]", numbers)
-        self._suspect(relation, [each - {number} for number, each in zip(found, ways, strict=True)])
-        if is_only:
-            before = self._recorded(relation)
-            self._record(before, replace(before, certain=found))
-        return found
+
+        def admitted(before: _Table) -> tuple[_Table, tuple[int, ...] | None]:
+            if not all(
+                number in each and len({self._effect(before, relation, n, column.name) for n in each}) == 1
+                for number, each, column in zip(found, ways, relation.columns, strict=True)
+            ):
+                return before, None
+            others = [each - {number} for number, each in zip(found, ways, strict=True)]
+            suspected = self._with_suspects(before, relation, others)
+            return replace(suspected, certain=found) if is_only else suspected, found
+
+        return self._change(relation.oid, partial(self._made, relation), admitted)
 
     def doubt(self, relation: Relation, ways: Sequence[AbstractSet[int]]) -> None:
         """Record a message whose columns are not known: every one that may have a masked name in it is a suspect."""
-        self._suspect(relation, ways)
+        self._change(
+            relation.oid,
+            partial(self._made, relation),
+            lambda before: (self._with_suspects(before, relation, ways), None),
+        )
 
-    def _suspect(self, relation: Relation, ways: Sequence[AbstractSet[int]]) -> None:
-        before = self._recorded(relation)
+    def _with_suspects(self, before: _Table, relation: Relation, ways: Sequence[AbstractSet[int]]) -> _Table:
         names = [*before.names, relation.name]
         rules = [self._masking_rule(before, names, column.name) for column in relation.columns]
         new = {
@@ -313,7 +322,7 @@ class Masks:
             for number in (each if rule is not None else ())
             if (known := before.column(number)) is None or not known.hides(rule)
         }
-        self._record(before, replace(before, suspects=before.suspects | new))
+        return replace(before, suspects=before.suspects | new)
 
     def _masking_rule(self, before: _Table, names: Sequence[TableName], name: str) -> Rule | None:
         """Return the rule that a name has, or that the last masked column of that name had."""
@@ -384,14 +393,16 @@ class Masks:
         return self._rules.secret if rule.form is MaskForm.HASH else None
 
     def _recorded(self, relation: Relation) -> _Table:
-        """Return the record of a table; for a new OID, one made of the columns of tables that had its name.
+        """Return the record of a table; of one without, what it would be made of."""
+        known = _read_table(self._lake.masks_of(relation.oid))
+        return self._made(relation) if known is None else known
+
+    def _made(self, relation: Relation) -> _Table:
+        """Return the first record of a table with a new OID, made of the columns of tables that had its name.
 
         So it is of a table that was a partition, with the names of the tables of which it was one: the rules for these
         are its own. Without a column of the name that a masked one has there, any of its columns may be that one.
         """
-        place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
-        if (known := _read_table(place)) is not None:
-            return known
         if self._roots is None:  # once: whoever copies new tables opens its masks for that
             self._roots = read_roots(self._lake)
         roots = [self._tables[oid] for oid in self._roots.get(relation.oid, ()) if oid in self._tables]
@@ -412,11 +423,31 @@ class Masks:
         names = tuple(dict.fromkeys(name for table in roots for name in table.names))
         return _Table(relation.oid, names, (*masked, *renamed), doubtful=bool(renamed))
 
-    def _record(self, before: _Table, table: _Table) -> None:
-        if before != table and self._records:
-            write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
+    def _change(
+        self, oid: int, made: Callable[[], _Table], change: Callable[[_Table], tuple[_Table, _Found]]
+    ) -> _Found:
+        """Replace the record of a table, the one that is made if it has none; return what `change` returns beside it.
+
+        Capture, a bootstrap of new tables and a resync do so, one after the other.
+        """
+        answers = list[_Found]()
+
+        def changed(recorded: _Table | None) -> object:
+            before = made() if recorded is None else recorded
+            table, answer = change(before)
+            self._tables[oid] = table
+            answers.append(answer)
+            if table == before:
+                return None
             self._known.clear()
-        self._tables[table.oid] = table
+            return table.content()
+
+        place = self._lake.masks_of(oid)
+        if self._records:
+            update_record(self._lake, place, _table, changed, _RESTORE)
+        else:
+            changed(_read_table(place))
+        return answers[-1]
 
 
 def _place(columns: Sequence[_Column], column: Column) -> int:

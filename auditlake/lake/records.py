@@ -81,19 +81,22 @@ def writing_files(folder: Place) -> Iterator[None]:
 def update_record(
     lake: Lake, place: Place, read: Callable[[Any], _Content], change: Callable[[_Content | None], object], remedy: str
 ) -> None:
-    """Replace a durable file in the lake's folder by what `change` makes of what `read` returns, None without a file.
+    """Replace a durable file by what `change` makes of what `read` returns, None without a file; None leaves it.
 
-    Processes change it one after the other. Raises LakeUnusable; an error of a damaged file has the remedy.
+    Writers change it one after the other. Raises LakeUnusable; an error of a damaged file has the remedy.
     """
 
-    def changed(before: bytes | None) -> str:
+    def changed(before: bytes | None) -> str | None:
         try:
             found = None if before is None else read(json.loads(before))
         except BROKEN as exc:
             raise unreadable(place, exc, remedy) from exc
-        return _as_json(change(found))
+        content = change(found)
+        return None if content is None else _as_json(content)
 
     with writing_files(lake.root):
+        if place.parent != lake.root:
+            files.ensure_folder(place.parent)
         files.update_file(place, changed)
 
 

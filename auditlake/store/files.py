@@ -128,10 +128,11 @@ def replace_version(place: Place, content: str, version: str | None) -> str | No
     return objects.put_if_match(place.bucket, place.key, content.encode(), version)
 
 
-def update_file(place: Place, change: Callable[[bytes | None], str]) -> None:
+def update_file(place: Place, change: Callable[[bytes | None], str | None]) -> None:
     """Replace a file, durable, by what `change` makes of its content, None without one; raises OSError.
 
-    Writers change it one after the other; `change` is called again if another one came first.
+    The file stays as it is if that is None. Writers change it one after the other; `change` is called again if another
+    one came first.
     """
     while True:
         with suppress(FileExistsError):
@@ -139,25 +140,29 @@ def update_file(place: Place, change: Callable[[bytes | None], str]) -> None:
                 return
 
 
-def _is_updated(place: Place, change: Callable[[bytes | None], str]) -> bool:
-    """Return whether the file is replaced; False, or FileExistsError, if another writer did it first."""
+def _is_updated(place: Place, change: Callable[[bytes | None], str | None]) -> bool:
+    """Return whether the file is as it should be; False, or FileExistsError, if another writer changed it first."""
     try:
         if isinstance(place, Path):
             return _is_updated_alone(place, change)
         before, version = read_versioned(place)
-        replace_version(place, change(before), version)
     except FileNotFoundError:
-        put_if_absent(place, change(None).encode())
+        if (new := change(None)) is not None:
+            put_if_absent(place, new.encode())
+    else:
+        if (changed := change(before)) is not None:
+            replace_version(place, changed, version)
     return True
 
 
-def _is_updated_alone(place: Path, change: Callable[[bytes | None], str]) -> bool:
+def _is_updated_alone(place: Path, change: Callable[[bytes | None], str | None]) -> bool:
     """The same on a disk: the lock of a file that was replaced while this one waited for it is worth nothing."""
     with place.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not os.path.samestat(place.stat(), os.fstat(file.fileno())):
             return False
-        replace_file(place, change(file.read()), durable=True)
+        if (changed := change(file.read())) is not None:
+            replace_file(place, changed, durable=True)
     return True
 
 

@@ -193,12 +193,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def read(place: object, make: Callable[[object], object], _: str) -> object:
         return make(records[str(place)]) if str(place) in records else None
 
-    def write(_: Lake, place: object, content: object, *, durable: bool) -> None:
-        assert durable
-        records[str(place)] = content
+    def update(
+        _: Lake, place: object, make: Callable[[object], object], change: Callable[[object], object], remedy: str
+    ) -> None:
+        if (content := change(read(place, make, remedy))) is not None:
+            records[str(place)] = content
 
     monkeypatch.setattr(masks_module, "read_record", read)
-    monkeypatch.setattr(masks_module, "write_record", write)
+    monkeypatch.setattr(masks_module, "update_record", update)
     monkeypatch.setattr(masks_module, "_read", lambda _: masks_module._words(_RULES))  # noqa: SLF001
     monkeypatch.setattr(masks_module, "_read_tables", lambda _: {})
     return tmp_path

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -139,6 +140,21 @@ def test_of_an_unknown_message_nothing_is_recorded(tmp_path: Path, names: tuple[
     lake = chosen_lake(tmp_path)
     opened(lake, HASH).of(relation((1, "id"), (2, "email"), (3, "note")))
     assert withheld(opened(lake, HASH), relation((None, "id"), *((None, name) for name in names))) == ["id", *names]
+
+
+def test_what_processes_record_at_the_same_time_is_all_in_the_record(tmp_path: Path) -> None:
+    """Capture goes on while a resync records the masks of its copies: a suspect of either is withheld."""
+    lake, shown = chosen_lake(tmp_path), relation((1, "id"), *((each, f"c{each}") for each in range(10, 50)))
+    opened(lake, HASH).of(relation((1, "id"), (2, "email")))
+    processes = [opened(lake, HASH) for _ in range(4)]
+    with ThreadPoolExecutor(len(processes)) as threads:
+        for one in [
+            threads.submit(masks.doubt, relation((None, "id"), (None, "email")), [{1}, {number}])
+            for at, masks in enumerate(processes)
+            for number in range(10 + 10 * at, 20 + 10 * at)
+        ]:
+            one.result()
+    assert withheld(opened(lake, HASH), shown) == [f"c{each}" for each in range(10, 50)]
 
 
 def test_a_column_that_may_have_had_a_masked_name_is_withheld_until_a_copy(tmp_path: Path) -> None:
