@@ -57,7 +57,7 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
 from auditlake.lake.partition_records import RESTORE, former_parts
-from auditlake.lake.records import read_record, write_record
+from auditlake.lake.records import read_record, update_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
@@ -313,16 +313,14 @@ def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
 
 def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
     """Record the current partitions of a table, and the OIDs of former ones; raises LakeUnusable."""
-    before = read_record(lake.partitions_of(name), former_parts, RESTORE) or set()
-    former = sorted(before - known.parts.keys())
     parts = {str(oid): asdict(part) for oid, part in sorted(known.parts.items())}
     problem = {} if known.problem is None else {"problem": known.problem}
-    write_record(
-        lake,
-        lake.partitions_of(name),
-        {"relation": known.relation, "parts": parts, "former": former, **problem},
-        durable=True,
-    )
+
+    def changed(before: set[int] | None) -> object:
+        former = sorted((before or set()) - known.parts.keys())
+        return {"relation": known.relation, "parts": parts, "former": former, **problem}
+
+    update_record(lake, lake.partitions_of(name), former_parts, changed, RESTORE)
 
 
 def read_since(lake: Lake, oid: int, lsn: Lsn, end: Lsn) -> Since:
