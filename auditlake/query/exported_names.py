@@ -7,7 +7,7 @@ those of dropped ones, and in lower case before others. Columns keep their names
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from auditlake.lake.history import HistoryTable
 from auditlake.relation import TableName
@@ -28,14 +28,14 @@ def view_of_versions(name: TableName) -> TableName:
 
 
 def names_of_views(
-    present: Named, dropped: Sequence[HistoryTable] = (), *, plain: bool
+    present: Named, dropped: Sequence[HistoryTable] = (), *, plain: bool, others: Iterable[TableName] = ()
 ) -> dict[TableName, HistoryTable]:
     """Name the views of the present tables, which have these names, and of dropped ones, which had their last name.
 
-    `plain`: only with ASCII letters, digits and `_`.
+    `plain`: only with ASCII letters, digits and `_`. `others` are names in the same catalog that no view may have.
     """
     named: dict[TableName, HistoryTable] = {}
-    taken = {TableName(LSN_AT[0], LSN_AT[1].removesuffix("_at"))}
+    taken = {TableName(LSN_AT[0], LSN_AT[1].removesuffix("_at")), *map(_folded, others)}
     first = sorted(present.items(), key=lambda each: (_written(each[0], plain=plain) != _folded(each[0]), each[0]))
     for wanted, table in [*first, *((table.last_name, table) for table in dropped)]:
         name = _written(wanted, plain=plain)

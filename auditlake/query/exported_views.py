@@ -55,7 +55,8 @@ class Functions:
 class ViewDialect:
     """SQL dialect of one engine, as templates for `str.format`; `plain`: as in `exported_names.names_of_views`.
 
-    `name` quotes an identifier of one or several parts.
+    `registers`: a view names a table that the script registers in the engine's catalog, not a path. `name` quotes an
+    identifier of one or several parts.
     """
 
     name: Callable[..., str]
@@ -66,6 +67,7 @@ class ViewDialect:
     bare_elements: str
     functions: Functions | None
     plain: bool = False
+    registers: bool = False
 
     def value(self, column: Column) -> str:
         """Return SQL for the value of a stored column, without the trailing blanks of `char(n)`."""
@@ -115,6 +117,7 @@ ENGINES = {
         far_future="timestamp '9999-12-31 00:00:00.000000 UTC'",
         bare_elements="transform({}, each -> trim(trailing ' ' from each))",
         functions=None,
+        registers=True,
     ),
 }
 
@@ -157,7 +160,14 @@ def views_by_name(known: Known, engine: ViewDialect) -> dict[TableName, HistoryT
     present = {name: known.named(name, known.last_lsn) for name in names}
     named = {table.name for table in present.values()}
     dropped = [table for table in known.tables.values() if table.name not in named]
-    return names_of_views(present, dropped, plain=engine.plain)
+    return _names(engine, known, present, dropped)
+
+
+def _names(
+    engine: ViewDialect, known: Known, present: Named, dropped: Sequence[HistoryTable] = ()
+) -> dict[TableName, HistoryTable]:
+    others = map(_registered, known.tables.values()) if engine.registers else ()
+    return names_of_views(present, dropped, plain=engine.plain, others=others)
 
 
 def functions_of(name: str) -> Functions:
@@ -211,9 +221,9 @@ def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
         yield f"call system.register_table({trino.literal(schema)}, {trino.literal(name)}, {location})"
 
 
-def _registered(table: HistoryTable) -> tuple[str, str]:
-    """Return schema and name of a history in Trino: those of its folder, in which case does not distinguish names."""
-    return f"{path_segment(table.name.schema)}_lake", path_segment(table.name.table)
+def _registered(table: HistoryTable) -> TableName:
+    """Return the name of a history in Trino: that of its folder, in which case does not distinguish names."""
+    return TableName(f"{path_segment(table.name.schema)}_lake", path_segment(table.name.table))
 
 
 def _view(engine: ViewDialect, name: TableName, query: str) -> Iterator[str]:
@@ -402,10 +412,10 @@ def view_script(lake: Lake, engine: str, choice: Choice) -> str:
         statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known, dialect))]
     elif choice.as_of is not None:
         lsn = merged_at(known, parse_when(choice.as_of, datetime.now(choice.zone)))
-        statements = views_at(dialect, names_of_views(known.tables_at(lsn), plain=dialect.plain), lsn)
+        statements = views_at(dialect, _names(dialect, known, known.tables_at(lsn)), lsn)
     else:
         statements = live_views(dialect, views_by_name(known, dialect), open_end=choice.open_end)
-    before = registrations(tables) if engine == "trino" else ()
+    before = registrations(tables) if dialect.registers else ()
     unique = dict.fromkeys([*before, *statements])
     prelude = dialect.prelude
     return "".join([f"{prelude}\n" if prelude else "", *(f"{statement};\n" for statement in unique)])

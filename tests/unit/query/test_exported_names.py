@@ -52,3 +52,12 @@ def test_no_view_is_that_of_versions_nor_the_function_of_times() -> None:
         4: ("auditlake", "lsn@4"),
         5: ("Temp_", "t"),
     }
+
+
+def test_no_view_has_the_name_of_a_registered_history() -> None:
+    """In Trino, in whose catalog case does not distinguish names; neither has its view of versions."""
+    names = [("x", "t"), ("X_Lake", "T"), ("x_lake", "other"), ("y", "u")]
+    tables = {(table := _table(oid, *name)).name: table for oid, name in enumerate(names, start=1)}
+    others = [TableName("x_lake", "t"), TableName("y_versions", "u")]
+    found = {table.oid: tuple(name) for name, table in names_of_views(tables, plain=False, others=others).items()}
+    assert found == {1: ("x", "t"), 2: ("X_Lake", "T@2"), 3: ("x_lake", "other"), 4: ("y", "u@4")}
