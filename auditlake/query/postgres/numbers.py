@@ -135,8 +135,9 @@ def root(text: str) -> str:
     weight, _ = _leading(value)
     scale = _MIN_SIGNIFICANT + 1 - (weight + 1) * _NBASE_DIGITS // 2
     scale = min(max(scale, scale_of(value), 0), _MAX_SCALE)
-    with localcontext(_CONTEXT):
-        return decimal_text(value.sqrt().quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
+    with localcontext(_CONTEXT):  # one digit more than is shown is enough to round; Decimal.sqrt computes 4,000
+        found = Decimal(math.isqrt(int(value.scaleb(2 * scale + 2)))).scaleb(-scale - 1)
+        return decimal_text(found.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
 
 
 def remainder(one: str, other: str) -> str:
