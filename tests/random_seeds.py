@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 
 def random_seeds() -> Iterator[int]:
-    """Yield seeds until AUDITLAKE_PROPERTY_S seconds (default 2) have passed, at least one; print seed and count.
+    """Yield seeds until AUDITLAKE_PROPERTY_S seconds (default 1) have passed, at least one; print seed and count.
 
     AUDITLAKE_PROPERTY_SEED repeats a run from its first seed; Hypothesis then draws the same cases each time, too.
     """
-    budget_s = float(os.environ.get("AUDITLAKE_PROPERTY_S", "2"))
+    budget_s = float(os.environ.get("AUDITLAKE_PROPERTY_S", "1"))
     first = int(os.environ.get("AUDITLAKE_PROPERTY_SEED") or secrets.randbelow(2**32))
     end = time.monotonic() + budget_s
     count = 0

@@ -10,7 +10,7 @@ from auditlake.delta.table import open_version
 from auditlake.failpoints import After
 from auditlake.lake.histories import list_histories
 from auditlake.lake.layout import Lake
-from tests.crash.test_follow import BETWEEN_TWO_TABLES, Kill, kill_follow
+from tests.crash.test_follow import BEFORE_THE_FOLD_OF_A_NEW_COLUMN, Kill, kill_follow
 from tests.s3_server import names
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
@@ -41,7 +41,7 @@ def _has_files_of_no_commit(lake: Lake) -> bool:
 _KILLS = [
     Kill(After.ADDED, lambda lake: all(table.position == table.horizon for table in list_histories(lake))),
     Kill(After.ROWS_WRITTEN, _has_files_of_no_commit),
-    BETWEEN_TWO_TABLES,
+    BEFORE_THE_FOLD_OF_A_NEW_COLUMN,
 ]
 
 
@@ -49,7 +49,7 @@ _KILLS = [
 def test_a_killed_follow_continues_and_produces_the_same_histories(
     spark: SparkSession, database: str, tmp_path: Path, kill: Kill
 ) -> None:
-    """Nothing is applied yet, files are written that no commit names, or one table is applied."""
+    """Nothing is applied yet, files are written that no commit names, or one has its new column."""
     kill_follow(spark, database, tmp_path, kill)
 
 

@@ -15,6 +15,7 @@ from tests.spark.apply.test_embedded_fold import check_in_turn
 from tests.spark.apply.test_fold_cases import A, B, check_contradiction, check_overtaken, check_text, name_of, row
 from tests.spark.apply.test_mark import check_limit
 from tests.spark.apply.test_stopping import check_ended
+from tests.spark.query.test_as_of import check_strange_views
 from tests.spark.test_verify import check_dropped, check_expired
 
 
@@ -85,6 +86,12 @@ def test_a_fold_is_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
 def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     """Files of MERGE have a column more than ours."""
     check_in_turn(spark, tmp_path, plan)
+
+
+@pytest.mark.spark
+def test_exported_functions_of_strange_names_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Of an LSN; `make test` asks the views."""
+    check_strange_views(spark, tmp_path, parametrised=True)
 
 
 @pytest.mark.pg

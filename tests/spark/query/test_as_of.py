@@ -289,21 +289,27 @@ def test_read_and_register_work_from_python(spark: SparkSession, lake: Lake) -> 
 
 
 def test_exported_views_of_strange_names_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Names that differ only in case, that Spark's catalog refuses, and columns that a client would split."""
-    lake, dialect = write_strange_lake(tmp_path / "--lake"), ENGINES["spark"]
+    """Names that differ only in case, that Spark's catalog refuses, and columns that a client would split.
+
+    `tests/release` asks the functions of these names.
+    """
+    check_strange_views(spark, tmp_path, parametrised=False)
+
+
+def check_strange_views(spark: SparkSession, folder: Path, *, parametrised: bool) -> None:
+    """Run the script of views, or of functions of an LSN, of a lake with strange names, and ask each of them."""
+    lake, dialect = write_strange_lake(folder / "--lake"), ENGINES["spark"]
     names = {name: STRANGE_TABLES[table.name] for name, table in views_by_name(read_known(lake), dialect).items()}
     session = spark.newSession()
     try:
-        for parametrised in (False, True):
-            for statement in split_script(
-                view_script(lake, "spark", Choice(None, open_end=False, parametrised=parametrised))
-            ):
-                session.sql(statement)
-            for (schema, table), number in names.items():
-                of = f"{table}_as_of`(384)" if parametrised else f"{table}`"
-                rows = session.sql(f"select * from `{schema}`.`{of}")
-                assert rows.columns[1:] == list(STRANGE_COLUMNS)
-                assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
+        choice = Choice(None, open_end=False, parametrised=parametrised)
+        for statement in split_script(view_script(lake, "spark", choice)):
+            session.sql(statement)
+        for (schema, table), number in names.items():
+            of = f"{table}_as_of`(384)" if parametrised else f"{table}`"
+            rows = session.sql(f"select * from `{schema}`.`{of}")
+            assert rows.columns[1:] == list(STRANGE_COLUMNS)
+            assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
     finally:
         for schema in {
             *(name.schema for name in names),
