@@ -100,10 +100,26 @@ NOT_STRICT = (
     '{"actor": NaN}',
     '{"actor": -Infinity}',
     '{"actor": 1' + "0" * 5_000 + "}",
+    '{"actor": 1e-400}',
+    '{"actor": 0e-16384}',
+    '{"actor": 0e1001}',
+    '{"actor": 0.' + "0" * 1_000 + "}",
+    '{"actor": 1' + "0" * 1_000 + "}",
+    '{"actor": "a\\u0000b"}',
+    '{"a\\u0000": 1}',
     '{"actor": "ann", "actor": "bob"}',
     '{"a": {"b": 1, "b": 2}}',
     "[" * 102 + "]" * 102,
     "[" * 30_000 + "]" * 30_000,
     '{"a":' * 10_000 + "1" + "}" * 10_000,
 )
-"""Texts that Python's decoder takes, or ends in another error than ValueError, and that no one can encode again."""
+"""Texts that Python's decoder takes, or ends in another error than ValueError, and that not everyone can read again."""
+
+STRICT = (
+    '{"actor": 1.' + "0" * 998 + "}",
+    '{"actor": [1.7976931348623157e308, 5e-324, -0.0, 0e-1000]}',
+    '{"actor": 1' + "0" * 999 + "}",
+    '{"actor": "\\u0001\\ufffe\\ud83d\\ude00"}',
+    "[" * 100 + "]" * 100,
+)
+"""Texts at the limits that everyone can."""

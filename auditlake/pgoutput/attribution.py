@@ -123,11 +123,13 @@ def context_text(app: str | None, db: str | None) -> str | None:
 
 
 def _json(content: bytes) -> str:
-    """Return the content as a JSON text: unchanged if it is JSON, else a string; in bytea's hex format if not UTF-8."""
+    """Return the content as a JSON text: unchanged if it is JSON, else a string; in bytea's hex format if no text."""
     some = content[: _MAX_LENGTH * _MOST_BYTES + 1]
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
         text = "\\x" + some.hex()
     return text.strip() if len(text) <= _MAX_LENGTH and _is_json(text) else _string(text)
 

@@ -22,7 +22,7 @@ from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.heartbeat import PREFIX as HEARTBEAT
 from tests import command
-from tests.attacks import NOT_STRICT
+from tests.attacks import NOT_STRICT, STRICT
 from tests.capture_lake import make_lake
 from tests.server import execute, install_trigger, oid_of
 
@@ -198,6 +198,25 @@ def test_no_content_under_any_prefix_ends_capture_or_a_reader(site: Site) -> Non
         done = command.run_here([*arguments, "--lake", site.lake.root])
         assert done.code == 0, done.stderr
         assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])
+def test_every_context_is_a_jsonb(site: Site) -> None:
+    """As docs/asking.md casts it, in PostgreSQL too; what is strict JSON is recorded as it was sent."""
+    contents = [text.encode() for text in (*STRICT, *NOT_STRICT)]
+    for content in [*contents, b"\xff\x00", b'{"actor": "\x00"}', b"a\x00b", b"\\u0000"]:
+        site.send([content], "auditlake")
+    site.capture()
+    contexts = "auditlake.transactions where context is not null order by lsn"
+    statement = f"select context, context::jsonb -> 'app' as app from {contexts}"
+    asked = command.run_here(["sql", "--lake", site.lake.root, "--format", "json", statement])
+    assert asked.code == 0, asked.stderr
+    recorded = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert [each["context"] for each in recorded[: len(STRICT)]] == [f'{{"app": {text}}}' for text in STRICT]
+    with psycopg.connect(site.dsn) as conn:
+        for each in recorded:
+            row = conn.execute("select (%s::jsonb -> 'app')::text", [each["context"]]).fetchone()
+            assert row == (each["app"],)
 
 
 @pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])

@@ -99,8 +99,9 @@ def test_the_actor_is_found_under_each_client_s_name(app: object, actor: str | N
 
 
 def test_content_that_is_not_utf8_is_kept_in_hex() -> None:
-    """Bytes that are not UTF-8 become a string in PostgreSQL's hex format of bytea."""
-    assert ContextInForce().after("auditlake", b"\xff\x00", 0).text == '{"app": "\\\\xff00"}'
+    """Bytes that are no text of PostgreSQL become a string in its hex format of bytea."""
+    for content in (b"\xff\x00", b'{"actor": "\x00"}', b"a\x00b"):
+        assert ContextInForce().after("auditlake", content, 0).text == f'{{"app": "\\\\x{content.hex()}"}}'
 
 
 @pytest.mark.parametrize(
