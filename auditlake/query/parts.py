@@ -5,7 +5,7 @@ PostgreSQL's dialect, for example the `(2)` of `interval '1.234567' second(2)`, 
 Spark in Spark's. A walk over the tree does not count as reading.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, overload
 
 from sqlglot import exp
@@ -54,15 +54,16 @@ def watch_parts(tree: exp.Expr) -> list[exp.Expr]:
     return nodes
 
 
-def unread(nodes: Iterable[exp.Expr], besides: Collection[tuple[type[exp.Expr], str]] = ()) -> exp.Expr | None:
-    """Return a watched node that has a part which was not read; None if all were; `besides`: parts without meaning."""
+def unread(
+    nodes: Iterable[exp.Expr], besides: Collection[tuple[type[exp.Expr], str]] = ()
+) -> Iterator[tuple[exp.Expr, str]]:
+    """Yield the parts of watched nodes that were not read, by node and name; `besides`: parts without meaning."""
     for node in nodes:
         read = node.args.read if isinstance(node.args, _Watched) else node.args.keys()
-        for name in node.args.keys() - read:
+        for name in sorted(node.args.keys() - read):
             part = (type(node), name)
             if node.args[name] not in (None, False, [], "") and part not in _MEANINGLESS and part not in besides:
-                return node
-    return None
+                yield node, name
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:

@@ -50,13 +50,6 @@ def as_kind(cell: SparkCell, kind: str) -> str:
     return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
 
 
-def only(node: exp.Expr, *allowed: str) -> None:
-    """Raise NotEmbedded if a node has a part that is not among these."""
-    for name, part in node.args.items():
-        if part not in (None, False, []) and name not in allowed:
-            raise NotEmbedded(f"{construct(node)} with {name.strip('_').replace('_', ' ')}")
-
-
 def construct(node: exp.Expr) -> str:
     """Name a node."""
     if isinstance(node, exp.Anonymous):

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.embedded.arithmetic import BIGINT_MAX
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell
 from auditlake.query.embedded.spark_types import INTEGRAL, common_kind, decimal_kind, is_decimal
 
 _INT_MAX = 2**31 - 1
@@ -109,7 +109,6 @@ _TYPE_NAMES = {
 
 def type_named(node: exp.Expr) -> str:
     """Return the type that a cast names; raises NotEmbedded."""
-    only(node, "this", "expressions")
     sizes = [int(str(each.this.this)) for each in node.expressions]
     kind = _TYPE_NAMES.get(node.this) if not sizes else None
     if node.this == exp.DType.DECIMAL and len(sizes) == 2 and 0 < sizes[0] >= sizes[1]:  # noqa: PLR2004

@@ -34,7 +34,7 @@ from sqlglot import exp
 from auditlake.delta.sql import duckdb_type
 from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import average_of, divided, is_adjusted, product, result_type, sum_of
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct
 from auditlake.query.embedded.conversions import (
     common_of,
     integer,
@@ -145,14 +145,12 @@ class SparkExpressions:
         inner = node.this if isinstance(node, exp.Not) else node
         word = "not " if inner is not node else ""
         if isinstance(inner, exp.Exists):
-            only(inner, "this")
             return f"{word}exists ({self._scope.exists(inner.this)})"
         if isinstance(inner, exp.In) and inner.args.get("query") is not None:
             return f"{word}{self._in_query(inner)}"
         return f"({self.condition(node)})"
 
     def _in_query(self, node: exp.In) -> str:
-        only(node, "this", "query")
         _plain_operands(node)
         value, query = self.cell(node.this), node.args["query"]
         found = self._scope.values_of(query.this if isinstance(query, exp.Subquery) else query)
@@ -167,12 +165,10 @@ class SparkExpressions:
         return self._scope.column(node)
 
     def _paren(self, node: exp.Paren) -> SparkCell:
-        only(node, "this")
         inner = self.cell(node.this)
         return replace(inner, sql=f"({inner.sql})")
 
     def _literal(self, node: exp.Literal) -> SparkCell:
-        only(node, "this", "is_string")
         text = str(node.this)
         if node.is_string and "\0" in text:
             raise NotEmbedded("NUL in a string")
@@ -188,16 +184,13 @@ class SparkExpressions:
                 return SparkCell(f"cast({standard_literal(text)} as {kind})", kind)
         raise NotEmbedded(f"the literal {text}")
 
-    def _null(self, node: exp.Null) -> SparkCell:
-        only(node)
+    def _null(self, _: exp.Null) -> SparkCell:
         return SparkCell("null", VOID, "NULL")
 
     def _boolean(self, node: exp.Boolean) -> SparkCell:
-        only(node, "this")
         return SparkCell("true" if node.this else "false", "boolean", "true" if node.this else "false")
 
     def _negative(self, node: exp.Neg) -> SparkCell:
-        only(node, "this")
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             if str(node.this.this).isdecimal():
                 return integer(-int(node.this.this))
@@ -210,7 +203,6 @@ class SparkExpressions:
         return SparkCell(f"(- {as_kind(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
 
     def _arithmetic(self, node: exp.Binary) -> SparkCell:
-        only(node, "this", "expression", "typed", "safe")
         sign = SIGNS[type(node)]
         if sign in "+-" and isinstance(node.expression, exp.Interval):
             return self._moved(self.cell(node.this), node.expression, 1 if sign == "+" else -1)
@@ -235,7 +227,6 @@ class SparkExpressions:
 
     def _moved(self, cell: SparkCell, interval: exp.Expr, sign: int) -> SparkCell:
         """Add to a date or a timestamp; a day that its month lacks becomes the last one, as in PostgreSQL."""
-        only(interval, "this", "unit")
         unit, count = interval.text("unit").upper().removesuffix("S"), interval.this
         known = {"date": _MOVED, "timestamp": _MOVED_TIMES}.get(cell.kind, {})
         if unit not in known or not isinstance(count, exp.Literal):
@@ -253,7 +244,6 @@ class SparkExpressions:
         )
 
     def _comparison(self, node: exp.Binary) -> SparkCell:
-        only(node, "this", "expression")
         _plain_operands(node)
         left, right = self._alike(self.cell(node.this), self.cell(node.expression))
         return SparkCell(f"({left} {COMPARISONS[type(node)]} {right})", "boolean")
@@ -270,7 +260,6 @@ class SparkExpressions:
         return [_plain_zero(as_kind(cell, kind), kind) for cell in alike]
 
     def _and_or(self, node: exp.Connector) -> SparkCell:
-        only(node, "this", "expression")
         word = "and" if isinstance(node, exp.And) else "or"
         operands = self._cells((node.this, node.expression))
         if any(cell.kind not in {"boolean", VOID} for cell in operands):
@@ -278,11 +267,9 @@ class SparkExpressions:
         return SparkCell(f"({f' {word} '.join(as_kind(cell, 'boolean') for cell in operands)})", "boolean")
 
     def _not(self, node: exp.Not) -> SparkCell:
-        only(node, "this")
         return SparkCell(f"(not {self.condition(node.this)})", "boolean")
 
     def _is(self, node: exp.Is) -> SparkCell:
-        only(node, "this", "expression")
         _plain_operands(node)
         inner = self.cell(node.this)
         match node.expression:
@@ -294,7 +281,6 @@ class SparkExpressions:
                 raise NotEmbedded("IS of a value")
 
     def _between(self, node: exp.Between) -> SparkCell:
-        only(node, "this", "low", "high")
         _plain_operands(node)
         value, low, high = self._cells((node.this, node.args["low"], node.args["high"]))
         above, below = self._alike(value, low), self._alike(value, high)
@@ -303,14 +289,12 @@ class SparkExpressions:
     def _in(self, node: exp.In) -> SparkCell:
         if node.args.get("query") is not None:
             raise NotEmbedded("IN of a query in an expression")
-        only(node, "this", "expressions")
         _plain_operands(node)
         value = self.cell(node.this)
         texts = self._alike(value, *self._cells(node.expressions))
         return SparkCell(f"({texts[0]} in ({', '.join(texts[1:])}))", "boolean")
 
     def _scalar(self, node: exp.Subquery) -> SparkCell:
-        only(node, "this")
         self.may_fail = True
         found = replace(self._scope.value_of(node.this).computed, name=None)
         if found.kind in {"array<float>", "array<double>"}:
@@ -318,7 +302,6 @@ class SparkExpressions:
         return found
 
     def _like(self, node: exp.Like) -> SparkCell:
-        only(node, "this", "expression", "negate")
         _plain_operands(node)
         value, pattern = self.cell(node.this), self.cell(node.expression)
         if value.kind != "string" or pattern.text is None or "\\" in pattern.text:
@@ -326,7 +309,6 @@ class SparkExpressions:
         return SparkCell(f"({value.sql} {'not ' if node.args.get('negate') else ''}like {pattern.sql})", "boolean")
 
     def _case(self, node: exp.Case | exp.If) -> SparkCell:
-        only(node, "this", "ifs", "default", "true", "false")
         if isinstance(node, exp.Case) and node.this is not None:
             raise NotEmbedded("CASE with a value")
         branches = node.args["ifs"] if isinstance(node, exp.Case) else [node]
@@ -340,20 +322,17 @@ class SparkExpressions:
         return SparkCell(f"case {texts} else {as_kind(default, kind)} end", kind)
 
     def _coalesce(self, node: exp.Coalesce) -> SparkCell:
-        only(node, "this", "expressions")
         cells = self._cells((node.this, *node.expressions))
         kind = common_of(cells)
         return SparkCell(f"coalesce({', '.join(as_kind(cell, kind) for cell in cells)})", kind)
 
     def _nullif(self, node: exp.Nullif) -> SparkCell:
-        only(node, "this", "expression")
         left, right = self._cells((node.this, node.expression))
         if left.kind != right.kind or not is_comparable(left.kind):
             raise NotEmbedded(f"NULLIF of {left.kind} and {right.kind}")
         return SparkCell(f"nullif({as_kind(left, left.kind)}, {as_kind(right, left.kind)})", left.kind)
 
     def _extreme(self, node: exp.Greatest | exp.Least) -> SparkCell:
-        only(node, "this", "expressions", "ignore_nulls")
         cells = self._cells((node.this, *node.expressions))
         kind = cells[0].kind
         if any(cell.kind != kind for cell in cells) or not is_groupable(kind):
@@ -369,7 +348,6 @@ class SparkExpressions:
     def _joined(self, node: exp.Concat | exp.DPipe) -> SparkCell:
         if isinstance(node, exp.Concat) and not node.args.get("safe"):
             raise NotEmbedded("a string of several literals")
-        only(node, "this", "expression", "expressions", "safe", "coalesce")
         operands = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
         if isinstance(node, exp.DPipe) and any(
             isinstance(each, exp.Binary) and type(each) is not exp.DPipe for each in operands
@@ -388,14 +366,12 @@ class SparkExpressions:
         return f"cast(cast({cell.sql} as decimal({max(parts[0], parts[1] + 1)},{parts[1]})) as varchar)"
 
     def _of_text(self, node: exp.Expr) -> SparkCell:
-        only(node, "this")
         (cell,) = self._strings([node.this], construct(node))
         form, kind = _OF_TEXT[type(node)]
         self.may_fail |= "error" in form
         return SparkCell(form.format(cell.sql), kind)
 
     def _substring(self, node: exp.Substring) -> SparkCell:
-        only(node, "this", "start", "length")
         (cell,) = self._strings([node.this], "SUBSTRING")
         bounds = self._cells([node.args["start"], *([node.args["length"]] if node.args.get("length") else [])])
         numbers = [bound.number for bound in bounds]
@@ -404,7 +380,6 @@ class SparkExpressions:
         return SparkCell(f"substring({cell.sql}, {', '.join(map(str, numbers))})", "string")
 
     def _replace(self, node: exp.Replace) -> SparkCell:
-        only(node, "this", "expression", "replacement")
         if node.args.get("replacement") is None:
             raise NotEmbedded("REPLACE without a replacement")
         cells = self._strings([node.this, node.expression, node.args["replacement"]], "REPLACE")
@@ -413,7 +388,6 @@ class SparkExpressions:
         return SparkCell(f"replace({', '.join(cell.sql for cell in cells)})", "string")
 
     def _abs(self, node: exp.Abs) -> SparkCell:
-        only(node, "this")
         cell = self.cell(node.this)
         if cell.kind not in INTEGRAL and not is_decimal(cell.kind):
             raise NotEmbedded(f"ABS of {cell.kind}")
@@ -421,7 +395,6 @@ class SparkExpressions:
         return SparkCell(f"cast(abs({as_kind(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
 
     def _round(self, node: exp.Round) -> SparkCell:
-        only(node, "this", "decimals")
         cell = self.cell(node.this)
         places = self.cell(node.args["decimals"]) if node.args.get("decimals") else integer(0)
         if places.number is None or places.number < 0 or not (is_decimal(cell.kind) or cell.kind in INTEGRAL):
@@ -437,7 +410,6 @@ class SparkExpressions:
 
     def _truncated(self, node: exp.Expr) -> SparkCell:
         """Translate date_trunc(unit, x), a timestamp in UTC."""
-        only(node, "this", "unit")
         cell, unit = self.cell(node.this), node.text("unit").upper()
         if cell.kind not in {"date", "timestamp"} or unit not in _TRUNCATED:
             raise NotEmbedded(f"date_trunc of {cell.kind}")
@@ -445,12 +417,10 @@ class SparkExpressions:
         return SparkCell(f"cast(cast({naive} as timestamp) as timestamptz)", "timestamp")
 
     def _count_if(self, node: exp.Expr) -> SparkCell:
-        only(node, "this")
         return SparkCell(f"count(case when {self.condition(node.this)} then 1 end)", "bigint")
 
     def _listed(self, node: exp.Expr) -> SparkCell:
         """Translate listagg(x, 'text') within group (order by x); in another order equal keys could change places."""
-        only(node, "this", "separator")
         inner, between = node.this, node.args.get("separator")
         if not isinstance(inner, exp.Order) or len(inner.expressions) != 1 or not isinstance(between, exp.Literal):
             raise NotEmbedded("LISTAGG without an order")
@@ -462,15 +432,12 @@ class SparkExpressions:
 
     def _part(self, node: exp.Expr) -> SparkCell:
         """Translate year(d) and its like."""
-        only(node, "this")
         inner = node.this
         if isinstance(inner, exp.TsOrDsToDate):
-            only(inner, "this")
             inner = inner.this
         return self._of_time(type(node).__name__.lower(), self.cell(inner))
 
     def _extract(self, node: exp.Extract) -> SparkCell:
-        only(node, "this", "expression")
         return self._of_time(node.name.lower(), self.cell(node.expression))
 
     def _of_time(self, part: str, cell: SparkCell) -> SparkCell:
@@ -485,7 +452,6 @@ class SparkExpressions:
         raise NotEmbedded(f"{part} of {cell.kind}")
 
     def _days_between(self, node: exp.DateDiff) -> SparkCell:
-        only(node, "this", "expression")
         cells = [
             self.cell(each.this if isinstance(each, exp.TsOrDsToDate) else each)
             for each in (node.this, node.expression)
@@ -495,7 +461,6 @@ class SparkExpressions:
         return SparkCell(f"cast(({cells[0].sql} - {cells[1].sql}) as integer)", "int")
 
     def _cast(self, node: exp.Cast) -> SparkCell:
-        only(node, "this", "to", "_type")
         kind, cell = type_named(node.args["to"]), self.cell(node.this)
         if type(node) is exp.Cast or (cell.text is not None and kind in {"date", "timestamp", "timestamp_ntz"}):
             if cell.text is None or kind not in {"date", "timestamp"}:
@@ -511,14 +476,11 @@ class SparkExpressions:
         return SparkCell(f"cast({as_kind(cell, cell.kind)} as {duckdb_type(kind)})", kind)
 
     def _filtered(self, node: exp.Filter) -> SparkCell:
-        only(node, "this", "expression")
-        only(node.expression, "this")
         return self._aggregate(node.this, f" filter (where {self.condition(node.expression.this)})")
 
     def _aggregate(self, node: exp.Expr, condition: str = "") -> SparkCell:
         if type(node) not in _AGGREGATES:
             raise NotEmbedded(construct(node))
-        only(node, "this", "big_int")
         named = condition == ""
         if isinstance(node, exp.Count):
             return self._count(node, condition)
@@ -537,10 +499,8 @@ class SparkExpressions:
 
     def _count(self, node: exp.Count, condition: str) -> SparkCell:
         if isinstance(node.this, exp.Star):
-            only(node.this)
             return SparkCell(f"count(*){condition}", "bigint", None if condition else "count(1)")
         if isinstance(node.this, exp.Distinct):
-            only(node.this, "expressions")
             cells = self._cells(node.this.expressions)
             if len(cells) != 1 or not is_groupable(cells[0].kind):
                 raise NotEmbedded("COUNT of such distinct values")
@@ -550,11 +510,9 @@ class SparkExpressions:
         return SparkCell(f"count({cell.sql}){condition}", "bigint", None if condition else _call("count({})", cell))
 
     def _window(self, node: exp.Window) -> SparkCell:
-        only(node, "this", "partition_by", "order", "over")
         call = node.this
         if type(call) not in _RANKS or node.args.get("order") is None:
             raise NotEmbedded(f"{construct(call)} over a window")
-        only(call)
         parts = self._cells(node.args.get("partition_by") or [])
         if not all(is_groupable(part.kind) for part in parts):
             raise NotEmbedded("PARTITION BY of such values")
@@ -564,7 +522,6 @@ class SparkExpressions:
 
     def ordered(self, node: exp.Expr, cell: SparkCell) -> str:
         """Translate one key of an ORDER BY, whose value is `cell`."""
-        only(node, "this", "desc", "nulls_first")
         if not isinstance(node, exp.Ordered) or not is_comparable(cell.kind):
             raise NotEmbedded(f"ORDER BY of {cell.kind}")
         way = "desc" if node.args.get("desc") else "asc"

@@ -14,7 +14,7 @@ from itertools import chain
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct, only
+from auditlake.query.embedded.cells import NotEmbedded, SparkCell, as_kind, construct
 from auditlake.query.embedded.conversions import common_of
 from auditlake.query.embedded.expressions import SparkExpressions, require_distinct_intervals
 from auditlake.query.embedded.spark_types import VOID, is_groupable
@@ -49,8 +49,8 @@ def translate_query(tree: exp.Expr, tables: Tables) -> Translated:
         require_distinct_intervals(translated.sql)
     except TooLong:
         raise NotEmbedded("expressions nested so deep") from None
-    if (part := unread(watched, _WITHOUT_MEANING)) is not None:
-        raise NotEmbedded(f"a part of {construct(part)}")
+    for node, name in unread(watched, _WITHOUT_MEANING):
+        raise NotEmbedded(f"{construct(node)} with {name.strip('_').replace('_', ' ')}")
     for each in translated.fields:
         if each.name is None:
             raise NotEmbedded("a computed column without AS")
@@ -114,7 +114,6 @@ class SparkScope:
             return named
         if self.is_hidden:
             raise NotEmbedded(f"ORDER BY {node.name}, which DISTINCT does not show")
-        only(node, "this", "table")
         if isinstance(node.this, exp.Star):
             raise NotEmbedded("* in an expression")
         found = self.find(node.name, node.text("table"))
@@ -184,7 +183,6 @@ class _Names:
             case exp.Union():
                 return names.union(node)
             case exp.Subquery() if not node.alias:
-                only(node, "this")
                 return names.query(node.this)
             case exp.Values():
                 return names.values(node)
@@ -194,10 +192,8 @@ class _Names:
     def _with(self, node: exp.Expr) -> "_Names":
         if (clause := node.args.get("with_")) is None:
             return self
-        only(clause, "expressions")
         names = self
         for cte in clause.expressions:
-            only(cte, "this", "alias")
             inner = names.query(cte.this)
             inner = replace(inner, fields=_with_names(inner.fields, cte.args["alias"]))
             names = _Names(self._tables, {**names._queries, cte.alias.lower(): inner}, self._counter)
@@ -223,7 +219,6 @@ class _Names:
     def _named_source(self, node: exp.Expr) -> tuple["str | Translated", str]:
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier) and len(node.parts) == 1:
-                only(node, "this", "alias")
                 name = node.name
                 if name in self._tables:
                     return name, node.alias or name
@@ -231,7 +226,6 @@ class _Names:
                     return query, node.alias or name
                 raise NotEmbedded(f"the table {name}")
             case exp.Subquery():
-                only(node, "this", "alias")
                 return self.query(node.this), node.alias
             case exp.Values():
                 return self.values(node), node.alias
@@ -240,7 +234,6 @@ class _Names:
 
     def values(self, node: exp.Values) -> Translated:
         """Translate VALUES."""
-        only(node, "expressions", "alias")
         expressions = SparkExpressions(SparkScope(self))
         rows = [
             [expressions.cell(each) for each in row.expressions]
@@ -257,7 +250,6 @@ class _Names:
 
     def union(self, node: exp.Union) -> Translated:
         """Translate UNION and UNION ALL."""
-        only(node, "this", "expression", "distinct", "order", "limit", "offset", "with_")
         left, right = self.query(node.this), self.query(node.expression)
         if len(left.fields) != len(right.fields):
             raise NotEmbedded("UNION of different widths")
@@ -281,7 +273,6 @@ def _numbered(columns: Sequence[str]) -> str:
 
 
 def _with_names(fields: tuple[SparkCell, ...], alias: exp.TableAlias) -> tuple[SparkCell, ...]:
-    only(alias, "this", "columns")
     columns = alias.args.get("columns") or []
     if not columns:
         return fields
@@ -303,14 +294,12 @@ class _Order:
         ]
         for name in ("limit", "offset"):
             if (clause := node.args.get(name)) is not None:
-                only(clause, "expression")
                 if not isinstance(clause.expression, exp.Literal) or not str(clause.expression.this).isdecimal():
                     raise NotEmbedded(f"{name.upper()} of an expression")
                 parts.append(f" {name} {clause.expression.this}")
         return "".join(parts)
 
     def _keys(self, order: exp.Expr) -> list[str]:
-        only(order, "expressions")
         return [self._expressions.ordered(each, self._key(each.this)) for each in order.expressions]
 
     def _key(self, node: exp.Expr) -> SparkCell:
@@ -364,7 +353,6 @@ class _Select:
     """One SELECT."""
 
     def __init__(self, names: _Names, node: exp.Select) -> None:
-        only(node, *_CLAUSES)
         self._names = names
         self._node = node
         self._scope = SparkScope(names)
@@ -390,7 +378,6 @@ class _Select:
 
         Only plain rows of tables: with an aggregate it would have a row always, and the rest Spark may refuse.
         """
-        only(self._node, "expressions", "from_", "joins", "where")
         if any(each.find(exp.AggFunc) for each in self._node.expressions):
             raise NotEmbedded("EXISTS of an aggregate")
         from_ = self._from()
@@ -405,7 +392,6 @@ class _Select:
 
     def aggregate_in(self, outer: SparkScope) -> tuple[str, str]:
         """Translate the query of one aggregate, which may equate columns with those of `outer`; return its type too."""
-        only(self._node, "expressions", "from_", "joins", "where")
         if not any(each.find(exp.AggFunc) for each in self._node.expressions) or not self._node.args.get("where"):
             raise NotEmbedded("a subquery of other values than one aggregate")
         from_ = self._from()
@@ -443,14 +429,12 @@ class _Select:
         clause = self._node.args.get("from_")
         if clause is None:
             return ""
-        only(clause, "this")
         text = self._names.source(clause.this, self._scope)
         for join in self._node.args.get("joins") or []:
             text += self._join(join)
         return f" from {text}"
 
     def _join(self, join: exp.Join) -> str:
-        only(join, "this", "side", "kind", "on", "using")
         side, kind = (str(join.args.get(name) or "").lower() for name in ("side", "kind"))
         if side not in {"", "left", "right", "full"} or kind not in {"", "inner", "outer", "cross"}:
             raise NotEmbedded(f"{side} {kind} JOIN".strip())
@@ -487,14 +471,10 @@ class _Select:
         for node in self._node.expressions:
             match node:
                 case exp.Star():
-                    only(node)
                     columns += self._scope.star()
                 case exp.Column() if isinstance(node.this, exp.Star):
-                    only(node, "this", "table")
-                    only(node.this)
                     columns += self._scope.star(node.text("table"))
                 case exp.Alias():
-                    only(node, "this", "alias")
                     columns.append(replace(self._expressions.cell(node.this), name=node.alias))
                 case _:
                     columns.append(self._expressions.cell(node))
@@ -506,7 +486,6 @@ class _Select:
         clause = self._node.args.get("group")
         if clause is None:
             return ""
-        only(clause, "expressions")
         return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
 
     def _group_key(self, node: exp.Expr, columns: Sequence[SparkCell]) -> str:
@@ -546,7 +525,6 @@ class _Select:
         clause = self._node.args.get("distinct")
         if clause is None:
             return ""
-        only(clause)
         if not all(is_groupable(cell.kind) for cell in columns):
             raise NotEmbedded("DISTINCT of such values")
         return "distinct "

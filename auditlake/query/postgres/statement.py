@@ -103,8 +103,8 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
         return opened[label]
 
     translated = translate(tree, catalog, state.now)
-    if (part := unread(watched)) is not None:
-        raise Refused(part, f"a part of {construct(part)}")
+    for node, _ in unread(watched):
+        raise Refused(node, f"a part of {construct(node)}")
     return PostgresQuery(state.known, state.lsn, sql, views, tails, translated=translated, columns=columns)
 
 

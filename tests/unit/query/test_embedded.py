@@ -229,7 +229,7 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select sum(cast(id as double)) from orders", "SUM of double"),
         ("select note like 'a\\\\_' as l from orders", "escape"),
         ("select 'it''s' as s", "an escape in a string"),
-        ("select try_cast(note as int) as n from orders", "safe"),
+        ("select try_cast(id as bigint) as n from orders", "safe"),
         ("select cast(note as int) as n from orders", "CAST of string to int"),
         ("select id = note as same from orders", "beside"),
         ("select id from orders order by id limit 1 + 1", "LIMIT"),
@@ -276,7 +276,7 @@ def test_a_part_that_is_not_translated_is_left_to_spark(part: type[exp.Expr], ad
     trees = [parse_query(sql, spark_tokens(sql)) for sql in ["select sum(id) as s from v where id > 1 and id < 9"] * 2]
     trees[1].find(part).set(added, exp.Boolean(this=True))  # type: ignore[union-attr]
     assert translate_query(trees[0], {"v": columns}).fields[0].kind == "bigint"
-    with pytest.raises(NotEmbedded, match=r" with |a part of"):
+    with pytest.raises(NotEmbedded, match=f" with {added.replace('_', ' ')}"):
         translate_query(trees[1], {"v": columns})
 
 
