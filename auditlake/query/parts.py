@@ -1,8 +1,8 @@
 """Which parts of a statement's tree the translation has read: one that it did not read would be left out. Pure.
 
-A node's arguments are watched from the parser to the end of the translation. What is left unread then is refused in
-PostgreSQL's dialect, for example the `(2)` of `interval '1.234567' second(2)`, and left to
-Spark in Spark's. A walk over the tree does not count as reading.
+A node's arguments are watched from the parser to the end of the translation, so no rule of it lists those that it does
+not know. What is left unread then is refused in PostgreSQL's dialect, for example the `(2)` of `interval '1.234567'
+second(2)`, and left to Spark in Spark's. A walk over the tree does not count as reading.
 """
 
 from collections.abc import Collection, Iterable, Iterator

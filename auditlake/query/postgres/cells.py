@@ -57,15 +57,6 @@ class Refused(Exception):
         self.wrong = wrong
 
 
-def only(node: exp.Expr, *known: str) -> None:
-    """Check that a node has no arguments but these; raises Refused."""
-    for name in known:
-        node.args.get(name)  # `parts` watches this
-    for name, value in node.args.items():
-        if value not in (None, False, [], "") and name not in known:
-            raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")
-
-
 def is_array_of_query(node: exp.Expr) -> bool:
     """Return whether an array is `ARRAY(…)`, of a query, rather than `ARRAY[…]`."""
     return "value_constructor" not in node.args

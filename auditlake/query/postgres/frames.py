@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced
 from auditlake.query.postgres.texts import NotRead, interval_parts
 from auditlake.query.postgres.types import INTERVAL, UNKNOWN
@@ -41,7 +41,6 @@ def frame_text(spec: exp.Expr | None, cell: Callable[[exp.Expr], Cell], keys: Se
     """Translate a frame; raises Refused."""
     if spec is None:
         return ""
-    only(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind = _kind(spec)
     ends = [_bound(spec, name, cell, keys) for name in ("start", "end")]
     if not _is_forward(spec, cell):  # of such a frame without rows DuckDB counts a negative number

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from auditlake.query.postgres.arithmetic import compared
-from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, common
 from auditlake.query.postgres.expressions import Expressions
 from auditlake.query.postgres.scopes import FromItem, Scope, folded, renamed, usable
@@ -70,7 +70,7 @@ class Joins:
             raise Refused(on, "FULL JOIN on such a condition", hint)
 
     def _equated(self, term: exp.Expr, right: set[str]) -> bool | None:
-        """Return whether a term equates both sides by hashing, False by their order only, None if by neither."""
+        """Return whether a term equates both sides by hashing, False by their order None if by neither."""
         if not isinstance(term, exp.EQ) or term.find(exp.Query) is not None:
             return None
         scope = self._joined_now()
@@ -84,7 +84,6 @@ class Joins:
     def _alone(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
         if not _is_wrapped(node):
             return self._scope.names.source(node, self._scope), self._scope.sources[-1].cells
-        only(node, "this", "alias", "joins")
         within = Joins(Scope(self._scope.names, self._scope.outer))
         return self._placed(within.text(node.this, []), within._scope, node.args.get("alias"), node)
 
@@ -99,7 +98,6 @@ class Joins:
         return f"({text})", cells
 
     def _join(self, join: exp.Expr, *, after_comma: bool) -> str:
-        only(join, "this", "side", "kind", "on", "using", "method")
         side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
         if (
             side not in {"", "left", "right", "full"}

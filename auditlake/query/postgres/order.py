@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.scopes import folded
 
 
@@ -68,16 +68,10 @@ def limit_text(node: exp.Expr) -> str:
     text = ""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if isinstance(limit, exp.Fetch):
-        only(limit, "count", "direction", "limit_options")
-        options = limit.args.get("limit_options")
-        if options is not None:
-            only(options, "rows", "with_ties")
         text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
     elif limit is not None and not _is_all(limit.expression):
-        only(limit, "expression")
         text += f" limit {_count(limit.expression)}"
     if offset is not None:
-        only(offset, "expression")
         text += f" offset {_count(offset.expression)}"
     return text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from auditlake.query.dialect import COMPARISONS
-from auditlake.query.postgres.cells import Cell, Refused, only
+from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.types import FLOAT4, FLOAT8, INTERVAL, TEXT
 from auditlake.relation import TableName
 
@@ -111,7 +111,6 @@ class Scope:
 
     def find(self, node: exp.Column) -> list[Cell]:
         """Find the columns of this FROM clause that a name can mean."""
-        only(node, "this", "table", "db")
         name = folded(node.this)
         if node.args.get("table") is None:
             found = [cell for cell in self.shown if cell.name == name]
@@ -164,7 +163,6 @@ class Scope:
     def star(self, node: exp.Expr) -> list[Cell]:
         """Return the columns of `*` or `table.*`."""
         if isinstance(node, exp.Star):
-            only(node)
             if not self.sources:
                 raise Refused(node, "* without FROM", wrong=True)
             return [usable(cell, node) for cell in self.shown]
@@ -222,7 +220,6 @@ _COMPARED = frozenset({*COMPARISONS, exp.Between})
 
 def renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:
     """Give columns the names of an alias, which may name the first of them only; raises Refused."""
-    only(alias, "this", "columns")
     given = alias.args.get("columns") or []
     if any(isinstance(each, exp.ColumnDef) for each in given):
         raise Refused(node, "a column definition list, which is for functions that return records", wrong=True)

@@ -35,6 +35,7 @@ from auditlake.values.equality import differs_in
 from auditlake.values.types import MOST_DIGITS, is_built_in, is_widened
 
 _HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
+_WITHOUT_MEANING = frozenset({(exp.CTE, "materialized")})  # for PostgreSQL's planner
 IN_SPARK = "Ask in the dialect spark."
 
 
@@ -103,8 +104,8 @@ def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str])
         return opened[label]
 
     translated = translate(tree, catalog, state.now)
-    for node, _ in unread(watched):
-        raise Refused(node, f"a part of {construct(node)}")
+    for node, name in unread(watched, _WITHOUT_MEANING):
+        raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")
     return PostgresQuery(state.known, state.lsn, sql, views, tails, translated=translated, columns=columns)
 
 

@@ -30,7 +30,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> LakeState:
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("select interval '1.234567' second(2)", "a part of the function second at line 1, column 28"),
+        ("select interval '1.234567' second(2)", "EXPRESSIONS of the function second at line 1, column 28"),
         ("select !! id = any('{1,2}'::int[]) from orders", "the SQL at line 1, column 8"),
     ],
 )
