@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, date
 from decimal import Context, Decimal
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,15 @@ def state(lake: Path) -> LakeState:
     return read_state(Lake(lake), None, UTC)
 
 
-def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
-    _, batches = PostgresEngines().rows(state, prepare_query(state, sql)).batches()
+@cache
+def _engines(root: str) -> PostgresEngines:  # noqa: ARG001 - a database reads one lake
+    """Return one database for all statements, as a server has: each would register 130 functions."""
+    return PostgresEngines()
+
+
+def _rows(state: LakeState, sql: str, engines: PostgresEngines | None = None) -> list[tuple[object, ...]]:
+    engines = engines or _engines(str(state.known.lake.root))
+    _, batches = engines.rows(state, prepare_query(state, sql)).batches()
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -175,7 +182,7 @@ def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState
 
 def test_a_cancelled_statement_ends_within_a_batch(state: LakeState, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB does not look before the next one: 2,048 calls may take half an hour, and occupy a thread of a server."""
-    running, calls = Cancellation(), list[str]()
+    running, calls, engines = Cancellation(), list[str](), PostgresEngines()
     function, takes, gives = _FUNCTIONS["pg_reverse"]
 
     def slow(text: str) -> Any:
@@ -185,9 +192,11 @@ def test_a_cancelled_statement_ends_within_a_batch(state: LakeState, monkeypatch
 
     monkeypatch.setitem(_FUNCTIONS, "pg_reverse", (slow, takes, gives))
     with pytest.raises(Cancelled), running.work():
-        _rows(state, "select reverse(a.id::text || b.id::text) from orders a, orders b")
+        _rows(state, "select reverse(a.id::text || b.id::text) from orders a, orders b", engines)
     assert len(calls) == 1
-    assert _rows(state, "select reverse('pg_reverse(' || id::text) from orders where id = 1") == [("1(esrever_gp",)]
+    assert _rows(state, "select reverse('pg_reverse(' || id::text) from orders where id = 1", engines) == [
+        ("1(esrever_gp",)
+    ]
 
 
 _MANY = 5000
@@ -269,7 +278,7 @@ def test_an_interval_is_computed_once(state: LakeState, monkeypatch: pytest.Monk
 
         monkeypatch.setitem(_FUNCTIONS, name, (recorded, takes, gives))
     chain = "(id || ' days')::interval::text::interval::text::interval * id * 0.5 * id * 2"
-    assert _rows(state, f"select {chain} from orders where id = 1") == [("24:00:00",)]
+    assert _rows(state, f"select {chain} from orders where id = 1", PostgresEngines()) == [("24:00:00",)]
     assert sorted(calls) == ["pg_interval"] * 3 + ["pg_times"] * 4
 
 
@@ -492,10 +501,11 @@ def test_python_computes_with_no_text_of_gigabytes(
     """An aggregate may be as long as DuckDB's memory, and Python takes a hundred bytes for each part of it."""
     statement = f"select {call} from generate_series(1, {{}}) x"
     monkeypatch.setattr(postgres_engine, "LONGEST", 30)
-    assert _rows(state, statement.format(2))
+    engines = PostgresEngines()
+    assert _rows(state, statement.format(2), engines)
     with pytest.raises(BadUsage, match="a function here takes texts of at most 30 characters"):
-        _rows(state, statement.format(1000))
-    assert _rows(state, "select sum(x::numeric) from generate_series(1, 1000) x") == [("500500",)]
+        _rows(state, statement.format(1000), engines)
+    assert _rows(state, "select sum(x::numeric) from generate_series(1, 1000) x", engines) == [("500500",)]
 
 
 def test_an_aggregate_makes_no_array_of_gigabytes(state: LakeState) -> None:
