@@ -66,14 +66,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+_FOLDING = ("tests/spark/apply/", "tests/spark/resync/", "tests/crash/")
+
+
 def _group(test: pytest.Function) -> str | None:
     """Name the group of a test: its JVM, a server that few tests need, or its module if that shares a fixture.
 
-    A second JVM would load the same 30,000 classes.
+    Two JVMs halve the longest group, which no other worker can shorten.
     """
     fixtures = test._fixtureinfo.name2fixturedefs  # noqa: SLF001 - the only way to their scopes
     if test.get_closest_marker("spark"):
-        return "jvm" if "spark" in fixtures else "own-jvm"
+        if "spark" not in fixtures:
+            return "own-jvm"
+        return "folding-jvm" if test.nodeid.startswith(_FOLDING) else "jvm"
     if "bucket" in fixtures and CHOSEN == "disk":
         return "bucket"
     if "complete_server" in fixtures:
