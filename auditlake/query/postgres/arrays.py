@@ -7,18 +7,20 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from auditlake.query.postgres.arithmetic import concatenated
+from auditlake.query.postgres.arithmetic import concatenated, sort_key
 from auditlake.query.postgres.cells import Cell, Refused
 from auditlake.query.postgres.conversions import coerced, shown_text, with_common_element
 from auditlake.query.postgres.growth import may_be_long, once
-from auditlake.query.postgres.types import BOOL, INT4, TEXT, Type
+from auditlake.query.postgres.types import BOOL, FLOAT4, FLOAT8, INT4, INTERVAL, NUMERIC, TEXT, Type
+
+_EQUAL_BY_KEY = (NUMERIC, FLOAT4, FLOAT8, INTERVAL)
 
 
 def called_on_array(  # noqa: C901, PLR0911 - one case for each function
     name: str, cells: Sequence[Cell], node: exp.Expr
 ) -> Cell | None:
     """Translate a function of an array; None if it is another one; raises Refused."""
-    value, element = cells[0].sql, cells[0].type.element or TEXT
+    value = cells[0].sql
     match name, cells[1:]:
         case "cardinality", []:
             return Cell(f"cast(len({value}) as integer)", INT4)
@@ -32,23 +34,28 @@ def called_on_array(  # noqa: C901, PLR0911 - one case for each function
             return concatenated(*with_common_element(cells[0], array_, node), node)
         case "array_cat", [Cell() as added] if all(each.type.element or each.is_unknown for each in cells):
             return concatenated(cells[0], added, node)
-        case "array_remove", [Cell(type=Type(element=None)) as removed] if element.is_groupable:
-            whole, one = _groupable(name, *with_common_element(cells[0], removed, node), node)
-            return Cell(once([whole.sql, one.sql], "list_filter(s[1], lambda e: e is distinct from s[2])"), whole.type)
-        case "array_position", [Cell(type=Type(element=None)) as searched] if element.is_groupable:
-            whole, one = _groupable(name, *with_common_element(cells[0], searched, node), node)
-            return Cell(f"cast(nullif(list_position({whole.sql}, {one.sql}), 0) as integer)", INT4)
+        case "array_remove", [Cell(type=Type(element=None)) as removed]:
+            whole, of_element, key = _keys(name, *with_common_element(cells[0], removed, node), node)
+            kept = f"list_filter(s[1], lambda e: {of_element} is distinct from s[2])"
+            return Cell(once([whole.sql, key], kept), whole.type)
+        case "array_position", [Cell(type=Type(element=None)) as searched]:
+            whole, of_element, key = _keys(name, *with_common_element(cells[0], searched, node), node)
+            keys = whole.sql if of_element == "e" else f"list_transform({whole.sql}, lambda e: {of_element})"
+            return Cell(f"cast(nullif(list_position({keys}, {key}), 0) as integer)", INT4)
         case "array_to_string", [Cell() as between, *nulls]:
             return _joined(cells[0], [between, *nulls], node)
         case _:
             return None
 
 
-def _groupable(name: str, array: Cell, value: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
-    """Return an array and a value of one type, of which equal values are alike; raises Refused."""
+def _keys(name: str, array: Cell, value: Cell, node: exp.Expr) -> tuple[Cell, str, str]:
+    """Return an array, the key of its element `e`, and that of a value; equal ones have one key. Raises Refused."""
+    element = array.type.element or TEXT
+    if element in _EQUAL_BY_KEY:
+        return array, sort_key(Cell("e", element), node), sort_key(value, node)
     if not array.type.is_groupable:
         raise Refused(node, f"{name} of {array.type.shown}", "Cast both to one type.")
-    return array, value
+    return array, "e", value.sql
 
 
 def operated(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:

@@ -1152,3 +1152,8 @@ select jsonb_object_agg(null::bytea, 1)
 select jsonb_build_object(null::bytea, 1)
 select id > 2 is unknown, vip is unknown, vip is not unknown, null is unknown from customers order by id
 select array_cat('{}', '{1}'::int[]), array_cat('{1}'::int[], null), array_cat(null::int[], null::int[])
+select array_position(array[1, 2, 3], 2.0), array_position(array[1, 2], 2.5), array_position(array[2, null], null::numeric), array_position(null::int[], 2.0)
+select id, array_position(array[qty, 3], 3.00), array_position(array[qty, 3], price), array_position(array[customer_id, qty], qty::numeric / 2) from orders
+select array_position(array['1.5'::float4, 2, '-0'], 0::float4), array_position(array[0::float8, 2], '-0'::float8), array_remove(array['1.5'::float4, '-0'], 0::float4)
+select id, array_position(array[price::float8, 0], price::float8), array_remove(array[price::float8, 0, null], price::float8) from orders
+select array_position(array[id, id], price), array_remove(array[id], 1.0) from orders

@@ -169,7 +169,6 @@ select to_char(shipped, 'IDDD') from orders
 select to_char(shipped, 'SSSSS') from orders
 select to_char(shipped, '"a\b"') from orders
 select initcap('a' || chr(1456) || 'bc')
-select array_position(array[id, id], price), array_remove(array[id], 1.0) from orders
 select interval '1' hour to minute
 select interval '1.5' hour
 select interval '1.5' month
