@@ -1,7 +1,8 @@
 """Rows of partitions: whether there are any, how many, and whether one is there.
 
 Unlike what reads the catalog, these open tables, with a short lock timeout. The name of a table is locked first, and
-read again: a view that had taken it would run functions with our role's rights.
+read again: a view that had taken it would run functions with our role's rights. A query of a stranger's table could,
+too, so it is not made.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,10 @@ import psycopg
 from psycopg import sql
 
 from auditlake.capture.first_rows import FirstRow
+from auditlake.relation import Column
 from auditlake.source.connection import Row, answering_within, connect, fetch
+from auditlake.source.strangers import tables_of_strangers
+from auditlake.values.types import is_built_in
 
 _COUNTED = 100_000
 """Most rows of a partition that are counted: some milliseconds."""
@@ -74,7 +78,7 @@ def _writers(conn: psycopg.Connection[Row], row: FirstRow) -> set[int]:
         return set()
     query = sql.SQL("select xmin::text from {table} where tableoid = {partition} and {key} limit 2")
     texts: list[str] = []
-    key = sql.SQL(" and ").join(_is_shown_as(row.root.columns[place].name, text, texts) for place, text in row.key)
+    key = sql.SQL(" and ").join(_is_shown_as(row.root.columns[place], text, texts) for place, text in row.key)
     found = _select(conn, row.root.oid, query, texts, partition=sql.Literal(row.partition), key=key)
     return {int(str(xid)) for (xid,) in found}
 
@@ -84,16 +88,23 @@ def _is_filtered(conn: psycopg.Connection[Row], root: int) -> bool:
     return bool(fetch(conn, _FILTERED, root))
 
 
-def _is_shown_as(name: str, text: str | None, texts: list[str]) -> sql.Composed:
-    """Return the condition that a column has this text, and append its parameters: values may be equal (1.0, 1.00)."""
-    column = sql.Identifier(name)
+def _is_shown_as(column: Column, text: str | None, texts: list[str]) -> sql.Composed:
+    """Return the condition that a column has this text, and append its parameters: values may be equal (1.0, 1.00).
+
+    A value of a type that is not built in would be compared by a cast of the type's owner, if there is one.
+    """
+    name = sql.Identifier(column.name)
     if text is None:
-        return sql.SQL("{} is null").format(column)
-    texts += [text, text]  # the first one is of the column's type
-    equal = sql.SQL("{column} operator(pg_catalog.=) {value} and {shown} = {text}")
-    shown = sql.SQL("pg_catalog.format('%s', {column}) collate \"C\"").format(column=column)
-    value, printed = (sql.SQL(f"${number}") for number in (len(texts) - 1, len(texts)))
-    return equal.format(column=column, value=value, shown=shown, text=printed)
+        return sql.SQL("{} is null").format(name)
+    texts.append(text)
+    shown = sql.SQL("pg_catalog.format('%s', {name}) collate \"C\" = {text}").format(
+        name=name, text=sql.SQL(f"${len(texts)}")
+    )
+    if not is_built_in(column.type_oid):
+        return shown
+    texts.append(text)  # this one is of the column's type
+    equal = sql.SQL("{name} operator(pg_catalog.=) {value}").format(name=name, value=sql.SQL(f"${len(texts)}"))
+    return sql.SQL("{} and {}").format(equal, shown)
 
 
 def _select(
@@ -105,12 +116,13 @@ def _select(
     """
     try:
         with conn.transaction():
+            conn.execute("set transaction read only")
             conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
             if not (names := fetch(conn, _NAME, oid)):
                 return []
             table = sql.Identifier(*map(str, names[0]))
             conn.execute(sql.SQL("lock table only {} in access share mode").format(table))
-            if fetch(conn, _NAME, oid) != names:
+            if fetch(conn, _NAME, oid) != names or tables_of_strangers(conn, [oid]):
                 return []
             return psycopg.RawCursor(conn).execute(query.format(table=table, **parts), values).fetchall()
     except _UNREADABLE:

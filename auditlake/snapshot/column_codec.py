@@ -13,7 +13,7 @@ stream (`apply.typed_values`):
 Authority: postgresql.org/docs/current/functions-string.html, format(): %s calls the type's output function
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.escapes import escape_column
-from auditlake.values.exact_text import array_elements, arrow_type, raw_map
+from auditlake.values.exact_text import array_elements, arrow_type, outside, raw_map, typed_values
 from auditlake.values.masks import ColumnMask
 from auditlake.values.types import (
     DATE_LENGTH,
@@ -86,6 +86,22 @@ class SelectList:
             raw[column.stored] = pc.list_element(storage_of(batch.column(len(self.columns))), place).cast(pa.string())
         in_order = {column.stored: raw[column.stored] for column in self.columns if column.stored in raw}
         return arrays, raw_map(in_order, batch.num_rows)
+
+
+def convert_texts(
+    columns: Sequence[Column], masks: Mapping[str, ColumnMask], batch: pa.RecordBatch
+) -> tuple[list[pa.Array], pa.Array]:
+    """Convert texts of the output functions to the typed columns and `_raw`, masked; the years need no second try."""
+    arrays, raw = [], dict[str, pa.Array]()
+    for column, array in zip(columns, batch.columns, strict=True):
+        held, texts = _type(column), escape_column(array)
+        typed = typed_values(texts, held)
+        if (mask := masks.get(column.name)) is not None:
+            typed = mask.typed(typed)
+        elif held.may_not_fit:
+            raw[column.stored] = outside(texts, held)
+        arrays.append(typed)
+    return arrays, raw_map(raw, batch.num_rows)
 
 
 def _type(column: Column) -> ColumnType:

@@ -25,8 +25,9 @@ Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -44,7 +45,7 @@ from auditlake.delta.row_groups import keys_of_maps
 from auditlake.errors import AuditlakeError, LakeUnusable, SourceAway, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.column_codec import OutOfRange, SelectList
+from auditlake.snapshot.column_codec import OutOfRange, SelectList, convert_texts
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
 from auditlake.store.failures import remedy_of
 from auditlake.store.files import crc32_written, ensure_folder, new_file, parquet, set_mode, size_bytes
@@ -91,6 +92,9 @@ def _attempt(task: CopyTask, reader: "RangeReader") -> CopiedFile | AuditlakeErr
 
 
 def _copied(task: CopyTask, reader: "RangeReader") -> CopiedFile:
+    if task.of_stranger:
+        with reader.texts(task.name, task.columns, task.row_filter) as batches:
+            return _write(task, batches, partial(convert_texts, task.columns, task.masks))
     try:
         return _copy(task, reader, SelectList(task.columns, masks=task.masks))
     except OutOfRange:
@@ -98,13 +102,21 @@ def _copied(task: CopyTask, reader: "RangeReader") -> CopiedFile:
 
 
 def _copy(task: CopyTask, reader: "RangeReader", selection: SelectList) -> CopiedFile:
+    with reader.rows(selection.sql(task.name, task.pages.condition(task.row_filter))) as batches:
+        return _write(task, batches, selection.convert)
+
+
+def _write(
+    task: CopyTask,
+    batches: Iterable[pa.RecordBatch],
+    convert: Callable[[pa.RecordBatch], tuple[list[pa.Array], pa.Array]],
+) -> CopiedFile:
     file = HistoryFile(task.folder, task.columns, task.mark)
-    query = selection.sql(task.name, task.pages.condition(task.row_filter))
     throttle = Throttle(task.bytes_per_s)
     try:
-        with reader.rows(query) as batches, closing(file):
+        with closing(file):
             for batch in batches:
-                typed, raw = selection.convert(batch)
+                typed, raw = convert(batch)
                 file.write(typed, _ordinals(task, file.rows, len(batch)), raw)
                 throttle.take(batch.nbytes)
     except BaseException:
@@ -200,6 +212,23 @@ class RangeReader:
         except BaseException:
             self._close()
             raise
+
+    @contextmanager
+    def texts(
+        self, name: TableName, columns: Sequence[Column], row_filter: str | None
+    ) -> Iterator[Iterable[pa.RecordBatch]]:
+        """Read a table without a query, as `text_copy.read_texts`, over a connection of its own; raises ReadFailed."""
+        import psycopg  # noqa: PLC0415 - a fifth of a worker's start, rarely needed
+
+        from auditlake.snapshot.text_copy import read_texts  # noqa: PLC0415 - the same
+
+        try:
+            with closing(
+                read_texts(self._conninfo, self._snapshot_id, name, columns, row_filter=row_filter)
+            ) as batches:
+                yield batches
+        except psycopg.Error as exc:
+            raise ReadFailed(exc.sqlstate or _CONNECTION_EXCEPTION) from None
 
     def _connect(self) -> adbc_driver_manager.dbapi.Connection:
         conn: adbc_driver_manager.dbapi.Connection = adbc_driver_postgresql.dbapi.connect(self._conninfo)

@@ -57,6 +57,9 @@ def page_ranges(pages: int, pages_per_range: int) -> tuple[PageRange, ...]:
     return tuple(PageRange(first, end) for first, end in zip(cuts, [*cuts[1:], None], strict=True))
 
 
+WHOLE = PageRange(0, None)
+
+
 def pages_per_range(pages: int, size_bytes: int) -> int:
     """Return the number of pages in a range of the usual size; `size_bytes` is the table's size with TOAST."""
     return max(1, _RANGE_BYTES * pages // max(size_bytes, 1))
@@ -93,7 +96,7 @@ class CopyTask:
     `name` is the table that holds the rows: the followed table, or one of its partitions. `row_filter` is the
     publication's row filter as SQL, None for all rows. `ordinals` are assigned to the rows as `_ordinal`, None if the
     table has a key. `source_bytes` is the range's approximate size in the source; `bytes_per_s` limits the rate.
-    `masks` are by the names of columns.
+    `masks` are by the names of columns. `of_stranger`: it is read as a whole, without a query (`snapshot.text_copy`).
     """
 
     conninfo: str = field(repr=False)
@@ -108,6 +111,7 @@ class CopyTask:
     source_bytes: int = 0
     bytes_per_s: float | None = None
     masks: Mapping[str, ColumnMask] = field(default_factory=dict)
+    of_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,15 @@ from auditlake.lake.column_names import as_stored
 from auditlake.lake.history import OPEN_PART, open_history, recreate_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
+from auditlake.snapshot.ctid_ranges import (
+    WHOLE,
+    CopiedFile,
+    CopyTask,
+    SnapshotMark,
+    bundled,
+    page_ranges,
+    pages_per_range,
+)
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source.catalog import FollowedTable, TableSize
@@ -190,7 +198,9 @@ class Copier:
         ranges = [
             (name, size, pages)
             for name, size in parts
-            for pages in page_ranges(size.pages, pages_per_range(size.pages, size.size_bytes))
+            for pages in (
+                [WHOLE] if size.of_stranger else page_ranges(size.pages, pages_per_range(size.pages, size.size_bytes))
+            )
         ]
         has_key = any(column.key for column in columns)
         return [
@@ -208,6 +218,7 @@ class Copier:
                 source_bytes=pages.share(size.pages, size.size_bytes),
                 bytes_per_s=self._bytes_per_s,
                 masks=self._masks[table.name],
+                of_stranger=size.of_stranger,
             )
             for number, (name, size, pages) in enumerate(ranges)
         ]

@@ -40,6 +40,7 @@ from auditlake.pgoutput.table_shape import Shape, compared_key
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.publication import Publication, PublishedTable
+from auditlake.source.strangers import tables_of_strangers
 from auditlake.values.types import base_type
 
 _TABLES = """
@@ -274,11 +275,15 @@ select distinct y.typrelid::bigint from parts p join pg_type y on y.oid = p.oid 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Size of a table in `pages` and, with TOAST, `size_bytes`; `rows` is the planner's estimate or None."""
+    """Size of a table in `pages` and, with TOAST, `size_bytes`; `rows` is the planner's estimate or None.
+
+    `of_stranger`: no query may read it (`source.strangers`).
+    """
 
     pages: int
     size_bytes: int
     rows: int | None
+    of_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +361,13 @@ def _table(row: Row, columns: _Columns) -> CatalogTable:
 
 
 def read_sizes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, TableSize]:
-    """Read the sizes of tables, by OID."""
-    rows = fetch(conn, _SIZES, list(oids))
-    return {cast("int", oid): TableSize(*cast("tuple[int, int, int | None]", tuple(size))) for oid, *size in rows}
+    """Read the sizes of tables, by OID, and which are a stranger's; lock those that are to be read before."""
+    wanted = list(oids)
+    strange = tables_of_strangers(conn, wanted)
+    return {
+        cast("int", oid): TableSize(*cast("tuple[int, int, int | None]", tuple(size)), of_stranger=oid in strange)
+        for oid, *size in fetch(conn, _SIZES, wanted)
+    }
 
 
 @dataclass(frozen=True, slots=True)

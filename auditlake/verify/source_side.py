@@ -38,7 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import output_text, storage_of
 from auditlake.snapshot.copy import RangeReader, ReadFailed, Throttle
-from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
+from auditlake.snapshot.ctid_ranges import WHOLE, PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.scheduler import SourceLoad
 from auditlake.source.catalog import FollowedTable, TableSize, read_row_filters, read_sizes
@@ -94,7 +94,10 @@ _NOTHING = TableSize(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """One range of a table's rows; `name` may be a partition. `conninfo` may hold a password and is never printed."""
+    """One range of a table's rows; `name` may be a partition. `conninfo` may hold a password and is never printed.
+
+    `of_stranger`: it is the whole table, read without a query (`snapshot.text_copy`).
+    """
 
     conninfo: str = field(repr=False)
     snapshot_id: str
@@ -106,6 +109,7 @@ class RangeTask:
     source_bytes: int
     bytes_per_s: float | None
     masks: Mapping[str, ColumnMask] = field(default_factory=dict)
+    of_stranger: bool = False
 
     @property
     def query(self) -> str:
@@ -173,12 +177,13 @@ class SourceSnapshot:
         tasks = []
         for part in table.parts:
             size = sizes.get(part.relation.oid, _NOTHING)
-            for pages in page_ranges(size.pages, max(1, _RANGE_BYTES * size.pages // max(1, size.size_bytes))):
+            pages_per_range = max(1, _RANGE_BYTES * size.pages // max(1, size.size_bytes))
+            for pages in [WHOLE] if size.of_stranger else page_ranges(size.pages, pages_per_range):
                 share = pages.share(size.pages, size.size_bytes)
                 task = RangeTask(
                     self.conninfo, self.snapshot_id, part.name, tuple(columns), pages, None, digest, share, rate
                 )
-                tasks.append(replace(task, row_filter=row_filter, masks=masks))
+                tasks.append(replace(task, row_filter=row_filter, masks=masks, of_stranger=size.of_stranger))
         return tasks
 
 
@@ -248,13 +253,16 @@ def _attempt(task: RangeTask, reader: RangeReader) -> Sums | AuditlakeError:
             sums.add_rows(task.digest, task.digest.of_rows(texts, rows))
     except ReadFailed as exc:
         return _refused(task.name, exc)
+    except SourceUnready as exc:
+        return exc
     return sums
 
 
 def _texts(task: RangeTask, reader: RangeReader) -> Iterator[tuple[list[pa.Array], int]]:
     """Read the range in batches within the allowed rate: columns, of which there may be none, and number of rows."""
     throttle = Throttle(task.bytes_per_s)
-    with reader.rows(task.query) as batches:
+    whole = task.name, task.columns, task.row_filter
+    with reader.texts(*whole) if task.of_stranger else reader.rows(task.query) as batches:
         for batch in batches:
             yield [_masked(task, n, storage_of(column)) for n, column in enumerate(batch.columns)], batch.num_rows
             throttle.take(batch.nbytes)

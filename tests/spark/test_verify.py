@@ -185,6 +185,20 @@ def test_a_table_without_columns_is_compared(site: Site) -> None:
     assert done.code == 0, done.stdout + done.stderr
 
 
+def test_the_table_of_a_stranger_is_compared_without_a_query(site: Site) -> None:
+    """Which would run the function of its statistics as our role; also one without columns, row by row."""
+    site.execute(
+        "create function never(int) returns int language plpgsql immutable as $$ begin"
+        " if current_setting('application_name') like 'auditlake%' then raise exception 'ran'; end if;"
+        " return $1; end $$;"
+        "create statistics of_kinds on (never(1) + id), (never(2) + id) from kinds;"
+        "alter table kinds owner to pg_monitor; alter table bare owner to pg_monitor"
+    )
+    site.captured()
+    done = site.verify("--table", "kinds", "--table", "bare")
+    assert (done.code, "2 equal" in done.stderr) == (0, True), done.stdout + done.stderr
+
+
 def test_a_table_truncated_meanwhile_is_unverified(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks empty to the snapshot, which is not reported as damage."""
     read_sizes = catalog.read_sizes
