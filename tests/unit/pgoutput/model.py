@@ -142,10 +142,12 @@ def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) ->
 
 
 def context(content: bytes) -> str:
-    """Return an assertion's content: unchanged if it is JSON, else as a JSON string."""
+    """Return an assertion's content: unchanged if it is JSON, else as a JSON string; in hex if it is no text."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
         return '"\\\\x' + content.hex() + '"'
     try:
         json.loads(text, parse_constant=int)
