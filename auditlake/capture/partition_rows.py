@@ -5,7 +5,7 @@ read again: a view that had taken it would run functions with our role's rights.
 too, so it is not made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
@@ -52,11 +52,20 @@ def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
     return not size
 
 
-def count_rows(conn: psycopg.Connection[Row], root: int, partition: int) -> int:
-    """Count the published rows of a partition, up to a limit; 0 if they may not all be, or cannot be counted soon."""
+def count_rows(conn: psycopg.Connection[Row], root: int, partitions: Iterable[int]) -> dict[int, int]:
+    """Count the published rows of partitions, by OID, up to a limit.
+
+    0 if they may not all be published, or cannot be counted soon: after one that cannot, no other is.
+    """
     query = sql.SQL("select pg_catalog.count(*) from (select from only {table} limit {limit}) r")
-    rows = () if _is_filtered(conn, root) else _select(conn, partition, query, limit=sql.Literal(_COUNTED))
-    return sum(cast("int", count) for (count,) in rows)
+    counts = dict.fromkeys(partitions, 0)
+    if _is_filtered(conn, root) or tables_of_strangers(conn, [root]):
+        return counts
+    for partition in counts:
+        if (rows := _select(conn, partition, query, limit=sql.Literal(_COUNTED))) is None:
+            break
+        counts[partition] = sum(cast("int", count) for (count,) in rows)
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +76,30 @@ class WriterLookup:
     silence_s: float
 
     def __call__(self, rows: Sequence[FirstRow]) -> list[set[int]]:
-        """Return which transaction wrote each row, as `FindWriters`; raises SourceUnreachable."""
+        """Return which transaction wrote each row, as `FindWriters`; raises SourceUnreachable.
+
+        A table that cannot be read soon is not tried again: who locks it would hold capture for each of its rows.
+        """
         with closing(connect(self.conninfo)) as conn, answering_within(conn, self.silence_s):
-            return [_writers(conn, row) for row in rows]
+            unreadable = tables_of_strangers(conn, {row.root.oid for row in rows})
+            found = []
+            for row in rows:
+                writers = None if row.root.oid in unreadable else _writers(conn, row)
+                if writers is None:
+                    unreadable.add(row.root.oid)
+                found.append(writers or set())
+            return found
 
 
-def _writers(conn: psycopg.Connection[Row], row: FirstRow) -> set[int]:
-    """Look through the root, whose partitions our role need not be able to read by their own names."""
+def _writers(conn: psycopg.Connection[Row], row: FirstRow) -> set[int] | None:
+    """Look through the root, whose partitions our role may not be able to read by their names; None as `_select`."""
     if _is_filtered(conn, row.root.oid):
         return set()
     query = sql.SQL("select xmin::text from {table} where tableoid = {partition} and {key} limit 2")
     texts: list[str] = []
     key = sql.SQL(" and ").join(_is_shown_as(row.root.columns[place], text, texts) for place, text in row.key)
     found = _select(conn, row.root.oid, query, texts, partition=sql.Literal(row.partition), key=key)
-    return {int(str(xid)) for (xid,) in found}
+    return None if found is None else {int(str(xid)) for (xid,) in found}
 
 
 def _is_filtered(conn: psycopg.Connection[Row], root: int) -> bool:
@@ -109,8 +128,8 @@ def _is_shown_as(column: Column, text: str | None, texts: list[str]) -> sql.Comp
 
 def _select(
     conn: psycopg.Connection[Row], oid: int, query: sql.SQL, values: Sequence[str] = (), **parts: sql.Composable
-) -> list[Row]:
-    """Return the rows of a query of one table; none if they cannot be read soon.
+) -> list[Row] | None:
+    """Return the rows of a query of one table; None if they cannot be read soon.
 
     Values are parameters: the server logs a statement that fails.
     """
@@ -119,11 +138,11 @@ def _select(
             conn.execute("set transaction read only")
             conn.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'; set local statement_timeout = '{_SCAN_TIMEOUT}'")
             if not (names := fetch(conn, _NAME, oid)):
-                return []
+                return None
             table = sql.Identifier(*map(str, names[0]))
             conn.execute(sql.SQL("lock table only {} in access share mode").format(table))
             if fetch(conn, _NAME, oid) != names or tables_of_strangers(conn, [oid]):
-                return []
+                return None
             return psycopg.RawCursor(conn).execute(query.format(table=table, **parts), values).fetchall()
     except _UNREADABLE:
-        return []
+        return None

@@ -456,7 +456,7 @@ class PartitionWatch:
         if problem is not None or not differences.rewritten:
             watched.pending = None
         elif watched.pending is None or watched.pending.digest != digest:
-            rows = {oid: count_rows(control, watched.known.relation, oid) for oid in differences.rewritten}
+            rows = count_rows(control, watched.known.relation, differences.rewritten)
             watched.pending = _Undecided(digest, wal_end(control).lsn, rows)
         read_at = wal_end(control).lsn
         if watched.pending is not None:

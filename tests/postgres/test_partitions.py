@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 import auditlake
 from auditlake.capture import capture as stage
 from auditlake.capture import partition_rows, partition_watch
+from auditlake.capture.first_rows import FirstRow
 from auditlake.capture.partition_watch import HeldUpTo, PartitionWatch, Since, read_parts, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
@@ -653,6 +654,30 @@ def test_rows_that_a_filter_keeps_out_of_the_stream_do_not_show_that_others_were
     assert {each.reason for each in read_records(lake)} >= {"its partition t_a was truncated"}
 
 
+def test_a_locked_table_is_tried_once_for_all_its_rows(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try waits for the lock, and capture for each; who owns a table may create any number of partitions."""
+    _lake(database, tmp_path / "lake")
+    with connect(database) as conn:
+        relations = {each.name.table: each.relation for each in read_tables(conn)}
+    rows = [FirstRow(relations[name], 1, 1, 1, ((0, "1"),)) for name in ("t", "t", "u", "t")]
+    tried, look = list[str](), partition_rows._writers  # noqa: SLF001 - counted
+
+    def counted(conn: psycopg.Connection[tuple[object, ...]], row: FirstRow) -> set[int] | None:
+        tried.append(row.root.name.table)
+        return look(conn, row)
+
+    monkeypatch.setattr(partition_rows, "_writers", counted)
+    with psycopg.connect(database) as locking:
+        locking.execute("lock table t in access exclusive mode")
+        assert partition_rows.WriterLookup(database, 60)(rows) == [set()] * len(rows)
+        parts = [relations["t_a"].oid, relations["t_b"].oid]
+        with connect(database) as conn:
+            assert partition_rows.count_rows(conn, relations["t"].oid, parts) == dict.fromkeys(parts, 0)
+    assert tried == ["t", "u"]
+
+
 def test_rows_of_a_view_that_takes_the_name_of_a_partition_are_not_counted(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -673,9 +698,9 @@ def test_rows_of_a_view_that_takes_the_name_of_a_partition_are_not_counted(
 
     with connect(database) as conn:
         oids = {each.name.table: each.relation.oid for each in read_tables(conn)}
-        assert partition_rows.count_rows(conn, oids["t"], oids["t_a"]) == 50
+        assert partition_rows.count_rows(conn, oids["t"], [oids["t_a"]]) == {oids["t_a"]: 50}
         monkeypatch.setattr(partition_rows, "fetch", read_then_rename)
-        assert partition_rows.count_rows(conn, oids["t"], oids["t_a"]) == 0
+        assert partition_rows.count_rows(conn, oids["t"], [oids["t_a"]]) == {oids["t_a"]: 0}
     with psycopg.connect(database) as conn:
         assert conn.execute("select id from u").fetchall() == []
 
