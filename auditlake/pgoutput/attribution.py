@@ -127,9 +127,10 @@ def _json(content: bytes) -> str:
     some = content[: _MAX_LENGTH * _MOST_BYTES + 1]
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
+        is_text = "\0" not in text
     except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
+        is_text = False
+    if not is_text:
         text = "\\x" + some.hex()
     return text.strip() if len(text) <= _MAX_LENGTH and _is_json(text) else _string(text)
 
