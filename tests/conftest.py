@@ -21,7 +21,7 @@ from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import Remote, parse_url
 from tests.command import handle_ignored_signals
 from tests.s3_server import CHOSEN, s3_server
-from tests.server import Server, chosen_version, installation_of
+from tests.server import Server, chosen_version, server_in_memory
 
 if TYPE_CHECKING:  # pyspark costs the unit tests a second
     from pyspark.sql import SparkSession
@@ -106,14 +106,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
     settings = {"max_prepared_transactions": "10", "shared_buffers": "16MB"}  # less for each connection to map
-    with Server(chosen_version(), settings=settings, installation=installation_of(chosen_version())) as running:
+    with server_in_memory(chosen_version(), settings) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def complete_server() -> Iterator[Server]:
     """A server of PostgreSQL 17, built with libxml and with all of contrib."""
-    with Server(17, installation=installation_of(17)) as running:
+    with server_in_memory(17) as running:
         yield running
 
 
