@@ -160,9 +160,14 @@ begin
     -- 3. One statement for all tables: foreign keys are checked, and their actions run, when all rows are in place.
     --    Rows with another value of a GENERATED ALWAYS identity are replaced. If unique values change places, which
     --    UPDATE refuses, so are the rows whose unique values change.
+    create temporary table auditlake_files on commit drop as
+    select c.oid as rel, format('%I.%I', n.nspname, c.relname) as title, c.relfilenode
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where c.relkind in ('r', 'm') and c.relpersistence <> 't'
+       and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast');
     for attempt in 1..2 loop
         select jsonb_object_agg(relid, jsonb_build_array(n_tup_ins, n_tup_upd, n_tup_del)) into counters
-          from pg_stat_xact_user_tables;
+          from pg_stat_xact_all_tables;
         select string_agg(part, E',\n' order by step, id) into dml
           from (
             select p.id, step,
@@ -249,20 +254,35 @@ begin
         end if;
     end loop;
 
-    -- 5. No other row was touched: not of these tables, nor of others. An UPDATE to another partition counts as a
-    --    DELETE and an INSERT.
+    -- 5. No other row was touched: not of these tables, nor of others, nor a large object. An UPDATE to another partition
+    --    counts as a DELETE and an INSERT. TRUNCATE, DROP and a rewriting count no row, but change the table's file.
+    for t in
+        select f.title, p.id is not null as is_named
+          from pg_temp.auditlake_files f
+          left join pg_class c on c.oid = f.rel
+          left join pg_temp.auditlake_parts p
+                 on p.rel = f.rel or p.rel in (select a.relid from pg_partition_ancestors(f.rel) as a)
+         where c.relfilenode is distinct from f.relfilenode
+    loop
+        if t.is_named or coalesce(current_setting('auditlake.other_tables', true), '') <> 'allow' then
+            raise exception '%: a trigger truncated, rewrote or dropped this table; nothing was changed', t.title
+                using hint = 'Disable the trigger for the undo. If this table need not be restored, accept it: set auditlake.other_tables = ''allow''.';
+        end if;
+    end loop;
     for t in
         select coalesce(p.title, format('%I.%I', s.schemaname, s.relname)) as title, p.id,
                sum(s.n_tup_ins - coalesce((counters -> s.relid::text ->> 0)::bigint, 0))
                + sum(s.n_tup_upd - coalesce((counters -> s.relid::text ->> 1)::bigint, 0)) as come,
                sum(s.n_tup_del - coalesce((counters -> s.relid::text ->> 2)::bigint, 0))
                + sum(s.n_tup_upd - coalesce((counters -> s.relid::text ->> 1)::bigint, 0)) as gone
-          from pg_stat_xact_user_tables s
+          from pg_stat_xact_all_tables s
           left join lateral (
                 select q.id, q.title from pg_temp.auditlake_parts q
                  where q.rel = s.relid or q.rel in (select a.relid from pg_partition_ancestors(s.relid) as a)
                  order by q.rel <> s.relid limit 1) as p on true
          where exists (select from pg_class c where c.oid = s.relid and c.relpersistence <> 't')
+           and (s.schemaname not in ('pg_catalog', 'information_schema', 'pg_toast')
+                or s.relid in ('pg_largeobject'::regclass, 'pg_largeobject_metadata'::regclass))
          group by 1, 2
     loop
         if t.id is null then

@@ -218,6 +218,24 @@ _REFUSED = {
         "update t set x = 'b'",
         "public.log: a trigger or a foreign key changed rows",
     ),
+    "a trigger truncates another table": (
+        _TRIGGER.format("truncate log;", "after"),
+        "update t set x = 'b'",
+        "public.log: a trigger truncated, rewrote or dropped this table",
+    ),
+    "a trigger drops a partition of another table": (
+        (
+            "create table p (a int) partition by list (a); create table p1 partition of p for values in (1);"
+            + _TRIGGER.format("drop table if exists p1;", "after")
+        ),
+        "update t set x = 'b'; create table if not exists p1 partition of p for values in (1)",
+        "public.p1: a trigger truncated, rewrote or dropped this table",
+    ),
+    "a trigger removes a large object": (
+        _TRIGGER.format("perform lo_unlink(loid) from pg_largeobject;", "after"),
+        "update t set x = 'b'; select lo_from_bytea(0, 'x')",
+        "pg_catalog.pg_largeobject: a trigger or a foreign key changed rows",
+    ),
     "a trigger touches another row of the table": (
         "create table t (id int primary key, x text); insert into t values (1, 'a'), (2, 'a')",
         (
@@ -260,6 +278,22 @@ def test_a_script_that_cannot_restore_fails_and_changes_nothing(
     assert read_rows(conn, keys) == present
 
 
+def test_rows_of_a_named_table_that_a_trigger_truncates_are_not_lost(conn: psycopg.Connection[Row]) -> None:
+    """Those that the script does not name, after its statement."""
+    keys: Keys = {"t": ("id",), "u": ("id",)}
+    conn.execute("create table t (id int primary key); create table u (id int primary key)")
+    conn.execute("insert into t values (1), (2); insert into u values (1)")
+    earlier = read_rows(conn, keys)
+    conn.execute("create function f() returns trigger language plpgsql as 'begin truncate t; return null; end'")
+    conn.execute(
+        "create constraint trigger f after insert on u deferrable initially deferred for each row execute function f()"
+    )
+    conn.execute("delete from u; insert into t values (3)")
+    later = read_rows(conn, keys)
+    assert "public.t: a trigger truncated" in str(_run(conn, later, earlier))
+    assert read_rows(conn, keys) == later
+
+
 @pytest.mark.parametrize("since", ["update t set x = 'c'", "delete from t", "update t set id = 7"])
 def test_a_row_that_changed_since_is_not_overwritten(conn: psycopg.Connection[Row], since: str) -> None:
     """Whether another transaction updated, deleted or renamed it."""
@@ -274,8 +308,9 @@ def test_a_row_that_changed_since_is_not_overwritten(conn: psycopg.Connection[Ro
 
 
 def test_side_effects_can_be_accepted(conn: psycopg.Connection[Row]) -> None:
-    """An application's audit trigger may write its own table when asked to."""
-    conn.execute(_TRIGGER.format("insert into log values (new.x);", "after").encode())
+    """An application's trigger may write, or empty, its own table when asked to."""
+    conn.execute("create table cache (id int)")
+    conn.execute(_TRIGGER.format("insert into log values (new.x); truncate cache;", "after").encode())
     earlier = read_rows(conn, _ID)
     conn.execute("update t set x = 'b'")
     conn.execute("set auditlake.other_tables = 'allow'")
