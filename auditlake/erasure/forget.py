@@ -30,9 +30,10 @@ from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.delta.erasing import ErasureTask, all_rows, erase, forget_log
 from auditlake.delta.log_reader import Add, file_path
 from auditlake.delta.row_groups import read_batches
+from auditlake.erasure.contexts import Contexts
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
-from auditlake.erasure.matching import Contexts, InChanges, InHistory, InTransactions, Matcher
+from auditlake.erasure.matching import InChanges, InHistory, InTransactions, Matcher
 from auditlake.erasure.scope import Wanted, find_scope, found_by, places_of
 from auditlake.errors import ConfigError, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach

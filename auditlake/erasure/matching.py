@@ -1,4 +1,4 @@
-"""Find the rows of an erasure by tokens of their keys, and take values out of them: in histories, `changes`, contexts.
+"""Find the rows of an erasure by tokens of their keys, and take values out of them: in histories and `changes`.
 
 Rows are found by tokens and never by keys, so that an erasure which was killed can be finished from its record alone.
 Erasing twice has the effect of erasing once: an erased row has no token any more, or NULL in place of its values.
@@ -8,14 +8,12 @@ Erasing twice has the effect of erasing once: an erased row has no token any mor
     changes        the row becomes `erased`, without tuples; or the columns become NULL in both tuples
     key columns    a text with a part of the key's token, the same for each key, in both places instead of NULL: every
                    version is still one of the same row, and every change still ends the version that it ended
-    transactions   texts in `context` that contain an erased value become `[erased]`, in any form (`Contexts.of`)
+    transactions   texts in `context` lose the values (`erasure.contexts`)
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from itertools import zip_longest
 from typing import Any
 
@@ -23,42 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.erasure.contexts import Contexts
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
 from auditlake.ledger.copies import text_column
-from auditlake.pgoutput.attribution import PREFIXES
-from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column
 
-REPLACED = "[erased]"
-"""Written in place of a text in a context."""
-_LEAST_TEXT = 4
-"""Shorter values are not looked for in contexts: they are everywhere."""
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
-_TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
-_MOST_DIGITS = 400
-_READ = PREFIXES | {DDL_PREFIX}
-
-
-def _written_forms(text: str) -> Iterator[str]:
-    """Yield the forms in which an application writes a value of PostgreSQL's text: also several times the same.
-
-    A `char(n)` without its trailing blanks, a number without zeros at its end, a time with T and without its offset.
-    """
-    bare = text.rstrip(" ")
-    yield from (text, bare)
-    if _NUMBER.fullmatch(bare):
-        yield _plain(bare)
-    if found := _TIME.fullmatch(bare):
-        yield from (f"{found[1]} {found[2]}", f"{found[1]}T{found[2]}")
-
-
-def _plain(number: str) -> str:
-    """Return a number without an exponent and without zeros at its end; as it is if it has hundreds of digits."""
-    read = Decimal(number)
-    return number if abs(read.adjusted()) > _MOST_DIGITS else format(read.normalize(_EXACT), "f")
 
 
 @dataclass(slots=True)
@@ -169,72 +138,6 @@ def _marked(raws: Sequence[Any], here: Sequence[bool], erasure: Erasure, kind: p
         names = sorted({*before, *erasure.columns})
         found.append([*kept.items(), (ERASED_KEY, json.dumps(names, ensure_ascii=False))])
     return pa.array(found, kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Contexts:
-    """The values that messages of these commits must not contain, as contexts, which are JSON, or in their prefix.
-
-    `values` are all forms that are looked for.
-    """
-
-    lsns: frozenset[int] = frozenset()
-    values: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, lsns: Iterable[int], values: Iterable[str]) -> "Contexts":
-        """Look for values of PostgreSQL's text in these commits, in every form that an application writes."""
-        sought = {form for each in values for form in _written_forms(each) if len(form) >= _LEAST_TEXT}
-        as_bytes = {each.encode().hex() for each in sought}  # a message that is no UTF-8 is recorded in hexadecimal
-        return cls(frozenset(lsns), frozenset(sought | as_bytes))
-
-    def cleaned(self, lsn: int, text: str) -> str:
-        """Return a context, or another message, of a commit without the values; unchanged if it has none."""
-        if lsn not in self.lsns or not (self._has(text) or self._has(_unescaped(text)) or self._has_number(text)):
-            return text
-        try:
-            integer, real = self._number_by(int), self._number_by(float)
-            content = json.loads(text, object_pairs_hook=self._members, parse_int=integer, parse_float=real)
-            return json.dumps(self._of(content), ensure_ascii=False)
-        except (ValueError, RecursionError):  # no JSON, or nested deeper than Python can parse
-            return REPLACED
-
-    def cleaned_prefix(self, lsn: int, prefix: str | None) -> str | None:
-        """Return the prefix of a message, without the values; one of those that are read stays."""
-        if prefix is None or lsn not in self.lsns or prefix in _READ or not self._has(prefix):
-            return prefix
-        return REPLACED
-
-    def _members(self, pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-        """Clean an object; of members with one name, only the last stays."""
-        return {REPLACED if self._has(name) else name: self._of(value) for name, value in pairs}
-
-    def _number_by(self, read: Callable[[str], object]) -> Callable[[str], object]:
-        return lambda text: REPLACED if self._has(text) or self._has_number(text) else read(text)
-
-    def _of(self, content: object) -> object:
-        if isinstance(content, list):
-            return [self._of(each) for each in content]
-        if isinstance(content, dict):  # cleaned when it was read
-            return content
-        text = content if isinstance(content, str) else json.dumps(content)
-        return REPLACED if self._has(text) else content
-
-    def _has(self, text: str) -> bool:
-        return any(value in text for value in self.values)
-
-    def _has_number(self, text: str) -> bool:
-        return any(self._has(_plain(number)) for number in _NUMBER.findall(text))
-
-
-def _unescaped(text: str) -> str:
-    """Return a text with its escapes of JSON read, whatever form it has."""
-    read = _ESCAPE.sub(lambda match: chr(int(match["hex"], 16)) if match["hex"] else _ESCAPES[match["one"]], text)
-    return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", **{each: each for each in '"\\/'}}
-_ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 
 import auditlake
 from auditlake.erasure import forget as erasing
-from auditlake.erasure.matching import Contexts
+from auditlake.erasure.contexts import Contexts
 from auditlake.erasure.retention import expire
 from auditlake.failpoints import After
 from auditlake.feed import feed
@@ -213,6 +213,12 @@ def test_a_feed_leaves_out_what_was_erased(
         (r'{"a": "\u0022Eve\u0022", "b": "\ud83d\ude00"}', '{"a": "[erased]", "b": "😀"}'),
         (r'{"a": "\u0022Eve\u0022", "a": "later"}', '{"a": "later"}'),
         (r'{"\"Eve\"": {"a": "\"Eve\""}}', '{"[erased]": {"a": "[erased]"}}'),
+        (r'{"a": "{\"b\": \"\\u0022Eve\\u0022\"}", "c": "{}"}', '{"a": "[erased]", "c": "{}"}'),
+        (r'{"a": "\"\\u005c\\u005cu0022Eve\\\\\""}', '{"a": "[erased]"}'),
+        (r'{"a": "\\xff2245766522", "b": "\\xff4f7474"}', r'{"a": "[erased]", "b": "\\xff4f7474"}'),
+        (r'{"a": "\\xff5c753030323245766522"}', '{"a": "[erased]"}'),
+        (r'{"a": "\ud83d", "b": "\"Eve\"", "c": "\ud83d\ude00"}', r'{"a": "\ud83d", "b": "[erased]", "c": "😀"}'),
+        ('{"a": "1.23456E4 in a text"}', '{"a": "[erased]"}'),
         ('{"a": 12345.60, "b": 7}', '{"a": "[erased]", "b": 7}'),
         ("[12345.60]", '["[erased]"]'),
         (r'no JSON, but "Eve"', "[erased]"),
@@ -239,9 +245,59 @@ def test_values_are_found_in_a_context_however_they_are_written(text: str, clean
     assert contexts.cleaned(8, text) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text", "cleaned"),
+    [
+        (
+            '{"n": 1, "mail": "eve@x.org"}',
+            '{"app": {"doc": {"mail": "eve@x.org", "n": 1}}, "db": 2}',
+            '{"app": {"doc": {"mail": "[erased]", "n": 1}}, "db": 2}',
+        ),
+        (
+            '{"n": 1, "ok": true}',
+            '{"app": {"doc": {"ok": true, "n": 1.0}, "n": 1}}',
+            '{"app": {"doc": "[erased]", "n": 1}}',
+        ),
+        ('{"n": 1, "ok": true}', '{"ok": true, "n": 1}', '"[erased]"'),
+        ('[1, {"a": [2]}]', '{"app": [[1, {"a": [2e0]}], 3]}', '{"app": ["[erased]", 3]}'),
+        ("{1,2,NULL}", '{"app": [[1, 2, null], [1, 2]]}', '{"app": ["[erased]", [1, 2]]}'),
+        ('{"tag, 1",{tag2}}', '{"app": ["tag, 1", "tag2", "tag3"]}', '{"app": ["[erased]", "[erased]", "tag3"]}'),
+        (
+            '(7,"Eve ""E"" Smith",Oslo)',
+            '{"app": ["Eve \\"E\\" Smith", "Oslo", "Rome"]}',
+            '{"app": ["[erased]", "[erased]", "Rome"]}',
+        ),
+        ('{"(7,\\"Eve Smith\\")"}', '{"app": "by Eve Smith"}', '{"app": "[erased]"}'),
+        ("[2026-01-02,2026-02-03)", '{"app": ["2026-01-02", "2026-02-03"]}', '{"app": ["[erased]", "[erased]"]}'),
+        ('"home"=>"Main St", "job"=>NULL', '{"app": "Main St 1"}', '{"app": "[erased]"}'),
+        ("a, b", '{"app": ["xa, bx", "a"]}', '{"app": ["[erased]", "a"]}'),
+        ('"a", "b"', '{"app": [["a", "b"], "b"], "db": 1}', '{"app": ["[erased]", "b"], "db": 1}'),
+        ("erase", '{"app": "erase it", "db": 1}', '{"app": "[erased]", "db": 1}'),
+    ],
+)
+def test_documents_and_the_parts_of_a_value_are_found(value: str, text: str, cleaned: str) -> None:
+    """As a whole in any order of its members, and each text in it; what spans several texts takes their list."""
+    contexts = Contexts.of({7}, [value])
+    assert contexts.cleaned(7, text) == cleaned
+    assert contexts.cleaned(7, cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    "begun", ["5 Main St\n", "5 Main St\\", "5 Ma", "\\xff35204d61696e", "5 Main St\\u000", "5 Main \udcc3"]
+)
+def test_the_first_part_of_a_value_leaves_a_content_that_was_cut(begun: str) -> None:
+    """Also if a character was cut, or an escape; the same end of a content that is whole stays."""
+    contexts = Contexts.of({7}, ["5 Main St\nOslo"])
+    is_hexadecimal = begun.startswith("\\x")
+    cut = f"\\x{'0' * 65_536}{begun[2:]}" if is_hexadecimal else "x" * 65_536 + begun
+    for end, left in (("", "[erased]"), ("3f", cut + "3f")):
+        text, cleaned = (json.dumps({"a": each, "b": begun}, ensure_ascii=False) for each in (cut + end, left))
+        assert contexts.cleaned(7, text) == cleaned
+
+
 def test_a_value_leaves_the_prefix_of_a_message() -> None:
     """Except one that is read: a value may be a part of it."""
-    contexts = Contexts(frozenset({7}), frozenset({"Gertrude", "audit"}))
+    contexts = Contexts.of({7}, {"Gertrude", "audit"})
     assert [contexts.cleaned_prefix(7, each) for each in ("of Gertrude", "auditlake:ddl", "auditlake", "x", None)] == [
         "[erased]",
         "auditlake:ddl",

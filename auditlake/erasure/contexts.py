@@ -1,0 +1,252 @@
+r"""Find values of PostgreSQL's text in contexts and other messages, and take them out.
+
+Contexts are texts of applications, so a value is looked for in every form in which one writes it:
+
+    notation       a `char(n)` without its trailing blanks, a number in any notation, a time with T, or without offset
+    escapes        those of JSON, also several times: a context that is no strict JSON is recorded as a string of JSON,
+                   which escapes its escapes once more, and JSON can be a text in JSON
+    hexadecimal    content that is no text is recorded as `\x…` (`pgoutput.attribution`)
+    parts          the texts in a document, an array, a row, a range or an hstore, and a whole document in another order
+    cut            a long content is recorded up to a length, which may leave the first part of a value at its end
+
+A text with a value becomes `[erased]`, as does a name of a member; so does a text with more escapes of escapes than
+`_MOST_LEVELS`, which nobody writes. Values of fewer than four characters are not looked for: they are everywhere.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any
+
+from auditlake.pgoutput.attribution import PREFIXES
+from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
+from auditlake.values.exact_text import array_elements
+
+REPLACED = "[erased]"
+"""Written in place of a text in a context."""
+_LEAST_TEXT = 4
+_CUT_LENGTH = 65_536
+"""Content may be cut from this length on."""
+_MOST_LEVELS = 16
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
+_TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
+_MOST_DIGITS = 400
+_READ = PREFIXES | {DDL_PREFIX}
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", **{each: each for each in '"\\/'}}
+_ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
+_CUT_CHARACTER = re.compile(r"(?:\\(?:u[0-9A-Fa-f]{0,3})?|[\udc80-\udcff\ufffd]+)\Z")
+_HEXADECIMAL = re.compile(rf"\\x((?:[0-9a-f]{{2}}){{{_LEAST_TEXT},}})")
+_PART = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^\s,{}()\[\]"=>][^,{}()\[\]"]*)', re.DOTALL)
+_QUOTED = re.compile(r'\\(.)|"(")', re.DOTALL)
+_BRACKETS = ("{}", "()", "[]", "[)", "(]")
+_LONE_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
+def _written_forms(text: str) -> Iterator[str]:
+    """Yield the forms in which an application writes a value of PostgreSQL's text: also several times the same.
+
+    A `char(n)` without its trailing blanks, a number without zeros at its end, a time with T and without its offset.
+    """
+    bare = text.rstrip(" ")
+    yield from (text, bare)
+    if _NUMBER.fullmatch(bare):
+        yield _plain(bare)
+    if found := _TIME.fullmatch(bare):
+        yield from (f"{found[1]} {found[2]}", f"{found[1]}T{found[2]}")
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a value of PostgreSQL's text, and the texts in it."""
+    yield text
+    content = _document(text)
+    if content is not None:
+        for leaf in _leaves(content):
+            yield from _parts(leaf)
+    elif text[:1] + text[-1:] in _BRACKETS or '"=>' in text:
+        for quoted, plain in _PART.findall(text[text[:1] != '"' :]):
+            yield from _parts(_QUOTED.sub(r"\1\2", quoted)) if quoted else (plain,)
+
+
+def _document(text: str) -> dict[str, Any] | list[Any] | None:
+    """Return a text that is an object or a list of JSON, its numbers as texts; an array of PostgreSQL as a list."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        content = json.loads(text, parse_int=_plain, parse_float=_plain)
+    except (ValueError, RecursionError):
+        elements = array_elements(text) if text.endswith("}") else None
+        return elements and [each and (_plain(each) if _NUMBER.fullmatch(each) else each) for each in elements]
+    return content if isinstance(content, dict | list) else None
+
+
+def _leaves(content: object) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict | list):
+        for each in content.values() if isinstance(content, dict) else content:
+            yield from _leaves(each)
+
+
+def _canonical(content: object) -> str:
+    """Return JSON with sorted members and plain numbers, which are as texts."""
+    return json.dumps(json.loads(json.dumps(content), parse_int=_plain, parse_float=_plain), sort_keys=True)
+
+
+def _plain(number: str) -> str:
+    """Return a number without an exponent and without zeros at its end; as it is if it has hundreds of digits."""
+    read = Decimal(number)
+    return number if abs(read.adjusted()) > _MOST_DIGITS else format(read.normalize(_EXACT), "f")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """The values that are looked for, in all their notations; documents and arrays also as a whole."""
+
+    values: frozenset[str] = frozenset()
+    documents: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "_Sought":
+        every = {value for value in values if len(value) >= _LEAST_TEXT}
+        forms = {form for value in every for part in _parts(value) for form in _written_forms(part)}
+        whole = (content for content in map(_document, every) if content is not None)
+        return cls(frozenset(form for form in forms if len(form) >= _LEAST_TEXT), frozenset(map(_canonical, whole)))
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text has a value, or its last part may be the first one of a value."""
+        return self._is_in(text, is_cut=len(text) >= _CUT_LENGTH)
+
+    def _is_in(self, text: str, *, is_cut: bool) -> bool:
+        for level, read in enumerate(_readings(text)):
+            if level == _MOST_LEVELS or self._has(read) or (is_cut and self._is_begun(read)):
+                return True
+            if any(self._is_in(_decoded(digits), is_cut=is_cut) for digits in _HEXADECIMAL.findall(read)):
+                return True
+        return False
+
+    def _has(self, text: str) -> bool:
+        return any(value in each for each in (text, *map(_plain, _NUMBER.findall(text))) for value in self.values)
+
+    def _is_begun(self, text: str) -> bool:
+        text = _CUT_CHARACTER.sub("", text)
+        return any(
+            value.startswith(end[found.start() :])
+            for value, end in ((value, text[-len(value) :]) for value in self.values)
+            for found in re.finditer(f"(?={re.escape(value[:_LEAST_TEXT])})", end)
+        )
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text as it is, then with its escapes of JSON read again and again, until it has none."""
+    yield text
+    while (read := _unescaped(text)) != text:
+        yield (text := read)
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with its escapes of JSON read, whatever form it has."""
+    read = _ESCAPE.sub(lambda match: chr(int(match["hex"], 16)) if match["hex"] else _ESCAPES[match["one"]], text)
+    return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _decoded(digits: str) -> str:
+    return bytes.fromhex(digits).decode(errors="ignore")
+
+
+@dataclass(slots=True)
+class _Cleaning:
+    """One JSON text, read without the values; `found`: it had some."""
+
+    sought: _Sought
+    found: bool = False
+
+    def read(self, text: str) -> object:
+        """Return the content. Raises ValueError if it is no JSON, RecursionError if it is nested too deep."""
+        integer, real = self._number_by(int), self._number_by(float)
+        content = self._of(json.loads(text, object_pairs_hook=self._members, parse_int=integer, parse_float=real))
+        if not self._has_some(content):
+            return content
+        self.found = True
+        if isinstance(content, dict):
+            return {name: self._without(value) for name, value in content.items()}
+        return self._without(content)
+
+    def _has_some(self, content: object) -> bool:
+        """Return whether a value is in the text of several parts of the content together."""
+        return self.sought.is_in(_json_text(content).replace(REPLACED, ""))
+
+    def _without(self, content: object) -> object:
+        """Replace the innermost lists and objects whose text has a value."""
+        if isinstance(content, list):
+            content = [self._without(each) for each in content]
+        elif isinstance(content, dict):
+            content = {name: self._without(value) for name, value in content.items()}
+        return REPLACED if self._has_some(content) else content
+
+    def _members(self, pairs: Sequence[tuple[str, object]]) -> object:
+        """Clean an object; of members with one name, only the last stays."""
+        return self._whole({self._text(name): self._of(value) for name, value in pairs})
+
+    def _whole(self, content: object) -> object:
+        if not self.sought.documents or _canonical(content) not in self.sought.documents:
+            return content
+        self.found = True
+        return REPLACED
+
+    def _number_by(self, read: Callable[[str], object]) -> Callable[[str], object]:
+        def number(text: str) -> object:
+            return read(text) if self._text(text) == text else REPLACED
+
+        return number
+
+    def _of(self, content: object) -> object:
+        if isinstance(content, list):
+            return self._whole([self._of(each) for each in content])
+        if isinstance(content, dict):  # cleaned when it was read
+            return content
+        text = content if isinstance(content, str) else json.dumps(content)
+        return content if self._text(text) == text else REPLACED
+
+    def _text(self, text: str) -> str:
+        if not self.sought.is_in(text):
+            return text
+        self.found = True
+        return REPLACED
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """The values that messages of these commits must not contain, as contexts, which are JSON, or in their prefix."""
+
+    lsns: frozenset[int] = frozenset()
+    sought: _Sought = field(default_factory=_Sought)
+
+    @classmethod
+    def of(cls, lsns: Iterable[int], values: Iterable[str]) -> "Contexts":
+        """Look for values of PostgreSQL's text in these commits, in every form that an application writes."""
+        return cls(frozenset(lsns), _Sought.of(values))
+
+    def cleaned(self, lsn: int, text: str) -> str:
+        """Return a context, or another message, of a commit without the values; unchanged if it has none."""
+        if lsn not in self.lsns or not self.sought.values:
+            return text
+        cleaning = _Cleaning(self.sought)
+        try:
+            content = cleaning.read(text)
+        except (ValueError, RecursionError):
+            return REPLACED if self.sought.is_in(text) else text
+        return _json_text(content) if cleaning.found else text
+
+    def cleaned_prefix(self, lsn: int, prefix: str | None) -> str | None:
+        """Return the prefix of a message, without the values; one of those that are read stays."""
+        if prefix is None or lsn not in self.lsns or prefix in _READ or not self.sought.is_in(prefix):
+            return prefix
+        return REPLACED
+
+
+def _json_text(content: object) -> str:
+    """Format JSON with every character as it is, except those that no encoding has."""
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(content, ensure_ascii=False))
