@@ -29,7 +29,7 @@ from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.knowledge import not_followed, require_kept
 from auditlake.temporal.moments import Known, begins_at, has_commits, just_before, read_known, resolve
-from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.temporal.when import AtLsn, AtTime, When, format_us, parse_when
 
 
@@ -394,29 +394,6 @@ def _kept(rows: str, expired: Lsn, span: Span, asked: str) -> Span:
     require_kept(rows, expired, Lsn(span.after + 1 if span.after else span.upto), asked)
     say(f"the {rows} up to {expired} have expired: the answer starts there")
     return Span(expired, span.upto)
-
-
-def split_name(name: str) -> list[str]:
-    """Split `schema.table` at its dots; a part in double quotes keeps its dots."""
-    parts, rest = [], name
-    while True:
-        if rest.startswith('"') and (end := _closing_quote(rest)):
-            parts.append(rest[1:end].replace('""', '"'))
-            rest = rest[end + 1 :]
-        else:
-            head, dot, tail = rest.partition(".")
-            parts.append(head)
-            rest = dot + tail
-        if not rest.startswith("."):
-            return [*parts[:-1], parts[-1] + rest]
-        rest = rest[1:]
-
-
-def _closing_quote(text: str) -> int:
-    at = text.find('"', 1)
-    while at > 0 and text[at : at + 2] == '""':
-        at = text.find('"', at + 2)
-    return max(at, 0)
 
 
 def about(table: TableName) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from auditlake.audit.answers import BlamedColumn, Commit, DeletedRow, RowEvent, columns_shown
 from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.equal_keys import equal_keys
-from auditlake.audit.lake_reader import Reader, Span, split_name
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
 from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.state import with_comparisons
@@ -27,7 +27,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.temporal.knowledge import say_erased
-from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.temporal.when import is_when
 
 _POLL_S = 0.3

@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
+from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.schema_changes import SchemaChange, read_schema_changes
 from auditlake.delta.sql import select
 from auditlake.instants import to_time
@@ -22,7 +22,7 @@ from auditlake.pgoutput.attribution import Context, read_context
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.moments import snapshot_times
-from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.table_lookup import find_table, split_name
 
 _COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updates, deletes, truncates, tables"
 

@@ -22,7 +22,7 @@ from datetime import datetime
 from auditlake.audit.changes import RowChange, change_of, changes_of, in_changes, key_places, linked_changes
 from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history
-from auditlake.audit.lake_reader import Reader, Span, split_name
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.erasure.holding import require_not_held, require_reason
@@ -37,6 +37,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.sql_names import standard_identifier
+from auditlake.temporal.table_lookup import split_name
 
 _MOST_KEYS = 1000
 _TEXTS = frozenset({25, 1043})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from auditlake.apply.tails import FOLDED_OPS
-from auditlake.audit.lake_reader import Reader, split_name
+from auditlake.audit.lake_reader import Reader
 from auditlake.audit.row_key import input_text, named_key, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
@@ -22,7 +22,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.temporal.moments import Known, begins_at, just_before, read_known, resolve
-from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.temporal.when import AtLsn, AtTime, format_us, parse_when
 
 BEGINNING = "beginning"

@@ -80,7 +80,7 @@ from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_fail
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
-from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.values.masks import ColumnMask
 
 if TYPE_CHECKING:
@@ -466,7 +466,7 @@ def choose_tables(
         raise BadUsage("--table and --all exclude each other", "Use one of them, or neither.")
     if given:
         names = [table.name for table in histories]
-        return sorted({find_table(text.split("."), names) for text in given})
+        return sorted({find_table(split_name(text), names) for text in given})
     parked = read_parked(lake, histories)
     ended = {name for name, record in parked.items() if record.ended}
     if not restarts and (unfinished := held_tables(lake, histories)):

@@ -21,6 +21,29 @@ _UNQUOTED = frozenset('"`\\')
 """Characters that a statement has twice or escaped, or not at all."""
 
 
+def split_name(name: str) -> list[str]:
+    """Split `schema.table` at its dots; a part in double quotes keeps its dots."""
+    parts, rest = [], name
+    while True:
+        if rest.startswith('"') and (end := _closing_quote(rest)):
+            parts.append(rest[1:end].replace('""', '"'))
+            rest = rest[end + 1 :]
+        else:
+            head, dot, tail = rest.partition(".")
+            parts.append(head)
+            rest = dot + tail
+        if not rest.startswith("."):
+            return [*parts[:-1], parts[-1] + rest]
+        rest = rest[1:]
+
+
+def _closing_quote(text: str) -> int:
+    at = text.find('"', 1)
+    while at > 0 and text[at : at + 2] == '""':
+        at = text.find('"', at + 2)
+    return max(at, 0)
+
+
 def find_table(parts: Sequence[str], tables: Iterable[TableName], in_doubt: Sequence[TableName] = ()) -> TableName:
     """Find the table that a name of one or two parts means; the names of tables `in_doubt` may have changed.
 

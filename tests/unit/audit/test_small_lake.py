@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
-from auditlake.audit.lake_reader import Reader, Span, split_name
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
 from auditlake.audit.row_key import parse_key
@@ -24,6 +24,7 @@ from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.temporal.moments import read_known
+from auditlake.temporal.table_lookup import split_name
 from tests.s3_server import on_disk
 from tests.small_lake import ORDERS, write_small_lake
 
