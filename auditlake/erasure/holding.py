@@ -77,17 +77,17 @@ def require_reason(reason: str) -> None:
         raise BadUsage("the reason is missing", "Give --reason TEXT; it is recorded.")
 
 
-def require_not_held(lake: Lake, table: HistoryTable, tokens: Collection[str] | None = None) -> None:
+def require_not_held(lake: Lake, table: HistoryTable, tokens: Collection[str] | None = None, instead: str = "") -> None:
     """Require that no hold covers rows of a table, those with these tokens or any; read under the lock of ERASE.
 
-    Raises ConfigError, which names the hold.
+    Raises ConfigError, which names the hold, and what can be done `instead`.
     """
     for each in holds_in_force(lake):
         if each.covers(table, tokens):
             end = "" if each.until_us is None else f", until {format_us(each.until_us)}"
             raise ConfigError(
                 f"{table.label} is held by {each.name} since {format_us(each.time_us)}{end}: {each.reason}",
-                f"When the hold may end: auditlake hold release {each.name} --reason TEXT.",
+                f"{instead}When the hold may end: auditlake hold release {each.name} --reason TEXT.",
             )
 
 

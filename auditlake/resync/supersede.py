@@ -16,7 +16,8 @@ The gap of a table whose stream is complete, because only the lake was damaged, 
 wrong. It is the whole history if rows were missing: nothing shows since when.
 
 Data files that are missing or unreadable are removed from the log. Their open versions are replaced by rows of the
-snapshot. Their closed versions cannot be restored, so the gap begins before them.
+snapshot. Their closed versions cannot be restored, so the gap begins before them. A legal hold on rows of the table
+forbids that.
 """
 
 import shlex
@@ -29,6 +30,7 @@ from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile, file_problems
 from auditlake.delta.log_writer import Action, moved, removed
 from auditlake.engine import Engine
+from auditlake.erasure.holding import require_not_held
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import Gap, record_gaps
@@ -46,6 +48,8 @@ from auditlake.lake.history_files import Files, find_files, is_open, marked
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
 from auditlake.lake.relations import read_versions
+from auditlake.lake.stage_lock import Stage
+from auditlake.lake.stage_lock import hold as take_lock
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.comparison import Difference, comparing
@@ -112,6 +116,7 @@ def supersede(  # noqa: PLR0913 - what a new snapshot needs
 
     Raises:
         LakeUnusable: if files are damaged and `is_asked` is false.
+        ConfigError: if files are damaged and rows of the table are held.
         Unsupported: if the history has foreign table features.
         LakeConflict: if other processes commit again and again, or one has brought the history further.
         Cancelled: if `stop` is set while Spark folds.
@@ -141,14 +146,23 @@ def _files(lake: Lake, name: TableName) -> Files:
 
 
 def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied, *, is_asked: bool) -> Resynced:
+    lost = files.which(lambda file: any(file_problems(files.table.path, file.add)))
+    if not lost.by_name:
+        return _replace(lake, doubt, files, lost, copied)
+    if not is_asked:
+        raise _damaged(lost)
+    with take_lock(lake, "resync", Stage.ERASE):
+        require_not_held(lake, files.table, instead=f"Restore its damaged data files, {_these(lost)}. ")
+        return _replace(lake, doubt, files, lost, copied)
+
+
+def _replace(lake: Lake, doubt: Parked | None, files: Files, lost: Files, copied: Copied) -> Resynced:
+    """Commit what differs, without the lost files."""
     mark, table = copied.mark, files.table
     _require_reachable(table, mark)
     shape = _shape(table, copied)
     moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
     files = Files(replace(table, columns=shape, former_oids=moved_to.former_oids), files.by_name)
-    lost = files.which(lambda file: any(file_problems(table.path, file.add)))
-    if lost.by_name and not is_asked:
-        raise _damaged(lost)
     readable = files.which(lambda file: file.name not in lost.by_name)
     names = _names(lake, table, copied)
     is_reshaped = (shape, moved_to, names) != (table.columns, table, table.names)
@@ -176,9 +190,13 @@ def _damaged(lost: Files) -> LakeUnusable:
     """Return the error for files that a new snapshot would remove: their closed versions are nowhere else."""
     name = str(lost.table.name)
     return LakeUnusable(
-        f"the history of {name} has damaged data files: {len(lost.by_name)}, such as {min(lost.by_name)}",
+        f"the history of {name} has damaged data files: {_these(lost)}",
         f"Restore them from a backup, or remove them and their versions: auditlake resync --table {shlex.quote(name)}.",
     )
+
+
+def _these(files: Files) -> str:
+    return f"{len(files.by_name)}, such as {min(files.by_name)}"
 
 
 def _require_reachable(table: HistoryTable, mark: SnapshotMark) -> None:

@@ -227,6 +227,11 @@ def test_a_new_snapshot_that_nobody_asked_for_removes_no_damaged_file(database: 
     assert refused.code == 6
     assert f"damaged data files: 1, such as {closed.name}" in refused.stderr
     assert "auditlake resync --table 'public.\"a t\"'.\n" in refused.stderr
+    hold: list[str | Path] = ["--reason", "r", "--lake", tmp_path / "lake"]
+    assert run_here(["hold", "add", "case", "--table", "*.*", "--by", "b", *hold]).code == 0
+    resync: list[str | Path] = ["resync", "--table", 'public."a t"', "--engine", "duckdb", *both]
+    held = run_here(resync)
+    assert (held.code, "is held by case" in held.stderr, closed.name in held.stderr) == (3, True, True), held
     closed.write_bytes(whole)
     assert run_here(follow).code == 0
     assert "v: 1 → 2" in run_here(["row", '"a t"', "1", *both[2:]]).stdout
