@@ -15,7 +15,7 @@ A text with a value becomes `[erased]`, as does a name of a member; so does a te
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
@@ -30,6 +30,8 @@ _LEAST_TEXT = 4
 _CUT_LENGTH = 65_536
 """Content may be cut from this length on."""
 _MOST_LEVELS = 16
+_LONGEST_BEGUN = 1 << 20
+"""No content is recorded beyond."""
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 _TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
@@ -103,17 +105,23 @@ def _plain(number: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Sought:
-    """The values that are looked for, in all their notations; documents and arrays also as a whole."""
+    """The values that are looked for, in all their notations, by their start; documents and arrays also as a whole.
 
-    values: frozenset[str] = frozenset()
+    A row may have had a million values, and as many contexts.
+    """
+
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     documents: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "_Sought":
         every = {value for value in values if len(value) >= _LEAST_TEXT}
         forms = {form for value in every for part in _parts(value) for form in _written_forms(part)}
+        by_start = dict[str, list[str]]()
+        for form in (form for form in forms if len(form) >= _LEAST_TEXT):
+            by_start.setdefault(form[:_LEAST_TEXT], []).append(form)
         whole = (content for content in map(_document, every) if content is not None)
-        return cls(frozenset(form for form in forms if len(form) >= _LEAST_TEXT), frozenset(map(_canonical, whole)))
+        return cls(by_start, frozenset(map(_canonical, whole)))
 
     def is_in(self, text: str) -> bool:
         """Return whether a text has a value, or its last part may be the first one of a value."""
@@ -128,15 +136,19 @@ class _Sought:
         return False
 
     def _has(self, text: str) -> bool:
-        return any(value in each for each in (text, *map(_plain, _NUMBER.findall(text))) for value in self.values)
+        text = "\n".join((text, *map(_plain, _NUMBER.findall(text))))
+        return any(value in text for start in self._starts(text) for value in self.values[start])
 
     def _is_begun(self, text: str) -> bool:
-        text = _CUT_CHARACTER.sub("", text)
+        end = _CUT_CHARACTER.sub("", text)[-_LONGEST_BEGUN:]
         return any(
-            value.startswith(end[found.start() :])
-            for value, end in ((value, text[-len(value) :]) for value in self.values)
-            for found in re.finditer(f"(?={re.escape(value[:_LEAST_TEXT])})", end)
+            len(value) >= len(end) - at and value.startswith(end[at:])
+            for at in range(len(end) - _LEAST_TEXT + 1)
+            for value in self.values.get(end[at : at + _LEAST_TEXT], ())
         )
+
+    def _starts(self, text: str) -> set[str]:
+        return self.values.keys() & {text[at : at + _LEAST_TEXT] for at in range(len(text) - _LEAST_TEXT + 1)}
 
 
 def _readings(text: str) -> Iterator[str]:
