@@ -21,7 +21,7 @@ from auditlake.invisible import INVISIBLE, escaped
 
 _FOLDED = re.compile("[a-z_][a-z0-9_]*")
 _INVISIBLE = re.compile(rf"[\\\x01-\x1f{INVISIBLE}]")
-_QUOTED = re.compile('"(?:[^"]|"")*"')
+_QUOTED = re.compile(r'"(?:[^"]|"")*"|\$\$.*?\$\$', re.DOTALL)
 _SPLIT = re.compile(rf";|--|[\x01-\x1f{INVISIBLE}]")
 """Where Spark's clients, such as beeline, split a script or remove a comment, also within backticks."""
 _NUL = "\0"
@@ -43,14 +43,15 @@ def display_identifier(name: str) -> str:
 def printable_statement(statement: str) -> str:
     r"""Write the quoted names of a PostgreSQL statement that have control characters as U&"\001b", for a terminal.
 
-    A function, whose body is quoted by $$, is ours and stays as it is.
+    The body of a function, which $$ quotes, is ours and stays as it is; a name may have $$, too.
     """
-    if "$$" in statement:
-        return statement
-    return _QUOTED.sub(lambda found: found[0] if found[0].isprintable() else _unicode_identifier(found[0]), statement)
+    return _QUOTED.sub(_printable, statement)
 
 
-def _unicode_identifier(quoted: str) -> str:
+def _printable(found: re.Match[str]) -> str:
+    quoted = found[0]
+    if quoted.isprintable() or quoted.startswith("$"):
+        return quoted
     escaped = (each if each.isprintable() and each != "\\" else f"\\+{ord(each):06x}" for each in quoted)
     return f"U&{''.join(escaped)}"
 

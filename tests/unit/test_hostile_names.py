@@ -124,6 +124,9 @@ def test_a_change_in_debezium_s_form_has_no_control_characters() -> None:
         ('ALTER TABLE "a\\\x1b"', 'ALTER TABLE U&"a\\+00005c\\+00001b"'),
         ('ALTER TABLE "a\\" ADD b', 'ALTER TABLE "a\\" ADD b'),
         ('create function f() as $$\n"\n"$$', 'create function f() as $$\n"\n"$$'),
+        ('ALTER TABLE "a$$\x1b"', 'ALTER TABLE U&"a$$\\+00001b"'),
+        ('ALTER TABLE "a$$\n"."$$"', 'ALTER TABLE U&"a$$\\+00000a"."$$"'),
+        ('do $$\n"\n$$; grant f to "$$\n"', 'do $$\n"\n$$; grant f to U&"$$\\+00000a"'),
     ],
 )
 def test_a_statement_for_people_names_the_same_objects(statement: str, shown: str) -> None:
