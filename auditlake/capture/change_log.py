@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.capture.masking import ChangeMasker
-from auditlake.delta.append_table import AppendLog
+from auditlake.delta.append_table import NOT_JOINED, AppendLog
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.instants import now_us
@@ -41,6 +41,7 @@ from auditlake.lake.masks import Masks
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog, RelationVersion
 from auditlake.lsn import Lsn
+from auditlake.messages import FailureReports
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.schema.attribute_numbers import AttributeNumbers
@@ -96,6 +97,7 @@ class CaptureLog:
         self._added = AddedLog(lake, ask, masks)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
+        self._failures = FailureReports()
         self._gaps = AppendLog(lake.gaps, GAPS_SCHEMA).version
         self._last_mono_us = max(self.current_us, _last_time_us(self._transactions))
 
@@ -301,7 +303,8 @@ class CaptureLog:
         """Compact the small files of one table."""
         for log in (self._changes, self._transactions):
             if log.untidy:
-                log.tidy()
+                for damaged in log.tidy():
+                    self._failures.report(NOT_JOINED, damaged)
                 reach(After.TIDIED)
                 return
 

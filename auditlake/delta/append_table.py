@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
-from auditlake.delta.data_files import joined_file, write_file
+from auditlake.delta.data_files import join_intact, require_intact, write_file
 from auditlake.delta.erasing import delete_uncommitted, is_erasure, list_data_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, statistics, unreadable_log
@@ -59,6 +59,7 @@ _TIDY_EVERY = 200
 _JOINED_BYTES = 16 << 20
 _JOINED_HELD_BYTES = 96 << 20
 _CHECKPOINT_EVERY = 100
+NOT_JOINED = "a file is not joined with others"
 _VACUUM_INTERVAL_S = 1800.0
 # Readers need a version's entries only to open it. At many commits a second, more entries would be slow to list.
 _ENTRIES_KEPT_FOR_S = 3600.0
@@ -207,6 +208,7 @@ class AppendLog:
         self._put("DELETE", without)
 
     def _without(self, add: Add, column: str, limit: int) -> list[Action]:
+        require_intact(self._path, [add])
         rows = pq.read_table(parquet(file_path(self._path, add)))
         kept = rows.filter(pc.less_equal(rows[column], limit)).combine_chunks().to_batches()
         return [removed(add), *(write_file(self._path, batch) for batch in kept if batch.num_rows)]
@@ -299,12 +301,19 @@ class AppendLog:
         """Return whether there are enough small files for `tidy` to pay off."""
         return self._appends >= _TIDY_EVERY
 
-    def tidy(self) -> None:
-        """Join small files, now and then delete expired ones; raises LakeConflict, LakeUnusable as `append`."""
+    def tidy(self) -> list[LakeUnusable]:
+        """Join small files, now and then delete expired ones; return those that are damaged, which stay as they are.
+
+        Raises LakeConflict, LakeUnusable as `append`.
+        """
+        found: list[LakeUnusable] = []
 
         def joined() -> Iterator[Action]:
+            found.clear()
             for group in _joinable(self._path, live_files(self._path, self._version)):
-                yield from self._joined(group)
+                actions, damaged = join_intact(self._path, group)
+                found.extend(damaged)
+                yield from map(without_change, actions)
 
         if not self._put("OPTIMIZE", joined) and not self._pass_erasures() and self._follows():
             raise self._overtaken()
@@ -312,13 +321,11 @@ class AppendLog:
         if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:
             self._delete_expired()
             self._vacuumed_at = time.monotonic()
+        return found
 
     def _follows(self) -> bool:
         """Return whether another process committed after this one."""
         return bool((self._path / "_delta_log" / entry_name(self._version + 1)).exists())
-
-    def _joined(self, adds: Sequence[Add]) -> list[Action]:
-        return [without_change(action) for action in (*map(removed, adds), joined_file(self._path, adds))]
 
     def _delete_expired(self) -> None:
         """Delete files that no version has had for the retention, without a commit."""
@@ -332,12 +339,22 @@ def _may_exceed(add: Add, column: str, limit: int) -> bool:
     return not isinstance(greatest, int) or greatest > limit  # otherwise it is damaged, and the rows show it
 
 
+def _held_bytes(path: Place, add: Add) -> int:
+    """Return the size of a file's rows in memory; 0 if its footer is damaged: then its bytes show it."""
+    try:
+        return held_bytes([file_path(path, add)])
+    except (pa.ArrowException, OSError) as exc:
+        if isinstance(exc, OSError) and exc.errno is not None:
+            raise
+        return 0
+
+
 def _joinable(path: Place, adds: Sequence[Add]) -> list[list[Add]]:
     """Group the small files to join, in the order of their commits, up to the size of a joined file."""
     groups: list[list[Add]] = [[]]
     size_bytes = held = 0
     for add in sorted(adds, key=lambda add: int(add["modificationTime"])):
-        if add["size"] >= _JOINED_BYTES or (takes := held_bytes([file_path(path, add)])) >= _JOINED_HELD_BYTES:
+        if add["size"] >= _JOINED_BYTES or (takes := _held_bytes(path, add)) >= _JOINED_HELD_BYTES:
             continue
         if size_bytes + add["size"] > _JOINED_BYTES or held + takes > _JOINED_HELD_BYTES:
             groups.append([])

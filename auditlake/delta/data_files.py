@@ -12,14 +12,18 @@ with the CRC-32 that a writer here records (`log_writer.added_file`); a file of 
 deletion vectors, which must mark as many rows as the log records. On a local disk, Spark writes checksums beside its
 data files, which are checked, too.
 
+Whoever writes the rows of files anew requires that their bytes are as recorded (`require_intact`): the new file has a
+checksum of its own, so nothing would show the damage any more.
+
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
 """
 
 import json
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
@@ -32,7 +36,7 @@ from pyroaring import BitMap64
 from auditlake.delta.bounds_check import wrong_bounds
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.log_reader import Add, file_path, live_files, statistics
-from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
+from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file, removed
 from auditlake.delta.row_groups import gathered, keys_of_maps, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeUnusable
@@ -50,6 +54,11 @@ from auditlake.store.files import (
     size_bytes,
 )
 from auditlake.store.place import Place, by_requests
+
+RESTORE = (
+    "auditlake verify --no-source lists all damage. Restore the file from a backup; a history can be mended by resync."
+)
+"""The remedy for a damaged file of a lake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +213,36 @@ def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Map
     return _added(table, own, partition, columns, None if by_requests(own) else crc32(own))
 
 
-def joined_file(table: Place, adds: Sequence[Add]) -> Action:
-    """Write the rows of several files of a table without partitions into a new one.
+def join_intact(table: Place, adds: Sequence[Add]) -> tuple[list[Action], list[LakeUnusable]]:
+    """Replace the small files of a table without partitions by one; those that are damaged stay, and are returned.
 
-    Holds the rows of one row group at a time, and so does any reader of the new file.
+    No action if only one is left. Holds their bytes, and the rows of one row group at a time, and so does any reader of
+    the new file.
     """
+    intact, sources, damaged = list[Add](), list[pq.ParquetFile](), list[LakeUnusable]()
+    for add in adds:
+        file = file_path(table, add)
+        content = file.read_bytes()
+        if problem := _wrong_checksum(add, partial(zlib.crc32, content)):
+            damaged.append(_damaged(file, problem))
+        else:
+            intact.append(add)
+            sources.append(pq.ParquetFile(pa.BufferReader(content)))
+    actions = [*map(removed, intact), _joined_file(table, sources)] if len(intact) > 1 else []
+    return actions, damaged
+
+
+def _joined_file(table: Place, sources: Sequence[pq.ParquetFile]) -> Action:
     file = table / new_file_name({})
-    sources = [file_path(table, add) for add in adds]
-    schema = pq.read_schema(parquet(sources[0]))
+    schema = sources[0].schema_arrow
     columns = _integers(schema)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     with (
         new_file(file) as sink,
         pq.ParquetWriter(sink, schema, use_dictionary=texts, write_statistics=columns) as writer,
     ):
-        for rows in gathered(batch for source in sources for batch in read_batches(source)):
+        groups = (source.read_row_group(n) for source in sources for n in range(source.num_row_groups))
+        for rows in gathered(batch for group in groups for batch in group.to_batches()):
             write_groups(writer, rows)
     return _added(table, file, {}, columns, crc32_written(file, sink))
 
@@ -299,6 +323,18 @@ def check_files(table: Place, version: int) -> tuple[FileProblem, ...]:
     return tuple(problem for add in adds for problem in file_problems(table, add))
 
 
+def require_intact(table: Place, adds: Iterable[Add]) -> None:
+    """Require that files have the bytes that their writers recorded. Raises LakeUnusable, or OSError if one is gone."""
+    for add in adds:
+        file = file_path(table, add)
+        if (problem := next(_changed_bytes(file, add), None)) is not None:
+            raise _damaged(file, problem)
+
+
+def _damaged(file: Place, problem: str) -> LakeUnusable:
+    return LakeUnusable(f"{file} is damaged: {problem}", RESTORE)
+
+
 def size_problem(table: Place, add: Add) -> FileProblem | None:
     """Return that a file is missing, or has another size than the log; None if neither is so."""
     shown = str(add["path"])
@@ -339,14 +375,29 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
 
 def _content_problems(file: Place, add: Add) -> Iterator[FileProblem]:
     """Compare all bytes of a file with its recorded checksums; decode it if there are none."""
-    shown, recorded = str(add["path"]), (add.get("tags") or {}).get(CHECKSUM_TAG)
-    if not _matches_checksums(file):
-        yield FileProblem("checksum", shown, "the file was changed since Spark wrote it")
-    if recorded is None:
+    yield from (FileProblem("checksum", str(add["path"]), problem) for problem in _changed_bytes(file, add))
+    if _recorded_checksum(add) is None:
         for _ in read_batches(file):
             pass
-    elif (found := f"{crc32(file):08x}") != recorded:
-        yield FileProblem("checksum", shown, f"CRC-32 {found}, the log has {recorded}")
+
+
+def _changed_bytes(file: Place, add: Add) -> Iterator[str]:
+    if not _matches_checksums(file):
+        yield "the file was changed since Spark wrote it"
+    if (problem := _wrong_checksum(add, partial(crc32, file))) is not None:
+        yield problem
+
+
+def _wrong_checksum(add: Add, checksum: Callable[[], int]) -> str | None:
+    """Return how a file's CRC-32 differs from the recorded one; None if it does not, or none is recorded."""
+    recorded = _recorded_checksum(add)
+    if recorded is None or (found := f"{checksum():08x}") == recorded:
+        return None
+    return f"CRC-32 {found}, the log has {recorded}"
+
+
+def _recorded_checksum(add: Add) -> str | None:
+    return (add.get("tags") or {}).get(CHECKSUM_TAG)
 
 
 def _matches_checksums(file: Place) -> bool:

@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditlake.delta.checkpoints import checkpoint
-from auditlake.delta.data_files import write_batches
+from auditlake.delta.data_files import require_intact, write_batches
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
@@ -102,7 +102,7 @@ class ErasureTask:
 def erase(table: Place, task: ErasureTask) -> int:
     """Rewrite the live files that are concerned, and delete every other content; return the version of the commit.
 
-    Raises LakeConflict if other processes replace its files again and again.
+    Raises LakeUnusable if one is damaged, LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(table), "Run auditlake forget --resume."):
         listed = list_data_files(table)
@@ -158,6 +158,7 @@ def _positions(table: Place, version: int, apps: Sequence[str]) -> list[Action]:
 
 def _rewritten(table: Place, add: Add, task: ErasureTask) -> list[Action]:
     """Write what stays of a file into a new one; nothing if no row stays."""
+    require_intact(table, [add])
     gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
     kept = (task.change(pa.table(batch)) for batch in read_kept(file_path(table, add), gone))
     batches = chain.from_iterable(rows.combine_chunks().to_batches() for rows in kept)

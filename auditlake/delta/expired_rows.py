@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR_S
-from auditlake.delta.data_files import DataFile, write_batches
+from auditlake.delta.data_files import DataFile, require_intact, write_batches
 from auditlake.delta.erasing import put_erasure
 from auditlake.delta.expired_files import expired_files
 from auditlake.delta.log_reader import file_path, list_newest
@@ -53,7 +53,11 @@ class ExpiredRows:
         return int(pc.sum(pc.less_equal(values, self.upto)).as_py() or 0)
 
     def actions(self) -> list[Action]:
-        """Write what stays of the files into new ones, and return the actions that replace them."""
+        """Write what stays of the files into new ones, and return the actions that replace them.
+
+        Raises LakeUnusable if one of them is damaged.
+        """
+        require_intact(self.table.place, [file.add for file in self.partly])
         found = [removed(file.add) for file in self.whole]
         for file in self.partly:
             path, gone = file_path(self.table.place, file.add), file.deleted_positions(self.table.place)
@@ -82,7 +86,7 @@ def remove_rows(place: Place, column: str, upto: int, app: str, erased: str) -> 
     no commit (`AppendLog.discard_uncommitted`): after such a commit, this is planned again, with new files. Files that
     no version has had for long are deleted at the end.
 
-    Raises LakeConflict if other processes replace its files again and again.
+    Raises LakeUnusable if a file is damaged, LakeConflict if other processes replace its files again and again.
     """
     for _ in attempts(_ATTEMPTS, str(place), "Run this again."):
         version = list_newest(place).newest

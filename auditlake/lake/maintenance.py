@@ -32,7 +32,7 @@ from auditlake.delta.data_files import DataFile
 from auditlake.delta.expired_files import expired_files
 from auditlake.delta.row_groups import held_bytes
 from auditlake.engine import Engine
-from auditlake.errors import AuditlakeError, Unsupported, all_in_one
+from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.compaction import (
@@ -217,13 +217,20 @@ def rewrite_due(means: Means, table: HistoryTable, due: Due) -> bool:
 
 
 def _join_open(means: Means, table: HistoryTable, files: Files | None) -> bool:
-    loose = files and files.of_part(OPEN_PART).which(_is_loose)
+    loose = _intact(files and files.of_part(OPEN_PART).which(_is_loose))
     if loose and loose.by_name and has_large_row_groups(loose):
         return _join_fitting(loose)
     if loose and loose.by_name and means.streams_here(loose):
         return all(_join_bin(part) for part in bins(loose, _OPEN_FILE_BYTES))
-    _builder(means.session(table), table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+    _builder(means.session(table), table, OPEN_PART, _OPEN_FILE_BYTES, files).executeCompaction()
     return True
+
+
+def _intact(files: Files | None) -> Files | None:
+    """Return the files, whose footers can be read then."""
+    if files is not None:
+        files.require_intact()
+    return files
 
 
 def _join_bin(files: Files) -> bool:
@@ -232,19 +239,19 @@ def _join_bin(files: Files) -> bool:
 
 
 def _cluster_closed(means: Means, table: HistoryTable, part: str, files: Files | None) -> bool:
-    held = files and files.of_part(part)
+    held = _intact(files and files.of_part(part))
     if held and held.by_name and means.joins_here(held):
         return _join_fitting(held)
     if held and has_bounds(held):
         return cluster(means.session(table), held)
-    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES, files).executeZOrderBy("_from_lsn")
     return True
 
 
 def _join_closed(means: Means, table: HistoryTable, part: str, files: Files | None) -> bool:
-    if files and means.joins_here(files):
-        return _join_fitting(files)
-    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeCompaction()
+    if (held := _intact(files)) and means.joins_here(held):
+        return _join_fitting(held)
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES, files).executeCompaction()
     return True
 
 
@@ -261,7 +268,12 @@ def _is_loose(file: DataFile) -> bool:
     return file.size_bytes < _SMALL_BYTES or file.deleted_rows > _DELETED * file.rows
 
 
-def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
+def _builder(
+    spark: SparkSession, table: HistoryTable, part: str, file_bytes: int, files: Files | None
+) -> DeltaOptimizeBuilder:
+    """Return what rewrites files of a partition; their bytes are checked if they are known (`find_files`)."""
+    if files is not None:
+        files.of_part(part).require_intact()
     from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
 
     require_safe_commits(spark)
@@ -300,7 +312,8 @@ _VACUUM_EVERY_S = 3 * 3600.0
 def maintain(spark: SparkOnDemand, lake: Lake, report: Say) -> None:
     """Compact and cluster every history as far as possible, write checkpoints and delete expired files.
 
-    Raises Unsupported after all others, if some can only be maintained by Spark, and the engine is DuckDB.
+    Raises, after all others: LakeUnusable if some have damaged files; Unsupported if some can only be maintained by
+    Spark, and the engine is DuckDB.
     """
     means, refused = Means(lambda: spark().newSession(), spark.engine), list[AuditlakeError]()
     with hold(lake, "maintain", Stage.MAINTAIN):
@@ -308,7 +321,7 @@ def maintain(spark: SparkOnDemand, lake: Lake, report: Say) -> None:
             try:
                 with writing(f"the history of {table.name}"):
                     _maintain_one(means, lake, table, report)
-            except Unsupported as exc:
+            except (Unsupported, LakeUnusable) as exc:
                 refused.append(exc)
     if refused:
         raise all_in_one(refused)
@@ -342,7 +355,7 @@ class Upkeep:
                 try:
                     with writing(f"the history of {name}"):
                         self._maintain(table)
-                except Unsupported as exc:
+                except (Unsupported, LakeUnusable) as exc:
                     self._failures.report(f"{name} is not maintained", exc)
 
     def _maintain(self, table: HistoryTable) -> None:

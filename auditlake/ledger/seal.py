@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditlake.delta.append_table import AppendLog
+from auditlake.delta.append_table import NOT_JOINED, AppendLog
 from auditlake.delta.datafusion import hashed
 from auditlake.delta.sql import read_newest, select
 from auditlake.failpoints import After, reach
@@ -55,6 +55,7 @@ from auditlake.ledger.copies import copied_rows, copies_of, copy_entry, derived
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
 from auditlake.ledger.merkle import Frontier
 from auditlake.lsn import Lsn
+from auditlake.messages import FailureReports
 from auditlake.store.files import make_folder
 
 MOST_TRANSACTIONS, MOST_CHANGES = 100_000, 1_000_000
@@ -206,6 +207,7 @@ class _Writer:
     def __init__(self, lake: Lake) -> None:
         self._entries = AppendLog(lake.ledger_entries, ENTRIES_SCHEMA)
         self._blocks = AppendLog(lake.ledger_blocks, BLOCKS_SCHEMA)
+        self._failures = FailureReports()
         written, last = (self._last(log) for log in (self._entries, self._blocks))
         if written > last:
             self._entries.discard_above("block", last)
@@ -238,8 +240,8 @@ class _Writer:
         self._blocks.append(pa.RecordBatch.from_pylist([block.row()], BLOCKS_SCHEMA), {LEDGER_APP: number})
         reach(After.BLOCK_SEALED)
         if number % _TIDY_EVERY == _TIDY_EVERY - 1:
-            self._entries.tidy()
-            self._blocks.tidy()
+            for damaged in (*self._entries.tidy(), *self._blocks.tidy()):
+                self._failures.report(NOT_JOINED, damaged)
         return block
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from errno import EISDIR, ELOOP, ENOTDIR
 
-from auditlake.delta.data_files import FileProblem, file_problems, size_problem
+from auditlake.delta.data_files import RESTORE, FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
 from auditlake.delta.log_reader import Add, list_newest, live_files
 from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable, TableUnreadable
@@ -23,9 +23,6 @@ _LIBRARIES = frozenset({"pyarrow", "deltalake", "_internal", "_duckdb", "duckdb"
 """Top-level modules of the exceptions; `_internal` is deltalake's."""
 _OTHER_KIND = frozenset({EISDIR, ELOOP, ENOTDIR})
 _READ_BYTES = 1 << 30
-_HINT = (
-    "auditlake verify --no-source lists all damage. Restore the file from a backup; a history can be mended by resync."
-)
 
 
 def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict | None:
@@ -44,14 +41,14 @@ def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict
         return _replaced(exc, lake)
     table, problem = found
     what = f"{table}, {problem.file}: {problem.kind}, {problem.detail}"
-    return LakeUnusable(f"a file of the lake is damaged: {what}", _HINT)
+    return LakeUnusable(f"a file of the lake is damaged: {what}", RESTORE)
 
 
 def _unreadable(exc: BaseException, lake: Lake) -> LakeUnusable | None:
     """Return the error for a place of the lake that is of another kind: a pipe for a folder, a loop of links."""
     for each in _chain(exc):
         if isinstance(each, OSError) and each.errno in _OTHER_KIND and str(each.filename).startswith(f"{lake.root}/"):
-            return LakeUnusable(f"{each.filename} cannot be read: {each.strerror}", _HINT)
+            return LakeUnusable(f"{each.filename} cannot be read: {each.strerror}", RESTORE)
     return None
 
 

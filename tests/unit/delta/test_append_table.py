@@ -15,7 +15,10 @@ from deltalake.exceptions import DeltaError
 
 from auditlake.delta import log_writer as commits
 from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.data_files import check_files
+from auditlake.delta.expired_rows import remove_rows
 from auditlake.delta.log_entry import entry_name
+from auditlake.delta.log_reader import Add, list_newest, live_files
 from auditlake.delta.sql import read_newest
 from auditlake.delta.table import open_table
 from auditlake.errors import ConfigError, LakeConflict, LakeUnusable
@@ -53,6 +56,41 @@ def test_many_small_appends_leave_few_files(tmp_path: Path) -> None:
     assert reader is not None
     found = QueryBuilder().register("log", reader).execute("select count(*) as n from log").read_all()
     assert pa.table(found).to_pylist() == [{"n": 251}]
+
+
+def _damage(path: Path, add: Add) -> Path:
+    """Change one byte of a data file, as a disk may."""
+    file = path / str(add["path"])
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+    return file
+
+
+def test_a_damaged_file_is_not_joined(tmp_path: Path) -> None:
+    """The checksum of a new file would hide it: it stays, is named, and the others are joined."""
+    log = AppendLog(tmp_path, SCHEMA)
+    for number in range(5):
+        log.append(rows(number), {"app": number})
+    file = _damage(tmp_path, live_files(tmp_path, log.version)[2])
+    assert [file.name in found.message for found in log.tidy()] == [True]
+    kept = live_files(tmp_path, log.version)
+    assert len(kept) == 2
+    assert file.name in {add["path"] for add in kept}
+    assert {problem.file for problem in check_files(tmp_path, log.version)} == {file.name}
+    assert [file.name in found.message for found in log.tidy()] == [True]
+
+
+def test_rows_of_a_damaged_file_are_not_written_anew(tmp_path: Path) -> None:
+    """Neither when some expire nor when those above a limit are discarded."""
+    log = AppendLog(tmp_path, SCHEMA)
+    log.append(rows(1, 2), {"app": 1})
+    file = _damage(tmp_path, live_files(tmp_path, log.version)[0])
+    with pytest.raises(LakeUnusable, match=file.name):
+        remove_rows(tmp_path, "number", 1, "expired", "erased")
+    with pytest.raises(LakeUnusable, match=file.name):
+        log.discard_above("number", 1)
+    assert [add["path"] for add in live_files(tmp_path, list_newest(tmp_path).newest)] == [file.name]
 
 
 def test_commits_without_rows_are_checkpointed(tmp_path: Path) -> None:

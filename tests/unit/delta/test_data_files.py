@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from auditlake.delta.data_files import (
     DataFile,
     file_statistics,
-    joined_file,
+    join_intact,
     list_any_files,
     list_files,
     write_file,
@@ -45,7 +45,7 @@ def test_a_write_on_a_full_disk_raises_the_error_of_the_file_system(tmp_path: Pa
         with pytest.raises(OSError, match="File too large") as failed:
             write_file(tmp_path, rows)
         with pytest.raises(OSError, match="File too large"):
-            joined_file(tmp_path, adds)
+            join_intact(tmp_path, adds)
     assert str(failed.value.filename).startswith(f"{tmp_path}/")
 
 

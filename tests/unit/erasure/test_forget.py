@@ -308,6 +308,20 @@ def test_a_value_leaves_the_prefix_of_a_message() -> None:
     assert contexts.cleaned_prefix(8, "Gertrude") == "Gertrude"
 
 
+@pytest.mark.parametrize(
+    ("folder", "of_row", "value"), [("changes", OF_ONE, b"Jena"), ("history/public/people", OF_TWO, b"Zacharias")]
+)
+def test_a_damaged_file_is_not_written_anew(lake: Lake, folder: str, of_row: tuple[str, ...], value: bytes) -> None:
+    """Its rows can be read, and the checksum of a new file would hide what was changed."""
+    named = [file for file in (lake.root / folder).rglob("part*.parquet") if value in file.read_bytes()]
+    changed = value[:-1] + b"?"
+    for file in named:
+        file.write_bytes(file.read_bytes().replace(value, changed))
+    done = _forget(lake, *of_row)
+    assert (done.code, any(f"{file} is damaged: CRC-32" in done.stderr for file in named)) == (6, True), done
+    assert all(changed in file.read_bytes() for file in named)
+
+
 def test_what_is_recorded_has_no_key_and_no_value(lake: Lake) -> None:
     """Who, when, why, and tokens."""
     assert _forget(lake, *OF_TWO).code == 0

@@ -21,7 +21,7 @@ from auditlake.delta.log_writer import put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.engine import Engine
-from auditlake.errors import LakeConflict, Unsupported
+from auditlake.errors import LakeConflict, LakeUnusable, Unsupported
 from auditlake.lake import compaction, maintenance
 from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
 from auditlake.lake.history import HistoryTable, create_history, history_schema
@@ -306,6 +306,23 @@ def test_the_engine_decides_who_joins(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(AssertionError, match="Spark was started"):
         rewrite_due(Means(no_session), the_table(lake), Due(open_part=True))
     assert rewrite_due(Means(no_session, Engine.DUCKDB), the_table(lake), Due(open_part=True))
+
+
+@pytest.mark.parametrize("engine", [Engine.AUTO, Engine.SPARK, Engine.DUCKDB])
+@pytest.mark.parametrize("due", [Due(open_part=True), Due(open_part=False, closed_parts=("2026-11",))])
+def test_a_damaged_file_is_not_rewritten(tmp_path: Path, engine: Engine, due: Due) -> None:
+    """The checksum of a new file would hide it."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    part = "open" if due.open_part else "2026-11"
+    (_, file) = the_files(lake).of_part(part).paths
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+    before = the_table(lake).delta_version
+    with pytest.raises(LakeUnusable, match=file.name):
+        rewrite_due(Means(no_session, engine), the_table(lake), due)
+    assert the_table(lake).delta_version == before
 
 
 def test_a_history_of_another_program_is_not_maintained_without_spark(tmp_path: Path) -> None:

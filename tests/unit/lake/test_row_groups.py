@@ -8,7 +8,7 @@ import pytest
 
 from auditlake.delta import append_table, row_groups
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.data_files import joined_file, write_file, write_part
+from auditlake.delta.data_files import join_intact, write_file, write_part
 from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import group_ends, held_bytes, read_batches, row_bytes
 
@@ -44,8 +44,10 @@ def test_joining_keeps_row_groups_within_the_limit(tmp_path: Path) -> None:
     pq.write_table(pa.table(_rows(*[1000] * 40)), large, use_dictionary=False)
     for path in small:
         pq.write_table(pa.table(_rows(10, 10)), path)
-    action = joined_file(tmp_path, [{"path": path.name} for path in (large, *small)])
+    adds = [{"path": path.name, "size": path.stat().st_size, "partitionValues": {}} for path in (large, *small)]
+    (*_, action), damaged = join_intact(tmp_path, adds)
     joined = tmp_path / str(action["add"]["path"])
+    assert not damaged
     assert max(_groups(joined)) <= 10
     assert _groups(joined)[-1] >= 6
     assert pq.read_table(joined).equals(pa.concat_tables(map(pq.read_table, (large, *small))))
