@@ -84,7 +84,7 @@ class ContextJson(TypedDict):
 class TransactionJson(AttributionJson):
     """A transaction, and how many changes it has; null if the reader may not see all of them.
 
-    `xid` is null if only the catalog showed its `schema_changes`.
+    `xid` is null for `schema_changes` that the DDL trigger did not report.
     """
 
     origin: str | None

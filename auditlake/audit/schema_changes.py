@@ -1,8 +1,8 @@
 """Schema changes of tables, in words: the differences between two consecutive versions of a relation.
 
-A change that the DDL trigger reported belongs to its own transaction, one that a Relation message showed to the
-transaction after the message. A change that only the catalog showed has a range of LSNs. A dropped table has no
-version; its parking record has the commit or the range (`lake.parking`).
+A change that the DDL trigger reported belongs to its own transaction. Any other has a range of LSNs: the catalog showed
+it, or the first row in the new shape, which any transaction may have written. A dropped table has no version; its
+parking record has the commit or the range (`lake.parking`).
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from auditlake.audit.lake_reader import Reader
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
-from auditlake.lake.relations import ShapeSource, attnums_of
+from auditlake.lake.relations import RelationVersion, ShapeSource, attnums_of
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.table_shape import IDENTITY, definition_differences
 from auditlake.relation import Relation, TableName
@@ -42,14 +42,16 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
     """Read the schema changes of all tables, in order."""
     seen_us = {(gap.table, gap.lsn_to): gap.to_us for gap in reader.known.gaps}
     changes: list[SchemaChange] = []
-    before: dict[TableName | int, Relation] = {}
+    before: dict[TableName | int, RelationVersion] = {}
     numbered: dict[TableName | int, Relation] = {}
     for version in reader.known.versions:
         now = version.relation
         table = reader.table_with(now.oid, version.lsn)
         history = None if table is None else table.name
-        was = before.get(history or now.oid) or (None if table is None else _first(reader, table, now))
-        before[history or now.oid] = now
+        last = before.get(history or now.oid)
+        was = last.relation if last else None if table is None else _first(reader, table, now)
+        since = last.lsn if last else Lsn(0) if table is None else table.first_snapshot_lsn
+        before[history or now.oid] = version
         words = [] if was is None else list(_differences(was, now))
         if not words and (earlier := numbered.get(history or now.oid)) is not None:
             words = list(_differences(earlier, now))  # a message did not show which columns it has
@@ -58,14 +60,14 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
         is_moved = was is not None and was.oid != now.oid  # to another source of the lake
         if not words and (is_moved or version.source is ShapeSource.STREAM):
             continue
-        is_seen = version.source is ShapeSource.CATALOG
-        what = ", ".join(words) or version.command or (IDENTITY if is_seen else "changed")
-        if is_seen:
-            what += f", between {Lsn(version.after_lsn or 0)} and {version.lsn}"
+        exact = version.source is ShapeSource.DDL_TRIGGER
+        what = ", ".join(words) or version.command or ("changed" if exact else IDENTITY)
+        if not exact:
+            what += f", between {version.after_lsn or since} and {version.lsn}"
         name = now.name if was is None else was.name
         time_us = None if history is None else seen_us.get((history, version.lsn))
         names = frozenset({name, now.name})
-        changes.append(SchemaChange(version.lsn, f"{name}: {what}", names, history, not is_seen, time_us))
+        changes.append(SchemaChange(version.lsn, f"{name}: {what}", names, history, exact, time_us))
     return sorted([*changes, *_drops(reader)], key=lambda each: each.lsn)
 
 

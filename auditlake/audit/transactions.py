@@ -1,7 +1,7 @@
 """Transactions of the log, newest first: when, who, why, which tables, how many changes; and filters on them.
 
-Filters by key and by column are LSNs (`audit.touched_rows`). A schema change that only the catalog showed is an entry
-of its own, with a range of LSNs (`audit.schema_changes`).
+Filters by key and by column are LSNs (`audit.touched_rows`). A schema change that no trigger reported is an entry of
+its own, with a range of LSNs (`audit.schema_changes`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,11 +31,11 @@ _COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updat
 class Transaction:
     """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows.
 
-    `schema_changes` are sentences, from the DDL trigger or from the first changes in a new shape. `is_whole` is false
-    if `tables` leaves out some that the reader may not see; the counts are of all.
+    `schema_changes` are sentences. `is_whole` is false if `tables` leaves out some that the reader may not see; the
+    counts are of all.
 
-    A change that only the catalog showed belongs to no known transaction: its entry has the xid 0, and the LSN and time
-    at which the catalog was read.
+    A schema change that the DDL trigger did not report belongs to no known transaction: its entry has the xid 0, and
+    the LSN and time at which the catalog, or the first row in the new shape, showed it.
     """
 
     lsn: Lsn

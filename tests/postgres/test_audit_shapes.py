@@ -5,10 +5,12 @@ from the states that PostgreSQL shows after each step, whatever the table, its c
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -303,3 +305,36 @@ def test_a_state_has_only_the_names_of_its_moment(walked: Walked) -> None:
                 moment.table(name)
         assert sorted((dict(row) for row in moment.table(state.table).texts()), key=str) == rows
         assert moment.tables() == [state.table if "." in state.table else f"public.{state.table}"]
+
+
+def test_who_writes_the_first_row_in_a_new_shape_has_not_changed_it(database: str, tmp_path: Path) -> None:
+    """Without the DDL trigger the change is in an entry of its own, with a range that has its commit."""
+    run: list[str | Path] = ["--lake", tmp_path / "lake", "--source", database]
+    positions = []
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key, a text, b text)")
+        conn.execute("insert into t values (1, 'a', 'b')")
+        assert run_here(["bootstrap", *run, "--slot", "shapes"]).code == 0
+        for actor, statement in (("alice", "alter table t drop column b"), ("bob", "update t set a = 'x'")):
+            positions.append(_written_upto(conn))
+            with conn.transaction():
+                conn.execute("select pg_logical_emit_message(true, 'auditlake', %s)", [json.dumps({"actor": actor})])
+                conn.execute(statement.encode())
+        positions.append(_written_upto(conn))
+    assert run_here(["capture", "--until-current", *run]).code == 0
+    entries = [json.loads(line) for line in run_here(["log", "--json", *run[:2]]).stdout.splitlines()]
+    assert {entry["context"]["app"]["actor"]: entry["schema_changes"] for entry in entries if entry["xid"]} == {
+        "alice": [],
+        "bob": [],
+    }
+    (found,) = (entry["schema_changes"] for entry in entries if not entry["xid"])
+    told = re.fullmatch(r"public\.t: column b was dropped, between (\S+) and (\S+)", *found)
+    assert told is not None, found
+    first, last = map(Lsn.parse, told.groups())
+    assert first <= positions[0] <= positions[1] <= last <= positions[2]
+
+
+def _written_upto(conn: psycopg.Connection[Any]) -> Lsn:
+    row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])

@@ -36,8 +36,8 @@ def test_another_source_is_no_schema_change(tmp_path: Path) -> None:
     }
     reader = Reader(lake, datetime.now(UTC), replace(known, tables=swapped))
     assert [(each.lsn, each.what, each.history) for each in read_schema_changes(reader)] == [
-        (0x200, "public.orders: its columns were changed", ORDERS),
-        (0x300, "public.orders: column kind was renamed to sort", ORDERS),
+        (0x200, "public.orders: its columns were changed, between 0/150 and 0/200", ORDERS),
+        (0x300, "public.orders: column kind was renamed to sort, between 0/280 and 0/300", ORDERS),
     ]
 
 
