@@ -6,9 +6,9 @@
     lsn_at(time)    the LSN to which a time resolves, as `moments.resolve` does it
 
 V1. Views read histories only, never the tail in `changes`. So live views show each table at its own position, and the
-    others are limited to LSNs up to which the table's history alone is exact (`reaches`). Such an answer is exact and
-    never changes, whatever is applied later; another LSN raises an error. Renamed and dropped columns, and new names of
-    tables, need not be applied: no row in the history depends on them (`_reshaped`).
+    others are limited to LSNs up to which the table's history alone is exact (`reaches`), outside of gaps. Such an
+    answer is exact and never changes, whatever is applied later; another moment raises an error. Renamed and dropped
+    columns, and new names of tables, need not be applied: no row in the history depends on them (`_reshaped`).
 V2. `lsn_at` reads `transactions` up to the watermark at generation time, and raises an error for later times. So its
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
@@ -35,8 +35,10 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_script_identifier, spark_script_literal, standard_identifier, standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.knowledge import Segment
 from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
+from auditlake.values.escapes import visible
 from auditlake.values.types import has_padded_elements, is_padded
 
 
@@ -124,11 +126,15 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One table, the name of its views, and the LSN up to which its history alone is exact, inclusive."""
+    """One table, the name of its views, the LSN up to which its history alone is exact, inclusive, and its gaps.
+
+    `unknown` has the segments that are on record, also after which moment the table is parked.
+    """
 
     table: HistoryTable
     upto: Lsn
     name: TableName
+    unknown: Sequence[Segment] = ()
 
 
 def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterator[str]:
@@ -189,26 +195,42 @@ def parametrised(name: str, tables: Sequence[Reach]) -> Iterator[str]:
             continue
         yield f"create schema if not exists {engine.name(reach.name.schema)}"
         yield _function(name, reach, ("as_of", "_at_lsn", "bigint"), "_at_lsn")
-        yield _function(name, reach, ("at", "_at_time", "timestamp"), f"{engine.name(*LSN_AT)}(_at_time)")
+        yield _function(name, reach, ("at", _PARAMETER, "timestamp"), f"{engine.name(*LSN_AT)}({_PARAMETER})")
 
 
 def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str) -> str:
     """Return a function of one parameter; `lsn` is an expression of it; `signature` is name suffix, parameter, type."""
     engine, functions, table = ENGINES[name], functions_of(name), reach.table
     suffix, parameter, kind = signature
-    refusal = engine.literal(f"{reach.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
-    fail = f"cast({functions.fail.format(refusal)} as boolean)"
     columns, names = columns_of_versions(table.columns, table.position)
     source = list(_while_there(engine, columns, names, lsn))
-    known = f"case when {lsn} between {table.horizon:d} and {reach.upto:d} then false else {fail} end"
     # The check is a row of its own: on the history, it would be skipped together with its files.
-    check = f"select {', '.join(['null'] * len(source))} where {known}"
+    time_us = f"{functions.micros}({_PARAMETER})" if parameter == _PARAMETER else None
+    check = f"select {', '.join(['null'] * len(source))} where {_unless_known(engine, functions, reach, lsn, time_us)}"
     return functions.rows.format(
         name=engine.name(reach.name.schema, f"{reach.name.table}_{suffix}"),
         parameter=f"{parameter} {kind}" if functions.typed else parameter,
         columns=", ".join(f"{engine.name(names[column.stored])} {type_of(column).delta}" for column in columns),
         query=f"{_query(engine, table, source, _as_of(engine, lsn))}\nunion all\n{check}",
     )
+
+
+def _unless_known(engine: ViewDialect, functions: Functions, reach: Reach, lsn: str, time_us: str | None) -> str:
+    """Return a condition that is false where the table is known, and raises an error elsewhere, also for NULL."""
+
+    def fail(words: str) -> str:
+        return f"cast({functions.fail.format(engine.literal(words))} as boolean)"
+
+    def missing(each: Segment) -> str:
+        if each.upto is None:
+            return f"{reach.name} is known up to LSN {each.after:d}: {visible(each.reason)}"
+        between = f"between LSN {each.after:d} and {each.upto:d}"
+        return f"the changes of {reach.name} {between} are missing: {visible(each.reason)}"
+
+    first, last = reach.table.horizon, reach.upto
+    unknown = (f"when {each.contains_sql(lsn, time_us)} then {fail(missing(each))} " for each in reach.unknown)
+    elsewhere = fail(f"{reach.name} is known from LSN {first:d} to {last:d}")
+    return f"case {''.join(unknown)}when {lsn} between {first:d} and {last:d} then false else {elsewhere} end"
 
 
 def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
@@ -366,7 +388,8 @@ def exact_up_to(known: Known) -> dict[HistoryTable, Lsn]:
 def reaches(known: Known, engine: ViewDialect) -> list[Reach]:
     """Return the tables with the names of their views."""
     upto = exact_up_to(known)
-    return [Reach(table, upto[table], name) for name, table in views_by_name(known, engine).items()]
+    named = views_by_name(known, engine).items()
+    return [Reach(table, upto[table], name, known.timeline(table).recorded) for name, table in named]
 
 
 def merged_at(known: Known, when: When) -> Lsn:

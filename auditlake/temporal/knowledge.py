@@ -81,6 +81,17 @@ class Segment:
         begun = lsn >= self.after if self.from_us is None else time_us > self.from_us
         return begun and self.to_us is not None and time_us < self.to_us
 
+    def contains_sql(self, lsn: str, time_us: str | None) -> str:
+        """Return the condition of `contains` in SQL, for an LSN alone, or a time and the LSN of its last commit."""
+        inside = f"{lsn} > {self.after:d}" if self.upto is None else f"{lsn} > {self.after:d} and {lsn} < {self.upto:d}"
+        if time_us is None or not self.silent or (self.upto is not None and self.to_us is None):
+            return inside
+        if self.from_us is not None:
+            begun = f"{time_us} > {self.from_us:d}"
+        else:
+            begun = "true" if self.upto is None else f"{lsn} >= {self.after:d}"
+        return f"{inside} or {begun}" if self.to_us is None else f"{inside} or {begun} and {time_us} < {self.to_us:d}"
+
     def is_ahead(self, point: Point, known_lsn: Lsn) -> bool:
         """Return whether the moment is now, and the segment ends after it."""
         lsn, when = point

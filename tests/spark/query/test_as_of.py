@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 import auditlake
 from auditlake.apply.apply import apply_pending
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.query import as_of as state
 from auditlake.query.exported_names import view_of_versions
 from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
@@ -26,7 +28,7 @@ from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
 from auditlake.query.statement import read_state, split_script
 from auditlake.temporal.moments import read_known
-from tests.small_lake import STRANGE_COLUMNS, STRANGE_TABLES, write_small_lake, write_strange_lake
+from tests.small_lake import ORDERS, STRANGE_COLUMNS, STRANGE_TABLES, T0_US, write_small_lake, write_strange_lake
 
 pytestmark = pytest.mark.spark
 
@@ -344,4 +346,23 @@ def test_exported_views_run_in_spark(spark: SparkSession, lake: Lake) -> None:
     finally:
         session.sql("drop schema if exists public cascade")
         session.sql("drop schema if exists public_versions cascade")
+        session.sql("drop schema if exists auditlake cascade")
+
+
+def test_exported_functions_refuse_a_gap_in_spark(spark: SparkSession, own: Lake) -> None:
+    """By the LSN, and by a time to which only the LSN before it belongs."""
+    record_gaps(own, [Gap(ORDERS, Lsn(0x110), Lsn(0x160), "it's lost", T0_US + 1_000_000, T0_US + 7_000_000)])
+    session = spark.newSession()
+    at = "timestamp'2026-11-21 09:00:0{}Z'"
+    try:
+        for statement in split_script(view_script(own, "spark", Choice(None, open_end=False, parametrised=True))):
+            session.sql(statement)
+        for call in ("as_of(273)", f"at({at.format(2)})"):
+            with pytest.raises(SparkRuntimeException, match="between LSN 272 and 352 are missing: it's lost"):
+                session.sql(f"select * from public.orders_{call}").collect()
+        for call in ("as_of(352)", f"at({at.format(7)})"):
+            found = session.sql(f"select id, note from public.orders_{call}").collect()
+            assert {tuple(row) for row in found} == {(1, "b"), (2, "")}
+    finally:
+        session.sql("drop schema if exists public cascade")
         session.sql("drop schema if exists auditlake cascade")

@@ -17,8 +17,10 @@ from auditlake.engine import Engine
 from auditlake.erasure.retention import expire
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.follow import Applier
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, CURRENT_APP, Lake
+from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.exported_views import (
@@ -33,6 +35,7 @@ from auditlake.query.exported_views import (
     views_at,
     views_by_name,
 )
+from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
 from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
@@ -40,6 +43,7 @@ from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
 from tests.s3_server import on_disk
 from tests.small_lake import (
+    ORDERS,
     STRANGE_COLUMNS,
     STRANGE_TABLES,
     T0,
@@ -125,6 +129,46 @@ def test_a_function_of_an_lsn_returns_its_state(reader: "duckdb.DuckDBPyConnecti
     for lsn in (0xFF, 0x201):
         with pytest.raises(duckdb.InvalidInputException, match="known from LSN 256 to 512"):
             reader.execute(f"select * from public.orders_as_of({lsn})")
+
+
+@on_disk("DuckDB needs another extension")
+def test_functions_refuse_what_is_inside_a_gap(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
+    """As every question is refused there, also at a time without a commit; the reason is in the error."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    lost = "it's \x1b lost"
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x110), Lsn(0x160), lost, T0_US + 1_000_000, T0_US + 7_000_000)])
+    made(reader, lake, PARAMETRISED)
+    known = read_known(lake)
+    orders = known.tables[ORDERS]
+    seconds = [(f"at(timestamptz '{time}')", time) for each in range(10) if (time := f"{T0 + timedelta(seconds=each)}")]
+    lsns = [(f"as_of({lsn:d})", f"{Lsn(lsn)}") for lsn in (0x100, 0x110, 0x111, 0x15F, 0x160, 0x200)]
+    refused = []
+    for call, text in [*seconds, *lsns]:
+        when = parse_when(text, T0)
+        try:
+            select_state(known, orders, resolve(known, when), when)
+        except NotAnswerable:
+            refused.append(call)
+            with pytest.raises(
+                duckdb.InvalidInputException, match=r"orders between LSN 272 and 352 are missing: it's \\u"
+            ):
+                reader.execute(f"select * from public.orders_{call}")
+        else:
+            assert reader.execute(f"select count(*) from public.orders_{call}").fetchall() == [(2,)]
+    assert len(refused) == 5 + 2
+
+
+@on_disk("DuckDB needs another extension")
+def test_functions_refuse_times_after_a_table_was_parked(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
+    """Its LSN is known, but the stream does not have what came after it."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    park(lake, Parked(ORDERS, Cause.PUBLICATION, Lsn(0x150), Lsn(0x180), "it left", "Add it.", T0_US + 7_000_000))
+    made(reader, lake, PARAMETRISED)
+    found = reader.execute(f"select note from public.orders_at(timestamptz '{T0 + timedelta(seconds=7)}') order by id")
+    assert found.fetchall() == [("b",), ("",)]
+    for call in (f"at(timestamptz '{T0 + timedelta(seconds=7.5)}')", "as_of(337)"):
+        with pytest.raises(duckdb.InvalidInputException, match="orders is known up to LSN 336: it left"):
+            reader.execute(f"select * from public.orders_{call}")
 
 
 @on_disk("DuckDB needs another extension")

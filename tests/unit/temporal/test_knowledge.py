@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from auditlake.errors import NotAnswerable
@@ -11,7 +12,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RULES, Cause, Parked, SegmentState, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.temporal.knowledge import Timeline, timeline_of
+from auditlake.temporal.knowledge import Segment, Timeline, timeline_of
 from auditlake.temporal.when import AtLsn, AtNow, AtTime
 
 _T = TableName("public", "t")
@@ -63,6 +64,24 @@ def test_a_time_after_the_last_commit_may_be_inside_a_gap(tmp_path: Path, lsn: i
     with pytest.raises(NotAnswerable, match=rf"{when} \({Lsn(lsn)}\), its changes .* missing: {reason}"):
         timeline.require((Lsn(lsn), when))
     return None
+
+
+@pytest.mark.parametrize("from_us", [None, 200])
+@pytest.mark.parametrize("to_us", [None, 300])
+@pytest.mark.parametrize("upto", [None, Lsn(30)])
+@pytest.mark.parametrize("silent", [False, True])
+def test_engines_find_the_same_moments_in_a_segment(
+    from_us: int | None, to_us: int | None, upto: Lsn | None, *, silent: bool
+) -> None:
+    """Each LSN, alone and with a time that resolved to it, around the edges."""
+    times = (from_us, None) if upto is None else (from_us, to_us)
+    segment = Segment(SegmentState.GAP, _T, Lsn(20), upto, "", "", *times, silent=silent)
+    for lsn in map(Lsn, (0, 19, 20, 21, 29, 30, 31)):
+        for time_us in (None, 0, 199, 200, 201, 299, 300, 301):
+            time = None if time_us is None else f"{time_us:d}"
+            found = duckdb.execute(f"select {segment.contains_sql(f'{lsn:d}', time)}").fetchall()
+            when = AtLsn(lsn) if time_us is None else AtTime(time_us)
+            assert found == [(segment.contains((lsn, when), Lsn(90)),)], (lsn, time_us)
 
 
 @pytest.mark.parametrize("cause", Cause)
