@@ -40,6 +40,7 @@ COMMANDS = {
     "row_with_gap": "row hostile 2 --json",
     "blame": "blame orders 40 --json",
     "blame_deleted": "blame orders 3 --json",
+    "blame_with_gap": "blame hostile 2 --json",
     "deleted": "deleted orders --json",
     "deleted_by_truncate": "deleted customers --json",
     "diff": "diff 0/180 --json",
@@ -81,6 +82,7 @@ TOOLS: dict[str, Callable[[Tools], Fields]] = {
     "row_with_gap": lambda tools: tools.row("hostile", 2),
     "blame": lambda tools: tools.blame("orders", {"id": 40}),
     "blame_deleted": lambda tools: tools.blame("orders", 3),
+    "blame_with_gap": lambda tools: tools.blame("hostile", 2),
     "deleted": lambda tools: tools.deleted("orders"),
     "diff": lambda tools: tools.diff("0/180"),
     "rows": lambda tools: tools.rows("orders", where=[("price", ">", "1")], order_by=["-price"]),
@@ -93,6 +95,7 @@ PYTHON: dict[str, Callable[[auditlake.Lake], Exportable]] = {
     "row": lambda lake: lake.row("orders", 40),
     "row_with_gap": lambda lake: lake.row("hostile", 2),
     "blame": lambda lake: lake.blame("orders", 3),
+    "blame_with_gap": lambda lake: lake.blame("hostile", 2),
     "deleted": lambda lake: lake.deleted("orders"),
     "diff": lambda lake: lake.diff("0/180"),
     "tables": lambda lake: lake.tables(),
@@ -189,7 +192,7 @@ def tools(lake: Lake) -> str:
 _MEMBERS = {
     "Commit": "lsn time xid actor reason db_user",
     "RowEvent": "commit op key key_before before after changed",
-    "BlamedColumn": "column value commit deleted",
+    "BlamedColumn": "column value commit gap deleted",
     "DeletedRow": "commit op key row",
     "RowDifference": "table kind key before after changed",
 }

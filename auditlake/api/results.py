@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import pyarrow as pa
 
 from auditlake.api.arguments import wrong_type
-from auditlake.audit.answers import RowEvent
+from auditlake.audit.answers import BlamedColumn, RowEvent
 from auditlake.errors import Unsupported
 from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
@@ -178,6 +178,14 @@ def _of(prefix: str = "", **kinds: pa.DataType) -> Columns:
     return {name: (kind, attrgetter(prefix + name)) for name, kind in kinds.items()}
 
 
+def _gap_from(blamed: BlamedColumn) -> Lsn | None:
+    return None if blamed.gap is None else blamed.gap.lsn_from
+
+
+def _gap_to(blamed: BlamedColumn) -> Lsn | None:
+    return None if blamed.gap is None else blamed.gap.lsn_to
+
+
 _TEXT, _WHOLE = pa.string(), pa.int64()
 _COMMIT = _of("commit.", lsn=_WHOLE, time=TIME, xid=_WHOLE, actor=_TEXT, reason=_TEXT, db_user=_TEXT)
 _COUNTS = dict.fromkeys(("inserts", "updates", "deletes", "truncates"), _WHOLE)
@@ -188,7 +196,13 @@ _SIDES: Columns = {
     "after": (TEXTS, attrgetter("after_texts")),
 }
 EVENTS: Columns = {**_COMMIT, **_of(op=_TEXT), **_SIDES}
-BLAMED: Columns = {**_of(column=_TEXT), "value": (_TEXT, attrgetter("text")), **_COMMIT}
+BLAMED: Columns = {
+    **_of(column=_TEXT),
+    "value": (_TEXT, attrgetter("text")),
+    **_COMMIT,
+    "gap_from": (_WHOLE, _gap_from),
+    "gap_to": (_WHOLE, _gap_to),
+}
 DELETED: Columns = {**_COMMIT, **_of(op=_TEXT), "row": (TEXTS, attrgetter("texts"))}
 DIFFERENCES: Columns = {**_of(table=_TEXT, kind=_TEXT), **_SIDES}
 TABLES = _of(name=_TEXT, horizon=_WHOLE, position=_WHOLE, columns=NAMES, key=NAMES, parked=_TEXT)

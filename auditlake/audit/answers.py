@@ -16,6 +16,7 @@ from auditlake.audit.row_history import Blame, Deleted, RowEffect
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import CommitMark, Version
 from auditlake.instants import to_time
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -176,22 +177,36 @@ class RowEvent:
 
 @dataclass(frozen=True)
 class BlamedColumn:
-    """The commit that set the value of a column; `deleted` is the one that deleted the row by `deleted_by`, if any."""
+    """The commit that set the value of a column; `deleted` is the one that deleted the row by `deleted_by`, if any.
+
+    The value may have been set, or set again, in the last `gap` that is not before it; then no commit is named.
+    """
 
     column: str
     text: str | None
     commit: Commit
     deleted: Commit | None
     deleted_by: str | None
+    gap: Gap | None
     _column: Column = field(repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, found: Blame, by: Transaction | None, ended: tuple[Commit, str] | None, columns: Columns
+        cls,
+        found: Blame,
+        gap: Gap | None,
+        by: Transaction | None,
+        ended: tuple[Commit, str] | None,
+        columns: Columns,
     ) -> "BlamedColumn":
         """Return the record of a column; `ended` is the commit that deleted the row, and by which operation."""
-        deleted, op = ended or (None, None)
-        return cls(found.column, found.value, Commit.of(found.mark, by), deleted, op, columns[found.column])
+        commit, (deleted, op) = Commit() if gap else Commit.of(found.mark, by), ended or (None, None)
+        return cls(found.column, found.value, commit, deleted, op, gap, columns[found.column])
+
+    @property
+    def is_before_capture(self) -> bool:
+        """Whether the value was there before the lake begins, and has not been set since."""
+        return self.commit.lsn is None and self.gap is None
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - of the column's type

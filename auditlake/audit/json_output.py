@@ -223,11 +223,15 @@ def _deletion(commit: answers.Commit, op: str | None) -> DeletionJson:
 
 
 class BlameJson(AttributionJson):
-    """A column, its value, and the commit that set it; of a deleted row also the one that deleted it."""
+    """A column, its value, and the commit that set it; of a deleted row also the one that deleted it.
+
+    With a `gap`, the value may have been set in it, or set again: who did it when is not known.
+    """
 
     column: str
     value: str | None
     before_capture: bool
+    gap: GapJson | None
     deleted: DeletionJson | None
 
 
@@ -237,7 +241,8 @@ def blame_json(each: answers.BlamedColumn, masked: Masked = None) -> BlameJson:
     return {
         "column": each.column,
         "value": value,
-        "before_capture": each.commit.lsn is None,
+        "before_capture": each.is_before_capture,
+        "gap": None if each.gap is None else gap_json(each.gap),
         **_commit(each.commit),
         "deleted": None if each.deleted is None else _deletion(each.deleted, each.deleted_by),
     }

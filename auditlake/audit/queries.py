@@ -258,10 +258,10 @@ def blame_in(life: Life) -> Blamed:
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
     ended = None if mark is None else (Commit.of(mark, transactions.get(mark.lsn)), mark.op)
     types = columns_shown(reader, life.table, at)
-    blamed = [
-        BlamedColumn.of(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None, ended, types)
-        for each in columns
-    ]
+    gaps = reader.gaps_of(life.table)
+    crossed = [(each, each.crossed(gaps, at)) for each in columns]
+    by = [transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None for each in columns]
+    blamed = [BlamedColumn.of(each, gap, who, ended, types) for (each, gap), who in zip(crossed, by, strict=True)]
     return Blamed(blamed, life.table, life.span.upto)
 
 

@@ -28,9 +28,13 @@ from auditlake.audit.state import with_comparisons
 from auditlake.audit.versions import CommitMark, KeyReads, Version, history_texts, value_column, versions_from
 from auditlake.errors import BadUsage
 from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.messages import say
+
+RESYNC = "resync"
+"""Operation of an event that a new snapshot has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class Book:
         """
         op = version.begin.op
         if op == "snapshot" and version.begin.lsn > self._first_snapshot:
-            return "resync"
+            return RESYNC
         if before is not None or op != "update" or self._is_continued(version):
             return op
         return "insert"
@@ -205,28 +209,42 @@ def _place(version: Version) -> tuple[Key, int]:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Value of one column and the commit that set it; `mark` is None if that was before the snapshot."""
+    """Value of one column and the commit that set it; `mark` is None if that was before the snapshot.
+
+    `since` is the LSN of that commit, or of the first known version with the value.
+    """
 
     column: str
     value: str | None
     mark: CommitMark | None
+    since: Lsn
+
+    def crossed(self, gaps: Iterable[Gap], upto: Lsn) -> Gap | None:
+        """Return the last gap in which the value may have been set, or set again, up to an LSN; None if there is none.
+
+        A new snapshot shows the value that a gap left: its commit is not the one that set it.
+        """
+        found = self.mark is not None and self.mark.op == RESYNC
+        since = self.since - 1 if found else self.since
+        meeting = [gap for gap in gaps if gap.lacks_changes and gap.lsn_from < upto and since < gap.lsn_to]
+        return max(meeting, key=lambda gap: gap.lsn_to, default=None)
 
 
 def blame(events: list[RowEffect], last: Version) -> list[Blame]:
     """Return, for each column of a row's last version, the commit that set its value."""
     begins = {_place(event.after): event for event in events if event.after is not None}
-    marks: dict[str, CommitMark | None] = {}
+    marks: dict[str, CommitMark] = {}
     version: Version | None = last
+    first = last.begin.lsn
     while version is not None:
-        event = begins[_place(version)]
+        event, first = begins[_place(version)], version.begin.lsn
         if event.mark.op == "snapshot" or (event.mark.op == "update" and event.before is None):  # or it has expired
-            marks = {name: marks.get(name) for name in last.values}
             break
         for name in event.changed():
-            if name in last.values:
-                marks.setdefault(name, event.mark)
+            marks.setdefault(name, event.mark)
         version = event.before
-    return [Blame(name, last.values[name], marks.get(name)) for name in last.values]
+    found = ((name, value, marks.get(name)) for name, value in last.values.items())
+    return [Blame(name, value, mark, mark.lsn if mark else first) for name, value, mark in found]
 
 
 def last_version(events: list[RowEffect], *keys: Key) -> tuple[Version, CommitMark | None]:

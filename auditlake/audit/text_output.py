@@ -198,6 +198,9 @@ def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> 
     table = plain_table("column", "value", "who", "time", "lsn", "why")
     for each in columns:
         cells, commit = (Text(visible(each.column)), value_text(each.text)), each.commit
+        if each.gap is not None:
+            table.add_row(*cells, f"unknown: set or kept in the gap {each.gap.lsn_from} to {each.gap.lsn_to}")
+            continue
         if commit.lsn is None:
             table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
             continue

@@ -188,8 +188,12 @@ def test_history_of_a_row_continues_across_a_rewritten_column(site: Site) -> Non
     assert (resync.before["d"], resync.changed) == (Decimal("10.25"), ("a", "c"))
     assert [each.op for each in lake.row("keyed", 1)] == ["update", "resync", "snapshot"]
     assert [each.op for each in lake.row("keyed", 20)][-1] == "snapshot"
-    blamed = {each.column: each.commit.lsn for each in lake.blame("items", 30)}
-    assert blamed["a"] == next(each.commit.lsn for each in lake.row("items", 30) if each.op == "update")
+    before = str(site.before.lsn)
+    assert {each.gap is None for each in lake.blame("items", 30, as_of=before)} == {True}
+    assert {(each.commit.lsn, each.gap is None) for each in lake.blame("items", 30)} == {(None, False)}
+    last = lake.row("items", 1)[0].commit.lsn
+    blamed = {each.column: (each.commit.lsn, each.gap is None) for each in lake.blame("items", 1)}
+    assert blamed == dict.fromkeys("ad", (last, True)) | dict.fromkeys(("id", "b", "c"), (None, False))
 
 
 def test_deleted_rows_are_found_across_a_rewritten_key(site: Site) -> None:

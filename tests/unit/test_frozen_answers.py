@@ -31,6 +31,7 @@ def test_public_answers_are_as_before(lake: Lake, name: str) -> None:
         ("log", objects.TransactionJson),
         ("row_full", objects.EventJson),
         ("blame_deleted", objects.BlameJson),
+        ("blame_with_gap", objects.BlameJson),
         ("deleted", objects.DeletedJson),
         ("diff", objects.DifferenceJson),
     ],
