@@ -50,7 +50,7 @@ from auditlake.pgoutput.batch_layout import (
 )
 from auditlake.pgoutput.ddl_message import Prove
 from auditlake.pgoutput.decoder import Begin, Boundary, Commit, Message, decode
-from auditlake.relation import Relation, ReplicaIdentity
+from auditlake.relation import Relation
 from auditlake.values.escapes import escape_column
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -482,11 +482,9 @@ def _forms(layout: BufferLayout) -> Ints:
     kind = frames.u8(frames.starts[messages] + _KIND_AT)
     form[with_tuples] = _FORM[tags[with_tuples], kind]
     require_fine(form[with_tuples] != _NONE, messages)
-    full = np.array([relation.replica_identity == ReplicaIdentity.FULL for relation in layout.relations] + [False])
-    # An `O` where the relation names a key: the root of the row's partition became FULL, and the server sends no
-    # Relation message of that for partitions which it has described. What the partition logs has not changed.
-    fits = (kind != ord("K")) | ~full[layout.slots[with_tuples]]
-    require_fine(fits, messages, "the kind of its old tuple does not match the relation's replica identity")
+    # Whether `K` or `O` says nothing: it is the present replica identity of the root of the row's partition, of whose
+    # changes the server sends no Relation message for partitions that it has described. What the partition logs has
+    # not changed.
     return form
 
 

@@ -727,18 +727,23 @@ def test_a_partition_that_is_created_and_removed_while_another_file_is_undecided
 
 
 @pytest.mark.parametrize("later", ["default", "full"])
-def test_the_root_changes_its_replica_identity_between_rows(database: str, tmp_path: Path, later: str) -> None:
-    """The server then sends no Relation message: a partition's rows still name the key, as if it were the whole row."""
+@pytest.mark.parametrize(("first", "then"), [("default", "full"), ("full", "default")])
+def test_the_root_changes_its_replica_identity_between_rows(
+    database: str, tmp_path: Path, first: str, then: str, later: str
+) -> None:
+    """The server then sends no Relation message: a partition's rows are still as before, and marked as the root's."""
     execute(
         database,
         "create table r (id int primary key, v text) partition by range (id)",
         "create table r_1 partition of r default",
+        f"alter table r replica identity {first}",
+        f"alter table r_1 replica identity {first}",
     )
     lake = make_lake(database, tmp_path / "lake", without={"r_1"})
     execute(
         database,
         "insert into r select n, 'v' || n from generate_series(1, 6) n",
-        "begin; insert into r values (7, 'seven'); alter table r replica identity full; delete from r where id = 1;"
+        f"begin; insert into r values (7, 'seven'); alter table r replica identity {then}; delete from r where id = 1;"
         " update r set id = 8 where id = 2; update r set v = 'changed' where id = 3; commit",
         f"alter table r replica identity {later}",
         "delete from r where id = 4",

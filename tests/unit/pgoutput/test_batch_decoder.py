@@ -230,7 +230,6 @@ ROW = Insert(0x4001, ("1", "a"))
             "has 2 columns, the tuple a different number; relation public.t (oid 16385) in transaction 0/64",
         ),
         ([BEGIN, KEYED, Update(0x4001, KEY, ("1", "a", "b"))], "the relation has 2 columns, the tuple a different"),
-        ([BEGIN, FULL, Delete(0x4001, OldTuple(OldKind.KEY, ("1",)))], "'D': the kind of its old tuple"),
     ],
 )
 def test_a_valid_message_out_of_place_is_refused(stream: list[Message], problem: str) -> None:
