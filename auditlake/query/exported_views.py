@@ -14,8 +14,11 @@ V2. `lsn_at` reads `transactions` up to the watermark at generation time, and ra
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
     table's position under its last name; before a column was added, and after it was dropped, it is NULL.
 V4. A `char(n)` is shown without trailing blanks (`values.types`); the histories have its printed text.
-V5. A table without columns has no view of its own, because no engine has such views; its versions have one.
-V6. No name ends a script early, or makes a client of the engine run a command: clients of Spark split a script at
+V5. What has expired is not shown: a view of a moment raises an error once a version that its state may need has been
+    removed (`Kept`). The check is a row of its own, after the rows: on the history, it would be skipped together with
+    its files. An erased row may raise the error, too.
+V6. A table without columns has no view of its own, because no engine has such views; its versions have one.
+V7. No name ends a script early, or makes a client of the engine run a command: clients of Spark split a script at
     semicolons within backticks and remove what follows `--` there, so such a name is the literal of an `identifier`.
 """
 
@@ -24,17 +27,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
 from auditlake.apply.tails import Schemas, Tail, find_tails, open_log
+from auditlake.delta.sql import read_log_at, select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history_files import is_open
 from auditlake.lake.layout import Lake, path_segment
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.query.exported_names import LSN_AT, Named, names_of_views, view_of_versions
 from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_script_identifier, spark_script_literal, standard_identifier, standard_literal
+from auditlake.store.files import read_each
 from auditlake.store.place import Place
-from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.temporal.knowledge import Segment
 from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
@@ -44,12 +50,11 @@ from auditlake.values.types import has_padded_elements, is_padded
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """An engine's SQL for functions, microseconds since 1970, and errors; `typed`: parameters have types."""
+    """An engine's SQL for functions, and microseconds since 1970; `typed`: parameters have types."""
 
     rows: str
     value: str
     micros: str
-    fail: str
     typed: bool
 
 
@@ -67,6 +72,7 @@ class ViewDialect:
     table: str
     far_future: str
     bare_elements: str
+    error: str
     functions: Functions | None
     plain: bool = False
     registers: bool = False
@@ -78,6 +84,10 @@ class ViewDialect:
             return f"trim(trailing ' ' from {stored})"
         return self.bare_elements.format(stored) if has_padded_elements(column.type_oid) else stored
 
+    def fail(self, words: str) -> str:
+        """Return SQL for a condition that raises an error."""
+        return f"cast({self.error.format(self.literal(words))} as boolean)"
+
 
 ENGINES = {
     "duckdb": ViewDialect(
@@ -87,11 +97,11 @@ ENGINES = {
         table="delta_scan({text})",
         far_future="timestamptz '9999-12-31 00:00:00+00'",
         bare_elements="list_transform({}, lambda each: trim(trailing ' ' from each))",
+        error="error({})",
         functions=Functions(
             rows="create or replace macro {name}({parameter}) as table\n{query}",
             value="create or replace macro {name}({parameter}) as\n{expression}",
             micros="epoch_us",
-            fail="error({})",
             typed=False,
         ),
     ),
@@ -102,11 +112,11 @@ ENGINES = {
         table="{path}",
         far_future="timestamp '9999-12-31 00:00:00Z'",
         bare_elements="transform({}, each -> trim(trailing ' ' from each))",
+        error="raise_error({})",
         functions=Functions(
             rows="create or replace function {name}({parameter}) returns table ({columns}) return\n{query}",
             value="create or replace function {name}({parameter}) returns bigint return\n{expression}",
             micros="unix_micros",
-            fail="raise_error({})",
             typed=True,
         ),
         plain=True,
@@ -118,10 +128,24 @@ ENGINES = {
         table="{registered}",
         far_future="timestamp '9999-12-31 00:00:00.000000 UTC'",
         bare_elements="transform({}, each -> trim(trailing ' ' from each))",
+        error="fail({})",
         functions=None,
         registers=True,
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How it shows that every version is there that ended after an LSN: by the first such end, or how many are open.
+
+    Versions expire in the order of their ends. As long as there is one that ended up to some LSN, all that ended later
+    are there.
+    """
+
+    after: Lsn
+    first_end: Lsn | None
+    opened: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +158,7 @@ class Reach:
     table: HistoryTable
     upto: Lsn
     name: TableName
+    kept: Kept
     unknown: Sequence[Segment] = ()
 
 
@@ -151,13 +176,15 @@ def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterato
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
-def views_at(engine: ViewDialect, tables: Named, lsn: Lsn) -> Iterator[str]:
+def views_at(engine: ViewDialect, tables: Named, lsn: Lsn, kept: Mapping[HistoryTable, Kept]) -> Iterator[str]:
     """Yield the statements that make the views of one moment."""
     for name, table in tables.items():
-        state = _as_of(engine, lsn)
         source = _source(engine, table.columns_at(lsn))
         if source:
-            yield from _view(engine, name, _query(engine, table, source, state))
+            found, lost = _witness(engine, table, kept[table])
+            known = f"case when {lost} then {_gone(engine, name)} else false end"
+            state = _query(engine, table, source, _as_of(engine, lsn))
+            yield from _view(engine, name, f"{state}\nunion all\n{_check(len(source), found, known)}")
 
 
 def views_by_name(known: Known, engine: ViewDialect) -> dict[TableName, HistoryTable]:
@@ -204,9 +231,9 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     suffix, parameter, kind = signature
     columns, names = columns_of_versions(table.columns, table.position)
     source = list(_while_there(engine, columns, names, lsn))
-    # The check is a row of its own: on the history, it would be skipped together with its files.
     time_us = f"{functions.micros}({_PARAMETER})" if parameter == _PARAMETER else None
-    check = f"select {', '.join(['null'] * len(source))} where {_unless_known(engine, functions, reach, lsn, time_us)}"
+    found, lost = _witness(engine, table, reach.kept, lsn)
+    check = _check(len(source), found, _unless_known(engine, reach, lsn, time_us, lost))
     return functions.rows.format(
         name=engine.name(reach.name.schema, f"{reach.name.table}_{suffix}"),
         parameter=f"{parameter} {kind}" if functions.typed else parameter,
@@ -215,11 +242,8 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     )
 
 
-def _unless_known(engine: ViewDialect, functions: Functions, reach: Reach, lsn: str, time_us: str | None) -> str:
+def _unless_known(engine: ViewDialect, reach: Reach, lsn: str, time_us: str | None, lost: str) -> str:
     """Return a condition that is false where the table is known, and raises an error elsewhere, also for NULL."""
-
-    def fail(words: str) -> str:
-        return f"cast({functions.fail.format(engine.literal(words))} as boolean)"
 
     def missing(each: Segment) -> str:
         if each.upto is None:
@@ -228,9 +252,33 @@ def _unless_known(engine: ViewDialect, functions: Functions, reach: Reach, lsn: 
         return f"the changes of {reach.name} {between} are missing: {visible(each.reason)}"
 
     first, last = reach.table.horizon, reach.upto
-    unknown = (f"when {each.contains_sql(lsn, time_us)} then {fail(missing(each))} " for each in reach.unknown)
-    elsewhere = fail(f"{reach.name} is known from LSN {first:d} to {last:d}")
-    return f"case {''.join(unknown)}when {lsn} between {first:d} and {last:d} then false else {elsewhere} end"
+    within = f"{lsn} between {first:d} and {last:d}"
+    unknown = [f"when {each.contains_sql(lsn, time_us)} then {engine.fail(missing(each))} " for each in reach.unknown]
+    elsewhere = engine.fail(f"{reach.name} is known from LSN {first:d} to {last:d}")
+    gone = f"when {within} and {lost} then {_gone(engine, reach.name)} "
+    return f"case {''.join(unknown)}{gone}when {within} then false else {elsewhere} end"
+
+
+def _witness(engine: ViewDialect, table: HistoryTable, kept: Kept, lsn: str | None = None) -> tuple[str, str]:
+    """Return a query of one value, `kept`, and the condition on it that versions may have been removed.
+
+    With an expression of an LSN, only of those that ended after it.
+    """
+    begin, end = engine.name("_from_lsn"), engine.name("_to_lsn")
+    if kept.first_end is None:
+        there = f"{begin} <= {table.position:d} and {ends_after_sql(kept.after, to_lsn=end)}"
+        return _query(engine, table, ["count(*) as kept"], there), f"kept <> {kept.opened:d}"
+    last = f"{kept.first_end:d}" if lsn is None else f"greatest({kept.first_end:d}, {lsn})"
+    return _query(engine, table, [f"min({end}) as kept"], f"{end} <= {last}"), "kept is null"
+
+
+def _check(columns: int, found: str, condition: str) -> str:
+    """Return a query of no rows, which raises the errors of a condition."""
+    return f"select {', '.join(['null'] * columns)} from (\n{found}) as versions\n where {condition}"
+
+
+def _gone(engine: ViewDialect, name: TableName) -> str:
+    return engine.fail(f"versions of {name} have been removed since this was generated: run auditlake views again")
 
 
 def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
@@ -324,16 +372,14 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     path = str(clock.transactions)
     source = engine.table.format(text=engine.literal(path), path=engine.name("delta", path))
     commit_lsn, time, mono = map(engine.name, ("lsn", "time", "time_mono"))
-    inexact = functions.fail.format(
-        engine.literal("the last commit before this time has a time far ahead of the clock")
-    )
+    inexact = engine.error.format(engine.literal("the last commit before this time has a time far ahead of the clock"))
     exact = f"coalesce(max(case when {time} <= {mono} then {commit_lsn} end), 0)"  # `moments` has why
     last = (
         f"select case when max({commit_lsn}) > {exact} then {inexact} else max({commit_lsn}) end from {source}"
         f" where {commit_lsn} <= {clock.watermark:d} and {mono} <= {_PARAMETER}"
     )
     snapshots = [f"case when {micros} >= {taken_us} then {lsn:d} end" for taken_us, lsn in clock.snapshots]
-    gone = functions.fail.format(engine.literal("the transactions of this time have expired"))
+    gone = engine.error.format(engine.literal("the transactions of this time have expired"))
     early_gone = gone if clock.expired else "cast(null as bigint)"
     commit = (
         early_gone
@@ -341,8 +387,8 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
         else f"case when {micros} >= {clock.first_us} then coalesce(({last}), {gone}) else {early_gone} end"
     )
     found = f"greatest({', '.join([commit, 'cast(null as bigint)', *snapshots])})"
-    early = functions.fail.format(engine.literal("this lake begins later"))
-    late = functions.fail.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
+    early = engine.error.format(engine.literal("this lake begins later"))
+    late = engine.error.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
     # One case expression: with two, the engine would scan the transactions twice.
     expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
     parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
@@ -388,8 +434,29 @@ def exact_up_to(known: Known) -> dict[HistoryTable, Lsn]:
 def reaches(known: Known, engine: ViewDialect) -> list[Reach]:
     """Return the tables with the names of their views."""
     upto = exact_up_to(known)
-    named = views_by_name(known, engine).items()
-    return [Reach(table, upto[table], name, known.timeline(table).recorded) for name, table in named]
+    named = views_by_name(known, engine)
+    kept = kept_now(known.lake, {table: table.horizon for table in named.values()})
+    return [
+        Reach(table, upto[table], name, kept[table], known.timeline(table).recorded) for name, table in named.items()
+    ]
+
+
+def kept_now(lake: Lake, after: Mapping[HistoryTable, Lsn]) -> dict[HistoryTable, Kept]:
+    """Return for each table how it shows that no version is lost that ended after an LSN. Raises as `read_log_at`."""
+    return dict(zip(after, read_each(lake.root, lambda each: _kept(*each), list(after.items())), strict=True))
+
+
+def _kept(table: HistoryTable, after: Lsn) -> Kept:
+    found = read_log_at(table.path, table.delta_version, table.etag)
+    ended = found.within(_to_lsn=(after + 1, None))
+    # Of a file without deleted rows, the last end is that of a row.
+    lasts = (bounds[1] for file in ended.files if not file.is_marked and (bounds := file.bounds("_to_lsn")))
+    first = ended.within(_to_lsn=(after + 1, min(lasts, default=None)))
+    (end,) = select(f"select min(_to_lsn) as lsn from t where _to_lsn > {after:d}", t=first)["lsn"].to_pylist()
+    if end is not None:
+        return Kept(after, Lsn(end), 0)
+    (opened,) = select("select count(*) as n from t where _to_lsn is null", t=found.which(is_open))["n"].to_pylist()
+    return Kept(after, None, opened)
 
 
 def merged_at(known: Known, when: When) -> Lsn:
@@ -435,7 +502,8 @@ def view_script(lake: Lake, engine: str, choice: Choice) -> str:
         statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known, dialect))]
     elif choice.as_of is not None:
         lsn = merged_at(known, parse_when(choice.as_of, datetime.now(choice.zone)))
-        statements = views_at(dialect, _names(dialect, known, known.tables_at(lsn)), lsn)
+        named = _names(dialect, known, known.tables_at(lsn))
+        statements = views_at(dialect, named, lsn, kept_now(lake, dict.fromkeys(named.values(), lsn)))
     else:
         statements = live_views(dialect, views_by_name(known, dialect), open_end=choice.open_end)
     before = registrations(tables) if dialect.registers else ()

@@ -16,10 +16,13 @@ from pyspark.sql import SparkSession
 
 import auditlake
 from auditlake.apply.apply import apply_pending
+from auditlake.delta.append_table import AppendLog
+from auditlake.erasure.retention import expire
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap, record_gaps
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query import as_of as state
 from auditlake.query.exported_names import view_of_versions
 from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
@@ -27,8 +30,17 @@ from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
 from auditlake.query.statement import read_state, split_script
+from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.temporal.moments import read_known
-from tests.small_lake import ORDERS, STRANGE_COLUMNS, STRANGE_TABLES, T0_US, write_small_lake, write_strange_lake
+from tests.small_lake import (
+    ORDERS,
+    STRANGE_COLUMNS,
+    STRANGE_TABLES,
+    T0_US,
+    write_lake_with_manifest,
+    write_small_lake,
+    write_strange_lake,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -363,6 +375,32 @@ def test_exported_functions_refuse_a_gap_in_spark(spark: SparkSession, own: Lake
         for call in ("as_of(352)", f"at({at.format(7)})"):
             found = session.sql(f"select id, note from public.orders_{call}").collect()
             assert {tuple(row) for row in found} == {(1, "b"), (2, "")}
+    finally:
+        session.sql("drop schema if exists public cascade")
+        session.sql("drop schema if exists auditlake cascade")
+
+
+def test_exported_views_refuse_what_has_expired_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A view of a moment, and the functions; later moments are as they were."""
+    own = write_lake_with_manifest(tmp_path / "lake")
+    apply_pending(lambda: spark, own)
+    session = spark.newSession()
+    at = "at(timestamp'2026-11-21 09:00:07Z')"
+    functions = Choice(None, open_end=False, parametrised=True)
+    try:
+        for choice in (functions, Choice("0/180", open_end=False, parametrised=False)):
+            for statement in split_script(view_script(own, "spark", choice)):
+                session.sql(statement)
+        early = [f"select id, note from public.orders{each}" for each in ("", "_as_of(384)", f"_{at}")]
+        late = "select id, note from public.orders_as_of(768)"
+        for sql, rows in (*((sql, {(1, "b"), (2, "")}) for sql in early), (late, STATES["0/300"])):
+            assert {tuple(row) for row in session.sql(sql).collect()} == rows
+        AppendLog(own.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + 86_400_000_000 + 10_000_000})
+        expire(own, RetentionPeriods((("public.orders", parse_period("1 day")),)), "tests", lambda _: None)
+        for sql in early:
+            with pytest.raises(SparkRuntimeException, match=r"versions of public\.orders have been removed since"):
+                session.sql(sql).collect()
+        assert {tuple(row) for row in session.sql(late).collect()} == STATES["0/300"]
     finally:
         session.sql("drop schema if exists public cascade")
         session.sql("drop schema if exists auditlake cascade")

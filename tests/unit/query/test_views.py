@@ -26,6 +26,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.exported_views import (
     ENGINES,
     Choice,
+    Kept,
     Reach,
     clock,
     live_views,
@@ -56,6 +57,8 @@ from tests.small_lake import (
 LIVE = Choice(None, open_end=False, parametrised=False)
 PARAMETRISED = Choice(None, open_end=False, parametrised=True)
 DUCK = ENGINES["duckdb"]
+_KEPT = Kept(Lsn(50), None, 0)
+_GONE = "have been removed since this was generated: run auditlake views again"
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +162,52 @@ def test_functions_refuse_what_is_inside_a_gap(reader: "duckdb.DuckDBPyConnectio
 
 
 @on_disk("DuckDB needs another extension")
+def test_a_state_that_lost_versions_is_refused(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
+    """A function refuses up to the first end of a version that is left, a view only what is lost.
+
+    Versions of orders ended at 0x150, 0x200, 0x250 and 0x300; later states are as they were.
+    """
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
+    pinned = Choice("0/180", open_end=False, parametrised=False)
+    made(reader, lake, PARAMETRISED)
+    made(reader, lake, pinned)
+    function, of_time = "orders_as_of(384)", f"orders_at(timestamptz '{T0 + timedelta(seconds=7)}')"
+    then = [(1, "b"), (2, "")]
+    late = {"orders_as_of(512)": [(1, "b"), (3, None)], "orders_as_of(768)": [(1, "c"), (4, "new")]}
+    assert [rows_of(reader, name) for name in ("orders", function, of_time)] == [then] * 3
+    assert rows_of(reader, "orders_as_of(256)") == [(1, "a"), (2, "")]
+    expire_versions(lake, "public.orders", 6)
+    for name in ("orders_as_of(256)", function, of_time):
+        require_lost(reader, name)
+    assert {name: rows_of(reader, name) for name in ("orders", *late)} == {"orders": then, **late}
+    made(reader, lake, PARAMETRISED)
+    assert [rows_of(reader, name) for name in (function, of_time)] == [then] * 2
+    with pytest.raises(duckdb.InvalidInputException, match="orders is known from LSN 336 to"):
+        rows_of(reader, "orders_as_of(256)")
+    expire_versions(lake, "public.orders", 31)
+    for name in ("orders", function, of_time, *late):
+        require_lost(reader, name)
+
+
+@on_disk("DuckDB needs another extension")
+def test_a_state_whose_versions_all_ended_and_expired_later_is_refused(
+    reader: "duckdb.DuckDBPyConnection", tmp_path: Path
+) -> None:
+    """None of customers had ended when the views were made."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    made(reader, lake, PARAMETRISED)
+    made(reader, lake, Choice("0/180", open_end=False, parametrised=False))
+    shown = [f"select name from public.{name}" for name in ("customers", "customers_as_of(384)")]
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None).apply()
+    assert [reader.execute(sql).fetchall() for sql in shown] == [[("Ann",)]] * 2
+    expire_versions(lake, "public.customers", 31)
+    for sql in shown:
+        with pytest.raises(duckdb.InvalidInputException, match=rf"versions of public\.customers {_GONE}"):
+            reader.execute(sql)
+
+
+@on_disk("DuckDB needs another extension")
 def test_functions_refuse_times_after_a_table_was_parked(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
     """Its LSN is known, but the stream does not have what came after it."""
     lake = write_lake_with_manifest(tmp_path / "lake")
@@ -233,6 +282,23 @@ def test_a_function_of_a_time_refuses_one_beside_a_commit_set_far_ahead(
             resolve(known, parse_when(time.isoformat(), time))
 
 
+def expire_versions(lake: Lake, table: str, seconds: int) -> None:
+    """Remove the versions of a table that ended in so many seconds of the lake."""
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + 86_400_000_000 + seconds * 1_000_000})
+    expire(lake, RetentionPeriods(((table, parse_period("1 day")),)), "tests", lambda _: None)
+
+
+def require_lost(reader: "duckdb.DuckDBPyConnection", name: str) -> None:
+    """Require that a view or function of orders raises an error."""
+    with pytest.raises(duckdb.InvalidInputException, match=rf"versions of public\.orders {_GONE}"):
+        rows_of(reader, name)
+
+
+def rows_of(reader: "duckdb.DuckDBPyConnection", name: str) -> list[tuple[object, ...]]:
+    """Read what a view or function of orders shows."""
+    return reader.execute(f"select id, note from public.{name} order by id").fetchall()
+
+
 def make_moments(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """Create the function anew."""
     reader.execute("drop schema if exists auditlake cascade")
@@ -269,12 +335,14 @@ def test_an_added_column_is_null_before_it_existed() -> None:
     added, ahead = Column("c", 23, -1, key=False, since=Lsn(60)), Column("d", 23, -1, key=False, since=Lsn(200))
     columns = (Column("id", 23, -1, key=True), added, ahead)
     table = HistoryTable(TableName("public", "t"), Lake(Path("/t")), columns, 3, Lsn(100), Lsn(50), as_made=True, oid=1)
-    (before,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(59)) if "view" in each]
-    (then,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(60)) if "view" in each]
+    (before,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(59), {table: _KEPT}) if "view" in each]
+    (then,) = [each for each in views_at(DUCK, {table.name: table}, Lsn(60), {table: _KEPT}) if "view" in each]
     assert '"c"' not in before
     assert 'select "id", "c"\n' in then
     assert not [each for each in live_views(DUCK, {table.name: table}, open_end=False) if '"d"' in each]
-    function, _ = [each for each in parametrised("duckdb", [Reach(table, Lsn(100), table.name)]) if "macro" in each]
+    function, _ = [
+        each for each in parametrised("duckdb", [Reach(table, Lsn(100), table.name, _KEPT)]) if "macro" in each
+    ]
     assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
@@ -284,8 +352,8 @@ def test_a_table_without_columns_has_only_a_view_of_versions() -> None:
     (versions,) = [each for each in live_views(DUCK, {table.name: table}, open_end=False) if "view" in each]
     assert versions.startswith('create or replace view "public_versions"."t" as\nselect "_from_lsn", ')
     assert [
-        *views_at(DUCK, {table.name: table}, Lsn(60)),
-        *parametrised("duckdb", [Reach(table, Lsn(100), table.name)]),
+        *views_at(DUCK, {table.name: table}, Lsn(60), {table: _KEPT}),
+        *parametrised("duckdb", [Reach(table, Lsn(100), table.name, _KEPT)]),
     ] == []
 
 
