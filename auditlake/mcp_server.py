@@ -109,7 +109,7 @@ class AnswerLimits:
 
 
 class ToolAnswer(TypedDict):
-    """An answer; `notes` say what is not known beside it, because it has expired or was erased."""
+    """An answer; `notes` say what is not known beside it, because it has expired, was erased, or is in a gap."""
 
     notes: NotRequired[list[str]]
 

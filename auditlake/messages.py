@@ -100,13 +100,18 @@ _said_once: set[tuple[Hashable, str]] = set()
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """Collect the messages of this thread in the block, too: for an answer that is read without stderr."""
+    """Collect the messages of this thread in the block, too: for an answer that is read without stderr.
+
+    A block around it collects them as well.
+    """
     notes = list[str]()
     token = _notes.set(notes)
     try:
         yield notes
     finally:
         _notes.reset(token)
+        for each in notes:
+            note(each)
 
 
 def say_once(about: Hashable, message: str) -> None:

@@ -45,6 +45,7 @@ from auditlake.lake.histories import ALL
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.messages import noted
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
@@ -81,12 +82,13 @@ def _damage_named(lake: layout.Lake) -> Iterator[None]:
 
 
 def _question(method: _Method) -> _Method:
-    """Have a method of a class with a `_lake` name the damaged file that it fails at."""
+    """Have a method of a class with a `_lake` name the damaged file that it fails at, and note what it says."""
 
     @wraps(method)
     def asked(self: "Lake | Moment", *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
-        with _damage_named(self._lake):
-            return method(self, *given, **named)
+        with _damage_named(self._lake), noted() as notes:
+            answer = method(self, *given, **named)
+        return replace(answer, notes=tuple(notes)) if isinstance(answer, Found) else answer
 
     return cast("_Method", asked)
 

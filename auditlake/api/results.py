@@ -92,10 +92,14 @@ Columns = Mapping[str, tuple[pa.DataType, Callable[[Any], Any]]]
 
 @dataclass(frozen=True)
 class Found(Exportable, Sequence[T], Generic[T]):
-    """Results in the order of the question; a sequence of frozen objects."""
+    """Results in the order of the question; a sequence of frozen objects.
+
+    `notes` say what is not known beside them, because it has expired, was erased, or is in a gap.
+    """
 
     items: tuple[T, ...]
     _columns: Columns = field(repr=False, compare=False)
+    notes: tuple[str, ...] = field(default=(), repr=False, compare=False, kw_only=True)
 
     @overload
     def __getitem__(self, index: int) -> T: ...

@@ -189,6 +189,11 @@ class Reader:
         """Return the same for transactions."""
         return _kept("transactions", self.known.expired_transactions, span, "transactions")
 
+    def say_missing(self, span: Span, tables: Collection[HistoryTable] = ()) -> None:
+        """Report where changes of a span are missing: of some tables, or of all if none is named."""
+        for each in self.known.missing(span.after, span.upto, tables):
+            say(each)
+
     @cached_property
     def transactions(self) -> TableFiles | None:
         """`transactions` at its latest version: a query must limit it to the watermark."""

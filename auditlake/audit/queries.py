@@ -25,7 +25,7 @@ from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.messages import say
+from auditlake.messages import say, say_once
 from auditlake.temporal.knowledge import say_erased
 from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.temporal.when import is_when
@@ -118,7 +118,20 @@ def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> No
 def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
     """Return the transactions, newest first; raises BadUsage, NotAnswerable."""
     span = reader.with_transactions(reader.span(question.since, question.until))
-    return find(reader, span, question.wanted(reader, span), question.limit)
+    wanted = question.wanted(reader, span)
+    return _with_missing(reader, wanted, span, question.limit, find(reader, span, wanted, question.limit))
+
+
+def _with_missing(
+    reader: Reader, wanted: TransactionFilters, span: Span, limit: int | None, found: Iterable[Transaction]
+) -> Iterator[Transaction]:
+    """Yield transactions, then report where others may be missing: back to the last one if there may be more."""
+    count, last = 0, span.upto
+    for count, each in enumerate(found, 1):  # noqa: B007 - it is read after the loop
+        last = each.lsn
+        yield each
+    after = span.after if limit is None or count < limit else last
+    reader.say_missing(Span(after, span.upto), wanted.histories(reader))
 
 
 def follow_log(
@@ -136,7 +149,10 @@ def follow_log(
             continue
         now = Reader(reader.lake, datetime.now(reader.now.tzinfo))
         span = Span(seen, now.watermark)
-        found = [each for each in find(now, span, question.wanted(now, span), None) if each.lsn not in shown]
+        wanted = question.wanted(now, span)
+        found = [each for each in find(now, span, wanted, None) if each.lsn not in shown]
+        for missing in now.known.missing(seen, now.watermark, wanted.histories(now)):
+            say_once(reader.lake.root, missing)
         shown |= {each.lsn for each in found if not each.xid}
         yield from reversed(found)
         seen = now.watermark
@@ -216,9 +232,11 @@ def _unlinked(reader: Reader, table: HistoryTable, events: Iterable[RowEffect]) 
     return ", ".join(f"{side} {lsn}" for side, lsn in sides if since < lsn <= reader.expired)
 
 
-def never(table: HistoryTable, upto: Lsn) -> str:
-    """Return the notice that no row ever had the key."""
-    return f"no row of {table.label} had this key at any moment from {table.horizon} to {upto}"
+def never(reader: Reader, table: HistoryTable, upto: Lsn) -> str:
+    """Return the notice that no row ever had the key, as far as that is known."""
+    told = f"no row of {table.label} had this key at any moment from {table.horizon} to {upto}"
+    is_whole = not reader.known.missing(table.horizon, upto, [table])
+    return told if is_whole else f"{told}, except in its gaps, where that is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +260,10 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
 
 def blame_in(life: Life) -> Blamed:
     """Return the same for a row whose history has been read, from its beginning on; raises NotAnswerable."""
-    if not life.events:
-        return Blamed([], life.table, life.span.upto)
     reader = life.reader
+    if not life.events:
+        reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
+        return Blamed([], life.table, life.span.upto)
     last, mark = last_version(life.events, *life.keys)
     if mark is not None and mark.op == "update":
         raise NotAnswerable(
@@ -257,6 +276,7 @@ def blame_in(life: Life) -> Blamed:
     _require_one_key(life, marks)
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
     ended = None if mark is None else (Commit.of(mark, transactions.get(mark.lsn)), mark.op)
+    reader.say_missing(Span(at, life.span.upto), [life.table])  # a deleted row may have been there again
     types = columns_shown(reader, life.table, at)
     gaps = reader.gaps_of(life.table)
     crossed = [(each, each.crossed(gaps, at)) for each in columns]
@@ -316,7 +336,9 @@ def deleted_of(
     table = reader.keyed_at(reader.table(name, span.upto), span.upto)
     reader.check(table, span.upto, until)
     _say_other(reader, table, name, span)
-    rows = deleted_rows(reader, table, _of_one_key(reader, table, span))
+    span = _of_one_key(reader, table, span)
+    rows = deleted_rows(reader, table, span)
+    reader.say_missing(Span(Lsn(max(span.after, table.first_snapshot_lsn)), span.upto), [table])
     transactions = transactions_at(reader, (row.mark.lsn for row in rows))
     return table, [DeletedRow.of(reader, table, row, transactions.get(row.mark.lsn)) for row in rows]
 

@@ -135,6 +135,10 @@ class TransactionFilters:
             parts.append("context is not null")
         return " and ".join(parts)
 
+    def histories(self, reader: Reader) -> list[HistoryTable]:
+        """Return the tables that it asks for, with the others that had their names; none if all tables count."""
+        return [each for table in self.tables for each in (table.table, *reader.known.had(table.name))]
+
     @property
     def is_plain(self) -> bool:
         """Whether `in_sql` is the whole filter."""

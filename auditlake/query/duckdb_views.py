@@ -37,7 +37,6 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
-from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts, held_in
 from auditlake.values.types import has_padded_elements
@@ -183,7 +182,7 @@ def _log_table(known: Known, name: TableName, lsn: Lsn, documents: str | None = 
     found = read_newest(path)
     if found is None:
         raise NotEmbedded(f"the table {name}")
-    check_log(known.lake, name, expired_upto(found), lsn)
+    known.check_log(name, expired_upto(found), lsn)
     kinds = {column: _kind_in_history(kind) or documents for column, kind in found.types.items()}
     fields = tuple(ViewColumn(each, kind, is_lsn=each in LSNS_OF_LOGS) for each, kind in kinds.items() if kind)
     if len(fields) < len(kinds):

@@ -88,7 +88,6 @@ from auditlake.spark.closed_session import check, check_analysed, close
 from auditlake.spark.connect import analysed, is_connected, lake_errors
 from auditlake.spark.session import LOGGERS_OF_ROWS
 from auditlake.sql_names import spark_identifier, spark_literal
-from auditlake.temporal.knowledge import check_log
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import check_copied, find_table, view_names
 from auditlake.temporal.when import When, parse_when
@@ -205,7 +204,7 @@ def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> Da
     delta = open_delta(path)
     if delta is None:
         raise LakeUnusable(f"{path} is missing", "Run auditlake follow: capture creates it when it starts.")
-    check_log(known.lake, name, Lsn(delta.transaction_version(EXPIRED_APP) or 0), lsn)
+    known.check_log(name, Lsn(delta.transaction_version(EXPIRED_APP) or 0), lsn)
     rows = spark.read.format("delta").load(str(path))
     if name.table in ("changes", "transactions"):
         return rows.where(F.col("lsn") <= int(known.changes_up_to(lsn)))

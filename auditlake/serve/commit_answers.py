@@ -92,8 +92,13 @@ def log(resources: Resources, asked: OfLog) -> models.LogJson:
     room.require(page, "the first transaction", "auditlake log shows it.")
     before = page[-1]["lsn"] if len(found) > len(page) else None
     expired = max(reader.known.expired_transactions, Lsn(0) if wanted.lsns is None else reader.expired)
+    after = span.after if before is None else found[len(page) - 1].lsn
     return models.LogJson(
-        at=at, transactions=page, before=before, expired=str(expired) if expired > span.after else None
+        at=at,
+        transactions=page,
+        before=before,
+        expired=str(expired) if expired > span.after else None,
+        notes=reader.known.missing(Lsn(max(after, expired)), upto, wanted.histories(reader)),
     )
 
 

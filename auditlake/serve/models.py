@@ -179,13 +179,15 @@ class FacetsJson(Model):
 class LogJson(Model):
     """Transactions, newest first; `before` is the LSN to ask for the next page with, null on the last.
 
-    `expired` is the LSN up to which what the answer needs has expired: it has no transaction up to there.
+    `expired` is the LSN up to which what the answer needs has expired: it has no transaction up to there. `notes` say
+    in which gaps others may be missing.
     """
 
     at: MomentJson
     transactions: list[objects.TransactionJson]
     before: str | None
     expired: str | None = None
+    notes: list[str] = []
 
 
 class NeighboursJson(Model):
@@ -219,8 +221,8 @@ class RowDifferenceJson(Model):
 class RowHistoryJson(Model):
     """The life of a row up to a moment, newest event first; `exists` at that moment.
 
-    `difference` is from the moment `versus`, if that was asked. `notes` say what is not known, because it has expired
-    or was erased.
+    `difference` is from the moment `versus`, if that was asked. `notes` say what is not known, because it has expired,
+    was erased, or is in a gap.
 
     `before`: events are left out, because these have enough characters; ask as of this LSN for them.
     """

@@ -278,16 +278,6 @@ def require_kept(rows: str, expired: Lsn, first: Lsn, asked: str) -> None:
         )
 
 
-def check_log(lake: Lake, name: TableName, expired: Lsn, lsn: Lsn) -> None:
-    """Report that a statement as of `lsn` lacks the rows of `changes` or `transactions` up to `expired`, once.
-
-    Raises NotAnswerable if that is all of them.
-    """
-    if expired:
-        require_kept(name.table, expired, lsn, f"{name} as of {lsn}")
-        say_once(lake.root, f"the {name.table} up to {expired} have expired: {name} has the later ones")
-
-
 def not_followed(table: HistoryTable, lsn: Lsn, last: Lsn, refusal: AuditlakeError | None) -> NotAnswerable:
     """Return the error for a state after `last`, up to which a table's schema changes can be followed.
 

@@ -29,15 +29,18 @@ from auditlake.lake.parking import Parked, SegmentState, in_force, read_records
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
+from auditlake.messages import say_once
 from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.files import AtOnce, read_each
 from auditlake.store.place import by_requests
-from auditlake.temporal.knowledge import Segment, Timeline, catch_up, recorded, timeline_of
+from auditlake.temporal.knowledge import Segment, Timeline, catch_up, recorded, require_kept, timeline_of
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
+_MOST_NAMED = 10
+"""Gaps, and tables of a gap, in the notices beside one answer."""
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
 
 
@@ -209,6 +212,42 @@ class Known:
         return [
             each for each in recorded(self.gaps, self.parked.values(), name) if each.state is not SegmentState.ENDED
         ]
+
+    def missing(self, after: Lsn, upto: Lsn, tables: Collection[HistoryTable] = ()) -> list[str]:
+        """Return what to say beside an answer about a period: where changes of tables are missing in it, oldest first.
+
+        Without tables, of all. Of many only the last ones are named.
+        """
+        names = {table.name for table in tables}
+        gaps = (gap for gap in self.gaps if gap.lacks_changes)
+        parked = (each for each in self.parked.values() if not each.ended)
+        found: dict[Segment, list[TableName | None]] = {}
+        for each in recorded(gaps, parked):
+            if each.meets(after, upto) and (not names or each.table is None or each.table in names):
+                stretch = Segment(SegmentState.GAP, None, each.after, each.upto, each.reason)
+                found.setdefault(stretch, []).append(each.table)
+        texts = [self._not_known(each, found[each]) for each in sorted(found, key=lambda each: each.after)]
+        more = len(texts) - _MOST_NAMED
+        return texts if more <= 0 else [f"auditlake.gaps lists {more:,} earlier gaps", *texts[more:]]
+
+    def _not_known(self, stretch: Segment, whose: Sequence[TableName | None]) -> str:
+        tables = self.tables if self.as_read is None else self.as_read
+        labels = sorted(tables[name].label if name in tables else str(name) for name in whose if name is not None)
+        labels = [*labels[:_MOST_NAMED], *([f"{len(labels):,} tables in all"] if len(labels) > _MOST_NAMED else [])]
+        what = f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'} not" if None not in whose else "no table is"
+        where = f"after {stretch.after}" if stretch.upto is None else f"between {stretch.after} and {stretch.upto}"
+        return f"{what} known {where}: {stretch.reason}; the answer may lack what happened then"
+
+    def check_log(self, name: TableName, expired: Lsn, lsn: Lsn) -> None:
+        """Report what a statement as of `lsn` lacks of `changes` or `transactions`, once: up to `expired`, and in gaps.
+
+        Raises NotAnswerable if all rows have expired.
+        """
+        if expired:
+            require_kept(name.table, expired, lsn, f"{name} as of {lsn}")
+            say_once(self.lake.root, f"the {name.table} up to {expired} have expired: {name} has the later ones")
+        for each in self.missing(expired, lsn) if name.table in {"changes", "transactions"} else ():
+            say_once(self.lake.root, f"{name}: {each}")
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes`, `transactions` and `relations` that a query as of `lsn` reads.

@@ -17,6 +17,7 @@ import auditlake
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.mcp_server import AnswerLimits, Tools
+from auditlake.messages import noted
 from tests.command import Done, run_here
 from tests.page import Page
 from tests.server import Server, execute
@@ -49,6 +50,9 @@ _BOB = ("update accounts set iban = 'right' where id = 1",)
 _EVE = "update accounts set iban = 'new' where id = 2", "insert into accounts values (8, 'eight', '8')"
 
 
+_LACKS = "; the answer may lack what happened then"
+
+
 @dataclass(frozen=True)
 class Site:
     """A lake with one gap, and the LSN before it."""
@@ -56,6 +60,7 @@ class Site:
     dsn: str
     root: Path
     before: Lsn
+    is_whole: bool
 
     @property
     def lake(self) -> auditlake.Lake:
@@ -67,6 +72,21 @@ class Site:
         done = run_here([*line, "--lake", self.root])
         assert done.code == 0, done
         return done
+
+    def told(self, *line: str) -> list[str]:
+        """Return what a command says of gaps on stderr."""
+        lines = self.run(*line).stderr.splitlines()
+        return [line.removeprefix("auditlake: ") for line in lines if line.endswith(_LACKS)]
+
+    @property
+    def whose(self) -> str:
+        """The tables that have the gap."""
+        return "public.accounts, truth.did are" if self.is_whole else "public.accounts is"
+
+    def notice(self, whose: str = "public.accounts is") -> str:
+        """Return what is said beside an answer that has a part in the gap."""
+        (gap,) = self.lake.row("accounts", 7).gaps
+        return f"{whose} not known between {gap.lsn_from} and {gap.lsn_to}: {gap.reason}{_LACKS}"
 
     def set_by(self, key: int, column: str) -> str | None:
         """Return who set the value of a column last, as PostgreSQL has recorded it; None if it was before."""
@@ -105,7 +125,7 @@ def site(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytes
     assert run_here(follow).code == 0
     _act(dsn, "eve", _EVE)
     assert run_here(follow).code == 0
-    yield Site(dsn, root, before)
+    yield Site(dsn, root, before, request.param == "of all tables")
     server.drop_database(name)
 
 
@@ -143,3 +163,77 @@ def test_every_surface_shows_that_the_author_is_unknown(site: Site) -> None:
     for found in answers:
         states = [(each["actor"], each["before_capture"], each["gap"]["op"]) for each in found]
         assert states == [(None, False, "gap")] * 3
+
+
+def test_log_and_deleted_say_what_they_lack(site: Site) -> None:
+    """What PostgreSQL had in the period and the answer has not is in a gap that every surface names, once."""
+    accounts = ("--table", "accounts")
+    of_all: list[tuple[str, ...]] = [
+        ("log", "-n", "0"),
+        ("log", "--actor", "nobody", "--json"),
+        ("log", "--since", str(site.before)),
+    ]
+    assert {line: site.told(*line) for line in of_all} == {key: [site.notice(site.whose)] for key in of_all}
+    of_one: list[tuple[str, ...]] = [
+        ("log", *accounts),
+        ("log", *accounts, "--key", "1"),
+        ("log", *accounts, "--column", "iban"),
+        ("deleted", "accounts"),
+        ("blame", "accounts", "6"),
+        ("blame", "accounts", "99"),
+    ]
+    assert {line: site.told(*line) for line in of_one} == {key: [site.notice()] for key in of_one}
+    assert site.lake.log().notes == (site.notice(site.whose),)
+    assert site.lake.deleted("accounts").notes == site.lake.blame("accounts", 99).notes == (site.notice(),)
+    with noted() as notes:
+        Tools(site.lake, AnswerLimits(10)).deleted("accounts")
+    assert notes == [site.notice()]
+    page = Page(Lake(site.root))
+    assert page.json("log")["notes"] == [site.notice(site.whose)]
+    assert page.json("log", table=["accounts"])["notes"] == [site.notice()]
+    assert page.json("row", table="accounts", key="99")["notes"] == [site.notice()]
+    assert site.notice().split(": ")[0] in page.get("/log", table="accounts").text
+
+
+def test_answers_outside_of_a_gap_say_nothing_of_it(site: Site) -> None:
+    """Before it, after it, and in the last transactions, which do not reach back to it."""
+    before, (gap,) = str(site.before), site.lake.row("accounts", 7).gaps
+    after = str(Lsn(gap.lsn_to + 1))
+    for line in (
+        ("log", "--until", before),
+        ("log", "--since", after),
+        ("log", "-n", "1"),
+        ("deleted", "accounts", "--as-of", before),
+        ("deleted", "accounts", "--since", after),
+        ("blame", "accounts", "6", "--as-of", before),
+        ("blame", "accounts", "8"),
+    ):
+        assert site.told(*line) == [], line
+    last = site.lake.log(limit=1)
+    assert ([each.actor for each in last], last.notes) == (["eve"], ())
+    (newest,) = Page(Lake(site.root)).json("log", limit="1")["transactions"]
+    assert newest["actor"] == "eve"
+    assert Page(Lake(site.root)).json("log", limit="1")["notes"] == []
+
+
+def test_a_key_of_a_gap_is_not_said_to_be_of_no_row(site: Site) -> None:
+    """Row 7 was there inside, as PostgreSQL has recorded."""
+    with psycopg.connect(site.dsn) as conn:
+        row = conn.execute("select actor from truth.did where id = 7 and op = 'INSERT'").fetchone()
+    assert row == ("mallory",)
+    for command, until in (("row", "--until"), ("blame", "--as-of")):
+        told = site.run(command, "accounts", "7").stderr
+        assert "had this key at any moment from" in told
+        assert ", except in its gaps, where that is not known\n" in told
+        told = site.run(command, "accounts", "7", until, str(site.before)).stderr
+        assert told.endswith(f" to {site.before}\n")
+    html = Page(Lake(site.root)).get("/row", table="accounts", key="7").text
+    assert "no row had this key up to this moment, except in its gaps" in html
+
+
+def test_sql_over_the_log_says_what_is_missing(site: Site) -> None:
+    """For `transactions` and `changes`; the tables themselves refuse such a moment."""
+    for name in ("transactions", "changes"):
+        told = site.told("sql", "--engine", "duckdb", f"select count(*) as n from auditlake.{name}")
+        assert told == [f"auditlake.{name}: {site.notice(site.whose)}"]
+    assert site.told("sql", "--engine", "duckdb", "select count(*) as n from auditlake.gaps") == []

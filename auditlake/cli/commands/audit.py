@@ -172,7 +172,7 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
     reader = _reader(settings, question.table)
     life = life_of(reader, question)
     if not life.events:
-        say(never(life.table, life.span.upto))
+        say(never(reader, life.table, life.span.upto))
     for each in life.entries():
         if as_json:
             found = objects.gap_json(each) if isinstance(each, Gap) else objects.event_json(each)
@@ -254,6 +254,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     """
     from auditlake.audit import json_output as objects
     from auditlake.audit.queries import RowQuestion, blame_of, never
+    from auditlake.audit.row_history import RESYNC
     from auditlake.audit.text_output import show_blame, who
     from auditlake.temporal.when import format_us
 
@@ -261,7 +262,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     reader = _reader(settings, question.table)
     found = blame_of(reader, question)
     if not found.columns:
-        say(never(found.table, found.upto))
+        say(never(reader, found.table, found.upto))
         return
     if as_json:
         for each in found.columns:
@@ -270,7 +271,8 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     deleted, op = found.columns[0].deleted, found.columns[0].deleted_by
     if deleted is not None:
         at = format_us(deleted.time_us or 0, reader.zone)
-        say(f"the row is gone: {op} by {who(deleted)} at {at}; its last state is")
+        how = f"not in the snapshot of {at}" if op == RESYNC else f"{op} by {who(deleted)} at {at}"
+        say(f"the row is gone: {how}; its last {'known ' if op == RESYNC else ''}state is")
     show_blame(found.columns, found.table.horizon, reader.now)
 
 
