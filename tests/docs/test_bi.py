@@ -73,6 +73,30 @@ def test_the_dbt_source_names_views_and_columns_that_exist(lake: Lake) -> None:
     assert source["loaded_at_field"] in script
 
 
+def test_an_incremental_model_has_the_versions_of_the_history() -> None:
+    """Also when one ends later, and when nothing but ends has come."""
+    (model,) = (block for block in _blocks("sql") if "incremental" in block)
+    (keys,) = re.findall(r"unique_key=(\[.*?\])", model)
+    query = re.sub(r"\{\{ config.*?\}\}|\{% .*? %\}", "", model)
+    query = query.replace("{{ source('shop', 'orders') }}", "source").replace("{{ this }}", "model")
+    same = " and ".join(f"model.{name} = fresh.{name}" for name in ast.literal_eval(keys))
+    with duckdb.connect() as connection:
+        connection.execute("create table source (id int, note text, _from_lsn bigint, _to_lsn bigint)")
+        connection.execute("create table model as from source")
+        for change in (
+            "insert into source values (1, 'new', 10, null), (2, 'new', 10, null)",
+            "update source set _to_lsn = 20 where id = 1; insert into source values (1, 'paid', 20, null)",
+            "update source set _to_lsn = 30 where id = 2",
+            "insert into source values (3, 'short', 40, 50)",
+        ):
+            connection.execute(change)
+            connection.execute(f"create or replace temp table fresh as {query}")
+            connection.execute(f"delete from model using fresh where {same}; insert into model from fresh")
+            assert sorted(connection.sql("from model").fetchall(), key=str) == sorted(
+                connection.sql("from source").fetchall(), key=str
+            )
+
+
 def test_commands_and_options_of_the_airflow_recipe_exist() -> None:
     """The file parses, and every command with its options is one of ours."""
     (recipe,) = (block for block in _blocks("python") if "airflow" in block)
