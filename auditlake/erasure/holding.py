@@ -8,9 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from auditlake.audit.lake_reader import Reader
+from auditlake.audit.changes import changes_of, in_changes
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book
-from auditlake.audit.row_key import parse_key
+from auditlake.audit.row_key import Key, parse_key
 from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.failpoints import After, reach
 from auditlake.instants import now_us, to_us
@@ -21,6 +22,7 @@ from auditlake.lake.key_tokens import make_secret, token
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.temporal.when import AtTime, format_us, parse_when
 
@@ -91,6 +93,14 @@ def require_not_held(lake: Lake, table: HistoryTable, tokens: Collection[str] | 
             )
 
 
+def _has_changes(reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> bool:
+    """Return whether a row had a key within a transaction or in a gap, so that only `changes` has it."""
+    if reader.changes is None:
+        return False
+    condition = in_changes(table, reader.relations_of(table), [key])
+    return next(iter(changes_of(reader, table.name, Span(Lsn(0), upto), condition)), None) is not None
+
+
 def _end(until: str | None, now: datetime) -> int | None:
     if until is None:
         return None
@@ -110,7 +120,7 @@ def _token(lake: Lake, tables: list[HistoryTable], wanted: WantedHold, now: date
     reader = Reader(lake, now)
     upto = reader.known.last_lsn
     given = parse_key(keyed := reader.keyed_at(reader.known.tables[table.name], upto), wanted.key)
-    if not Book(reader, keyed, upto).life(given.key):
+    if not Book(reader, keyed, upto).life(given.key) and not _has_changes(reader, keyed, given.key, upto):
         given.check_absent()
         raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")
     if given.other_texts:

@@ -54,3 +54,21 @@ def test_a_row_is_held_under_every_text_of_its_key(database: str, tmp_path: Path
         assert is_held(table, first)
         assert is_held(table, typed)
         assert is_held(table, second) or (table == "two" and "hold the rows under each of these" in held.stderr)
+
+
+def test_a_row_of_one_transaction_is_held(database: str, tmp_path: Path) -> None:
+    """It has no version, but `forget` would remove its changes."""
+    settings: list[str | Path] = ["--source", database, "--engine", "duckdb", "--lake", tmp_path / "lake"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key, v text)")
+        assert run_here(["bootstrap", *settings]).code == 0
+        with conn.transaction():
+            conn.execute("insert into t values (9, 'evidence')")
+            conn.execute("delete from t")
+    capture(database, Lake(tmp_path / "lake"))
+    apply(Lake(tmp_path / "lake"))
+    given: list[str | Path] = ["--reason", "x", "--lake", tmp_path / "lake"]
+    assert run_here(["hold", "add", "never", "--table", "t", "--key", "8", *given]).code == 7
+    assert run_here(["hold", "add", "case", "--table", "t", "--key", "9", *given]).code == 0
+    refused = run_here(["forget", "t", "9", *given])
+    assert (refused.code, "is held by case" in refused.stderr) == (3, True), refused
