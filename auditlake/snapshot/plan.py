@@ -20,11 +20,20 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.source import lock_waits
-from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, never_followed, read_tables
+from auditlake.source.catalog import (
+    CatalogTable,
+    FollowedTable,
+    Source,
+    choose,
+    never_followed,
+    read_tables,
+    unpublished_of,
+)
 from auditlake.source.connection import Row
 from auditlake.source.preflight import (
     Obstacle,
     advise_on_encoding,
+    advise_on_owner,
     advise_on_publication,
     check_access,
     check_creation,
@@ -43,6 +52,7 @@ from auditlake.source.publication import (
     read_publication,
 )
 from auditlake.source.slot import SlotState, read_slot
+from auditlake.source.strangers import stranger_of_publication
 
 Wanted: TypeAlias = tuple[str, ...] | frozenset[TableName]
 """Patterns of `schema.table`, or names."""
@@ -126,6 +136,8 @@ def survey(conn: psycopg.Connection[Row], wanted: Wanted | None, publication_nam
     advice = advise_on_encoding(conn.info.parameter_status("server_encoding") or "", conn.info.dbname)
     if source.publication is not None and slot is None:
         advice += advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
+        owner = stranger_of_publication(conn, publication_name)
+        advice += advise_on_owner(source.publication, owner, unpublished_of(source))
     return CopyPlan(publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice))
 
 

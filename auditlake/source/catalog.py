@@ -37,7 +37,7 @@ import psycopg
 
 from auditlake.pgoutput.ddl_message import parse_shape
 from auditlake.pgoutput.table_shape import Shape, compared_key
-from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.relation import SYSTEM_SCHEMA, Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.publication import Publication, PublishedTable
 from auditlake.source.strangers import tables_of_strangers
@@ -457,6 +457,13 @@ def choose(source: Source, wanted: Callable[[CatalogTable], bool] | None) -> tup
 def never_followed(source: Source, wanted: Callable[[CatalogTable], bool]) -> tuple[TableName, ...]:
     """Return the wanted tables that can never be followed: unlogged and foreign ones."""
     return tuple(t.name for t in source.tables if not t.publishable and not t.ancestors and wanted(t))
+
+
+def unpublished_of(source: Source) -> list[TableName]:
+    """Name the tables that could be followed and are not in the publication, neither themselves nor their roots."""
+    published = {t.relation.oid for t in source.tables if source.published(t.name)}
+    others = (t for t in source.tables if t.publishable and t.name.schema != SYSTEM_SCHEMA)
+    return [t.name for t in others if not published.intersection((t.relation.oid, *t.ancestors))]
 
 
 def _under_roots(source: Source, chosen: set[int]) -> set[int]:

@@ -323,6 +323,17 @@ def advise_on_publication(publication: Publication, tables: Sequence[FollowedTab
     return found
 
 
+def advise_on_owner(publication: Publication, owner: str | None, others: Sequence[TableName]) -> list[Obstacle]:
+    """Warn of a publication whose owner is not trusted: that role decides what is followed, and can stop capture."""
+    if owner is None:
+        return []
+    lacks = f"; it lacks {_some([str(name) for name in others])}" if others else ""
+    problem = f"belongs to role {owner}, which may change at any time what is published{lacks}"
+    statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} OWNER TO CURRENT_USER;"
+    fix = f"Unless you want that, run {statement[:-1]} as a superuser, and add the tables that are to be followed."
+    return [Obstacle(f"publication {publication.name}", problem, fix, (statement,))]
+
+
 def _option(publication: Publication, problem: str, option: str) -> Obstacle:
     statement = f"ALTER PUBLICATION {standard_identifier(publication.name)} SET ({option});"
     fix = f"Run {statement[:-1]} before auditlake bootstrap, unless you want that."

@@ -17,13 +17,30 @@ Authority: postgresql.org/docs/current/perm-functions.html; src/backend/optimize
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import LiteralString, cast
 
 import psycopg
 
 from auditlake.source.connection import Row, fetch
 
-_STRANGERS = """
+_UNTRUSTED: LiteralString = """ours as materialized (
+    select r.oid, r.rolsuper or r.rolbypassrls or r.rolcreaterole or exists (
+               select from pg_catalog.pg_roles d
+                where d.rolname in ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')
+                  and pg_catalog.pg_has_role(r.oid, d.oid, 'MEMBER')) as may_more
+      from pg_catalog.pg_roles r where r.rolname = current_user
+), strangers as materialized (
+    select o.oid
+      from pg_catalog.pg_roles o, ours
+     where o.oid in (select owner from owned)
+       and not (o.rolsuper or pg_catalog.pg_has_role(o.oid, ours.oid, 'MEMBER'))
+       and (ours.may_more or exists (
+               select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                where c.relkind in ('r', 'p') and n.nspname <> 'information_schema'
+                  and n.nspname not like 'pg\\_%%' and n.nspname <> 'auditlake'
+                  and pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') is not true))
+)"""
+_TABLES: LiteralString = f"""
 with recursive up (start, oid) as (
     select t, t from unnest(%s::oid[]) t
      union select up.start, i.inhparent from up join pg_catalog.pg_inherits i on i.inhrelid = up.oid
@@ -54,28 +71,23 @@ with recursive up (start, oid) as (
       join pg_catalog.pg_proc p
         on p.oid = case when d.refclassid = 'pg_catalog.pg_proc'::regclass then d.refobjid else op.oprcode::oid end
       join pg_catalog.pg_language l on l.oid = p.prolang and l.lanname not in ('internal', 'c')
-), ours as materialized (
-    select r.oid, r.rolsuper or r.rolbypassrls or r.rolcreaterole or exists (
-               select from pg_catalog.pg_roles d
-                where d.rolname in ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')
-                  and pg_catalog.pg_has_role(r.oid, d.oid, 'MEMBER')) as may_more
-      from pg_catalog.pg_roles r where r.rolname = current_user
-), strangers as materialized (
-    select o.oid
-      from pg_catalog.pg_roles o, ours
-     where o.oid in (select owner from owned)
-       and not (o.rolsuper or pg_catalog.pg_has_role(o.oid, ours.oid, 'MEMBER'))
-       and (ours.may_more or exists (
-               select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-                where c.relkind in ('r', 'p') and n.nspname <> 'information_schema'
-                  and n.nspname not like 'pg\\_%%' and n.nspname <> 'auditlake'
-                  and pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') is not true))
-)
+), {_UNTRUSTED}
 select distinct w.start::bigint from owned w where w.owner in (select oid from strangers)
+"""
+_OWNER: LiteralString = f"""
+with owned as materialized (
+    select pubowner as owner from pg_catalog.pg_publication where pubname = %s
+), {_UNTRUSTED}
+select r.rolname::text from pg_catalog.pg_roles r where r.oid in (select oid from strangers)
 """
 
 
 def tables_of_strangers(conn: psycopg.Connection[Row], oids: Iterable[int]) -> set[int]:
     """Return which of these tables are a stranger's, by OID; lock them before."""
     wanted = list(oids)
-    return {cast("int", oid) for (oid,) in fetch(conn, _STRANGERS, wanted, wanted)}
+    return {cast("int", oid) for (oid,) in fetch(conn, _TABLES, wanted, wanted)}
+
+
+def stranger_of_publication(conn: psycopg.Connection[Row], name: str) -> str | None:
+    """Return the role that owns a publication, if it is not trusted: it decides what is in the stream."""
+    return next((str(role) for (role,) in fetch(conn, _OWNER, name)), None)

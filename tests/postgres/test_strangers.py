@@ -235,3 +235,16 @@ def test_a_tree_is_a_stranger_s_if_one_of_its_tables_is(site: Site) -> None:
     assert site.of_strangers("public.p", "public.p0", "public.p1") == set()
     site.execute(f"alter table public.p1 owner to {site.stranger}")
     assert site.of_strangers("public.p", "public.p0", "public.p1") == {"public.p", "public.p1"}
+
+
+def test_a_stranger_who_owns_the_publication_is_named(site: Site) -> None:
+    """That role decides what is followed: before the first copy, with the tables that would not be."""
+    site.execute(f"grant create on database {conninfo_to_dict(site.dsn)['dbname']} to {site.stranger}")
+    site.execute_as_stranger("create table app.m (id int primary key)", "create publication auditlake for table app.m")
+    done = site.run("check")
+    said = f"publication auditlake: belongs to role {site.stranger}, which may change at any time what is published; it"
+    assert f"{said} lacks public.secret" in done.stdout + done.stderr, done
+    assert f"{said} lacks public.secret" in site.run("bootstrap").stderr
+    site.execute("alter publication auditlake owner to current_user")
+    trusted = site.run("check", "--slot", "another")
+    assert "belongs to role" not in trusted.stdout + trusted.stderr
