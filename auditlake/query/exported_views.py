@@ -447,7 +447,7 @@ def kept_now(lake: Lake, after: Mapping[HistoryTable, Lsn]) -> dict[HistoryTable
 
 
 def _kept(table: HistoryTable, after: Lsn) -> Kept:
-    found = read_log_at(table.path, table.delta_version, table.etag)
+    found = replace(read_log_at(table.path, table.delta_version, table.etag), gains_columns=True)
     ended = found.within(_to_lsn=(after + 1, None))
     # Of a file without deleted rows, the last end is that of a row.
     lasts = (bounds[1] for file in ended.files if not file.is_marked and (bounds := file.bounds("_to_lsn")))

@@ -42,13 +42,16 @@ from auditlake.settings.retention_rules import RetentionPeriods, parse_period
 from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
+from tests.read_lake import history_of
 from tests.s3_server import on_disk
 from tests.small_lake import (
+    CUSTOMERS,
     ORDERS,
     STRANGE_COLUMNS,
     STRANGE_TABLES,
     T0,
     T0_US,
+    add_columns,
     write_lake_with_manifest,
     write_small_lake,
     write_strange_lake,
@@ -188,6 +191,21 @@ def test_a_state_that_lost_versions_is_refused(reader: "duckdb.DuckDBPyConnectio
     expire_versions(lake, "public.orders", 31)
     for name in ("orders", function, of_time, *late):
         require_lost(reader, name)
+
+
+@on_disk("DuckDB needs another extension")
+def test_views_of_a_moment_read_files_from_before_a_column(reader: "duckdb.DuckDBPyConnection", tmp_path: Path) -> None:
+    """Closed ones, and open ones of a table of which no version has ended."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    for table in (ORDERS, CUSTOMERS):
+        add_columns(history_of(lake, table), Column("added", 23, -1, key=False, since=Lsn(0x170)))
+    made(reader, lake, PARAMETRISED)
+    made(reader, lake, Choice("0/180", open_end=False, parametrised=False))
+    for name in ("orders", "orders_as_of(384)"):
+        found = reader.execute(f"select id, note, added from public.{name} order by id").fetchall()
+        assert found == [(1, "b", None), (2, "", None)]
+    for name in ("customers", "customers_as_of(384)"):
+        assert reader.execute(f"select name, added from public.{name}").fetchall() == [("Ann", None)]
 
 
 @on_disk("DuckDB needs another extension")
