@@ -324,7 +324,7 @@ def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) 
             yield each
             continue
         by = added.get(column.since)
-        time_us, xid = (None, None) if by is None else (by.time_us, by.xid if column.exact else None)
+        time_us, xid = (by.time_us, by.xid if column.exact else None) if by is not None and by.xid else (None, None)
         yield replace(each, mark=CommitMark(column.since, time_us, "add column", xid))
 
 

@@ -232,14 +232,21 @@ def transaction_of(row: Mapping[str, Any]) -> Transaction:
 
 
 def transactions_at(reader: Reader, lsns: Iterable[int]) -> dict[int, Transaction]:
-    """Return the transactions with these commit LSNs; the LSN of a snapshot has none."""
+    """Return the transactions with these commit LSNs; the LSN of a snapshot has none.
+
+    A schema change of no known transaction is there only if no transaction has its LSN: it is seen by a row's, too.
+    """
     wanted = frozenset(lsns)
     if not wanted:
         return {}
     if any(lsn <= reader.known.expired_transactions for lsn in wanted - snapshot_times(reader.known).keys()):
         say(f"the transactions up to {reader.known.expired_transactions} have expired: who made them is not known")
     span = Span(Lsn(min(wanted) - 1), Lsn(max(wanted)))
-    return {each.lsn: each for each in find(reader, span, TransactionFilters(lsns=wanted), None)}
+    return {each.lsn: each for each in sorted(find(reader, span, TransactionFilters(lsns=wanted), None), key=_is_known)}
+
+
+def _is_known(each: Transaction) -> bool:
+    return each.xid > 0
 
 
 def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:

@@ -332,6 +332,12 @@ def test_who_writes_the_first_row_in_a_new_shape_has_not_changed_it(database: st
     assert told is not None, found
     first, last = map(Lsn.parse, told.groups())
     assert first <= positions[0] <= positions[1] <= last <= positions[2]
+    # That it is seen with bob's row takes nothing of that row from him.
+    lake = auditlake.Lake(tmp_path / "lake")
+    assert lake.row("t", 1)[0].commit.actor == "bob"
+    assert {each.column: each.commit.actor for each in lake.blame("t", 1)} == {"id": None, "a": "bob"}
+    (shown, *_) = run_here(["show", str(lake.row("t", 1)[0].commit.lsn), "--json", *run[:2]]).stdout.splitlines()
+    assert (json.loads(shown)["actor"], json.loads(shown)["updates"]) == ("bob", 1)
 
 
 def _written_upto(conn: psycopg.Connection[Any]) -> Lsn:
