@@ -53,7 +53,7 @@ DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
 _FLAGS = {"tables": "--table"}
 """Flags that are not called as their setting."""
-_NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
+_NOT_IN_PATHS = re.compile(r"[%\\\[\]|^*?\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
@@ -155,9 +155,7 @@ def _witness_url(value: str | None) -> str | None:
 def _unambiguous(path: Path) -> Path:
     """Refuse a path that cannot hold a lake, before anything is written there."""
     if found := _NOT_IN_PATHS.search(str(path)):
-        raise ValueError(
-            f"is {str(path)!r}, need a path without {found[0]!r}: Delta's readers take it for a different path"
-        )
+        raise ValueError(f"is {str(path)!r}, need a path without {found[0]!r}: readers take it for a different path")
     return path
 
 

@@ -8,7 +8,7 @@ Order of effects, as `bootstrap` calls them:
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from auditlake.errors import ConfigError, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.relation import SYSTEM_SCHEMA, TableName
+from auditlake.snapshot.text_copy import A_GENERATED_COLUMN, A_ROW_FILTER, unreadable
 from auditlake.source import lock_waits
 from auditlake.source.catalog import (
     CatalogTable,
@@ -52,7 +53,7 @@ from auditlake.source.publication import (
     read_publication,
 )
 from auditlake.source.slot import SlotState, read_slot
-from auditlake.source.strangers import stranger_of_publication
+from auditlake.source.strangers import stranger_of_publication, tables_of_strangers
 
 Wanted: TypeAlias = tuple[str, ...] | frozenset[TableName]
 """Patterns of `schema.table`, or names."""
@@ -165,7 +166,20 @@ def findings(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:
     return [
         *_obstacles(conn, plan),
         *(finding for table in plan.chosen for finding in check_access(table, conn.info.user)),
+        *_check_strangers(conn, plan.chosen),
     ]
+
+
+def _check_strangers(conn: psycopg.Connection[Row], tables: Sequence[FollowedTable]) -> Iterator[Obstacle]:
+    """Find tables that are read by a copy without a query, which shows less; their owners are those of this moment."""
+    strange = tables_of_strangers(conn, {part.relation.oid for table in tables for part in table.parts})
+    for table in tables:
+        if strange.isdisjoint(part.relation.oid for part in table.parts):
+            continue
+        if table.row_filter is not None or table.table.stored & {column.name for column in table.relation.columns}:
+            error = unreadable(table.name, A_GENERATED_COLUMN if table.row_filter is None else A_ROW_FILTER)
+            name = f"table {table.name}"
+            yield Obstacle(name, error.message.removeprefix(f"{name} "), error.hint or "")
 
 
 def _obstacles(conn: psycopg.Connection[Row], plan: CopyPlan) -> list[Obstacle]:

@@ -20,6 +20,7 @@ from auditlake.relation import Column, TableName
 _BATCH_BYTES = 8 << 20
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _CONTROLS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+A_ROW_FILTER, A_GENERATED_COLUMN = "a row filter", "a generated column"
 _REMEDY = (
     "Make its owner a role that may read every table of the database (auditlake check --print-grants has the least role"
     " for auditlake), or leave the table out with the setting tables."
@@ -34,7 +35,7 @@ def read_texts(
     Raises SourceUnready if it cannot be read without a query, psycopg.Error.
     """
     if row_filter is not None:
-        raise _unreadable(name, "a row filter")
+        raise unreadable(name, A_ROW_FILTER)
     listed = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
     statement = sql.SQL("copy {} {} to stdout").format(
         sql.Identifier(*name), sql.SQL("({})").format(listed) if columns else sql.SQL("")
@@ -46,7 +47,7 @@ def read_texts(
             with cursor.copy(statement) as lines:
                 yield from _batches(lines, len(columns))
         except psycopg.errors.InvalidColumnReference:
-            raise _unreadable(name, "a generated column") from None
+            raise unreadable(name, A_GENERATED_COLUMN) from None
 
 
 def _batches(lines: psycopg.Copy, width: int) -> Iterator[pa.RecordBatch]:
@@ -78,7 +79,8 @@ def _batch(rows: Sequence[Sequence[bytes | None]], width: int) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(width)])
 
 
-def _unreadable(name: TableName, what: str) -> SourceUnready:
+def unreadable(name: TableName, what: str) -> SourceUnready:
+    """Return why a table cannot be read without a query: it has A_ROW_FILTER or A_GENERATED_COLUMN."""
     return SourceUnready(
         f"table {name} has {what}, which only a query reads, and a query could run its owner's functions as our role",
         _REMEDY,

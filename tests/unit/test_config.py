@@ -271,16 +271,16 @@ def test_refuses_a_lake_on_another_store(lake: str) -> None:
         load_settings(lake=lake)
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a%b", "a\\b", "a[1]", "a|b", "a^b", "a\tb", "a\nb"])
+@pytest.mark.parametrize("name", ["a%20b", "a%b", "a\\b", "a[1]", "a|b", "a^b", "a\tb", "a\nb", "a?b", "a*b"])
 def test_a_lake_whose_path_would_be_misread_is_refused(tmp_path: Path, name: str) -> None:
-    """Delta's readers interpret such a character as an escape, a separator or part of a pattern."""
+    """Readers interpret such a character as an escape, a separator or part of a pattern."""
     with pytest.raises(ConfigError, match=r"lake \(from --lake\) is .*, need a path without") as refused:
         load_settings(lake=str(tmp_path / name))
     assert refused.value.exit_code == 3
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["a b", "é", "a'b", "a#b", "a?b", "a*b", "a{b}", "a:b", "a+b"])
+@pytest.mark.parametrize("name", ["a b", "é", "a'b", "a#b", "a{b}", "a:b", "a+b"])
 def test_a_lake_may_be_in_a_folder_of_any_other_name(tmp_path: Path, name: str) -> None:
     """Rows can be read, compacted and checkpointed in a folder of this name."""
     assert load_settings(lake=str(tmp_path / name)).lake == tmp_path / name
