@@ -6,16 +6,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.apply.merge import Plan
+from auditlake.query.exported_names import view_of_versions
+from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
+from auditlake.query.statement import split_script
 from auditlake.settings.retention_rules import RetentionPeriod
+from auditlake.temporal.moments import read_known
 from tests.model import Delete, Insert, Operation, Update
 from tests.postgres import test_changed_types, test_now
 from tests.postgres.test_apply_without_spark import check_histories
+from tests.small_lake import STRANGE_COLUMNS, STRANGE_TABLES, write_strange_lake
 from tests.spark.apply.test_commit_path import check_lost_reply
 from tests.spark.apply.test_embedded_fold import check_in_turn
 from tests.spark.apply.test_fold_cases import A, B, check_contradiction, check_overtaken, check_text, name_of, row
 from tests.spark.apply.test_mark import check_limit
 from tests.spark.apply.test_stopping import check_ended
-from tests.spark.query.test_as_of import check_strange_views
 from tests.spark.test_verify import check_dropped, check_expired
 
 
@@ -89,9 +93,33 @@ def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tm
 
 
 @pytest.mark.spark
-def test_exported_functions_of_strange_names_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Of an LSN; `make test` asks the views."""
-    check_strange_views(spark, tmp_path, parametrised=True)
+@pytest.mark.parametrize("parametrised", [False, True], ids=["views", "functions"])
+def test_what_is_exported_of_strange_names_runs_in_spark(
+    spark: SparkSession, tmp_path: Path, *, parametrised: bool
+) -> None:
+    """Names that differ only in case, that Spark's catalog refuses, and columns that a client would split.
+
+    Views, and functions of an LSN. `make test` runs both with common names in Spark, and these names in DuckDB.
+    """
+    lake, dialect = write_strange_lake(tmp_path / "--lake"), ENGINES["spark"]
+    names = {name: STRANGE_TABLES[table.name] for name, table in views_by_name(read_known(lake), dialect).items()}
+    session = spark.newSession()
+    try:
+        choice = Choice(None, open_end=False, parametrised=parametrised)
+        for statement in split_script(view_script(lake, "spark", choice)):
+            session.sql(statement)
+        for (schema, table), number in names.items():
+            of = f"{table}_as_of`(384)" if parametrised else f"{table}`"
+            rows = session.sql(f"select * from `{schema}`.`{of}")
+            assert rows.columns[1:] == list(STRANGE_COLUMNS)
+            assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
+    finally:
+        for schema in {
+            *(name.schema for name in names),
+            *(view_of_versions(name).schema for name in names),
+            "auditlake",
+        }:
+            session.sql(f"drop schema if exists `{schema}` cascade")
 
 
 @pytest.mark.pg

@@ -24,23 +24,13 @@ from auditlake.lake.layout import CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query import as_of as state
-from auditlake.query.exported_names import view_of_versions
-from auditlake.query.exported_views import ENGINES, Choice, view_script, views_by_name
+from auditlake.query.exported_views import Choice, view_script
 from auditlake.query.languages import SPARK_SQL
 from auditlake.query.output import OutputForm, answer, render
 from auditlake.query.spark_engine import plan, run_sql
 from auditlake.query.statement import read_state, split_script
 from auditlake.settings.retention_rules import RetentionPeriods, parse_period
-from auditlake.temporal.moments import read_known
-from tests.small_lake import (
-    ORDERS,
-    STRANGE_COLUMNS,
-    STRANGE_TABLES,
-    T0_US,
-    write_lake_with_manifest,
-    write_small_lake,
-    write_strange_lake,
-)
+from tests.small_lake import ORDERS, T0_US, write_lake_with_manifest, write_small_lake
 
 pytestmark = pytest.mark.spark
 
@@ -300,37 +290,6 @@ def test_read_and_register_work_from_python(spark: SparkSession, lake: Lake) -> 
     finally:
         for view in views:
             spark.catalog.dropTempView(view)
-
-
-def test_exported_views_of_strange_names_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Names that differ only in case, that Spark's catalog refuses, and columns that a client would split.
-
-    `tests/release` asks the functions of these names.
-    """
-    check_strange_views(spark, tmp_path, parametrised=False)
-
-
-def check_strange_views(spark: SparkSession, folder: Path, *, parametrised: bool) -> None:
-    """Run the script of views, or of functions of an LSN, of a lake with strange names, and ask each of them."""
-    lake, dialect = write_strange_lake(folder / "--lake"), ENGINES["spark"]
-    names = {name: STRANGE_TABLES[table.name] for name, table in views_by_name(read_known(lake), dialect).items()}
-    session = spark.newSession()
-    try:
-        choice = Choice(None, open_end=False, parametrised=parametrised)
-        for statement in split_script(view_script(lake, "spark", choice)):
-            session.sql(statement)
-        for (schema, table), number in names.items():
-            of = f"{table}_as_of`(384)" if parametrised else f"{table}`"
-            rows = session.sql(f"select * from `{schema}`.`{of}")
-            assert rows.columns[1:] == list(STRANGE_COLUMNS)
-            assert [tuple(row) for row in rows.collect()] == [(number,) * len(rows.columns)]
-    finally:
-        for schema in {
-            *(name.schema for name in names),
-            *(view_of_versions(name).schema for name in names),
-            "auditlake",
-        }:
-            session.sql(f"drop schema if exists `{schema}` cascade")
 
 
 def test_exported_views_run_in_spark(spark: SparkSession, lake: Lake) -> None:
