@@ -15,7 +15,8 @@ A text with a value becomes `[erased]`, as does a name of a member; so does a te
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
@@ -30,8 +31,6 @@ _LEAST_TEXT = 4
 _CUT_LENGTH = 65_536
 """Content may be cut from this length on."""
 _MOST_LEVELS = 16
-_LONGEST_BEGUN = 1 << 20
-"""No content is recorded beyond."""
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 _TIME = re.compile("([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?)(?:[+-][0-9:]+)?")
@@ -105,23 +104,26 @@ def _plain(number: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Sought:
-    """The values that are looked for, in all their notations, by their start; documents and arrays also as a whole.
+    """The values that are looked for, in all their notations, by start and length; documents and arrays as a whole.
 
-    A row may have had a million values, and as many contexts.
+    A row may have had a million values, and as many contexts, from whoever may write it: the time to look is that of
+    the text, for each length that values with one start have.
     """
 
-    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    values: Mapping[str, Mapping[int, Container[str]]] = field(default_factory=dict)
+    ordered: Sequence[str] = ()
     documents: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "_Sought":
         every = {value for value in values if len(value) >= _LEAST_TEXT}
-        forms = {form for value in every for part in _parts(value) for form in _written_forms(part)}
-        by_start = dict[str, list[str]]()
-        for form in (form for form in forms if len(form) >= _LEAST_TEXT):
-            by_start.setdefault(form[:_LEAST_TEXT], []).append(form)
+        parts = {part for value in every for part in _parts(value)}
+        forms = sorted({form for part in parts for form in _written_forms(part) if len(form) >= _LEAST_TEXT})
+        found = dict[str, dict[int, set[str]]]()
+        for form in forms:
+            found.setdefault(form[:_LEAST_TEXT], {}).setdefault(len(form), set()).add(form)
         whole = (content for content in map(_document, every) if content is not None)
-        return cls(by_start, frozenset(map(_canonical, whole)))
+        return cls(found, forms, frozenset(map(_canonical, whole)))
 
     def is_in(self, text: str) -> bool:
         """Return whether a text has a value, or its last part may be the first one of a value."""
@@ -137,18 +139,20 @@ class _Sought:
 
     def _has(self, text: str) -> bool:
         text = "\n".join((text, *map(_plain, _NUMBER.findall(text))))
-        return any(value in text for start in self._starts(text) for value in self.values[start])
-
-    def _is_begun(self, text: str) -> bool:
-        end = _CUT_CHARACTER.sub("", text)[-_LONGEST_BEGUN:]
+        places = ((at, self.values.get(text[at : at + _LEAST_TEXT])) for at in range(len(text) - _LEAST_TEXT + 1))
         return any(
-            len(value) >= len(end) - at and value.startswith(end[at:])
-            for at in range(len(end) - _LEAST_TEXT + 1)
-            for value in self.values.get(end[at : at + _LEAST_TEXT], ())
+            text[at : at + length] in values for at, lengths in places if lengths for length, values in lengths.items()
         )
 
-    def _starts(self, text: str) -> set[str]:
-        return self.values.keys() & {text[at : at + _LEAST_TEXT] for at in range(len(text) - _LEAST_TEXT + 1)}
+    def _is_begun(self, text: str) -> bool:
+        longest = max((length for lengths in self.values.values() for length in lengths), default=0)
+        end = _CUT_CHARACTER.sub("", text)[-longest:]
+        starts = (at for at in range(len(end) - _LEAST_TEXT + 1) if end[at : at + _LEAST_TEXT] in self.values)
+        return any(self._begins(end[at:]) for at in starts)
+
+    def _begins(self, text: str) -> bool:
+        place = bisect_left(self.ordered, text)
+        return place < len(self.ordered) and self.ordered[place].startswith(text)
 
 
 def _readings(text: str) -> Iterator[str]:
@@ -243,7 +247,7 @@ class Contexts:
 
     def cleaned(self, lsn: int, text: str) -> str:
         """Return a context, or another message, of a commit without the values; unchanged if it has none."""
-        if lsn not in self.lsns or not self.sought.values:
+        if lsn not in self.lsns or not self.sought.ordered:
             return text
         cleaning = _Cleaning(self.sought)
         try:
