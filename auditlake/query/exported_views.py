@@ -42,7 +42,14 @@ from auditlake.store.files import read_each
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.temporal.knowledge import Segment
-from auditlake.temporal.moments import Known, first_transaction_us, read_known, resolve, snapshot_times
+from auditlake.temporal.moments import (
+    Known,
+    first_transaction_us,
+    read_known,
+    resolve,
+    snapshot_times,
+    without_exact_lsn,
+)
 from auditlake.temporal.when import When, format_us, parse_when
 from auditlake.values.escapes import visible
 from auditlake.values.types import has_padded_elements, is_padded
@@ -353,8 +360,8 @@ class Clock:
     """Source of the moments of a lake: path of `transactions`, watermark, currency, and snapshots.
 
     Times are microseconds since 1970; `snapshots` are pairs of time and LSN. `first_us` is the time of the first
-    transaction, `expired` whether earlier ones have expired. The function refuses a later time for which it finds no
-    transaction: those have expired since it was generated.
+    transaction, `expired` whether earlier ones have expired, `inexact` has the periods of `without_exact_lsn`. The
+    function refuses a later time for which it finds no transaction: those have expired since it was generated.
     """
 
     transactions: Place
@@ -363,6 +370,7 @@ class Clock:
     snapshots: Sequence[tuple[int, Lsn]]
     first_us: int | None = None
     expired: bool = False
+    inexact: Sequence[tuple[int | None, int]] = ()
 
 
 def lsn_at(name: str, clock: Clock) -> Sequence[str]:
@@ -389,8 +397,13 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     found = f"greatest({', '.join([commit, 'cast(null as bigint)', *snapshots])})"
     early = engine.error.format(engine.literal("this lake begins later"))
     late = engine.error.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
+    went_back = engine.error.format(engine.literal("the source's clock went back, so this time has no exact LSN"))
+    jumps = "".join(
+        f"\n when {micros} between {0 if first is None else first} and {until - 1} then {went_back}"
+        for first, until in clock.inexact
+    )
     # One case expression: with two, the engine would scan the transactions twice.
-    expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
+    expression = f"case when {micros} > {clock.current_us} then {late}{jumps}\n else coalesce({found}, {early}) end"
     parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
     return (
         f"create schema if not exists {engine.name(LSN_AT[0])}",
@@ -479,7 +492,10 @@ def clock(known: Known) -> Clock:
     snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
     positions, first_us = known.positions, first_transaction_us(known)
     expired = bool(known.expired_transactions)
-    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots, first_us, expired)
+    inexact = without_exact_lsn(known)
+    return Clock(
+        known.lake.transactions, positions.watermark, positions.current_us, snapshots, first_us, expired, inexact
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -541,6 +541,31 @@ def _check_clock(known: Known, when: AtTime) -> None:
     )
 
 
+_JUMPS = """
+select epoch_us(until) as until_us, epoch_us(back) as back_us, epoch_us(
+         (select max(time_mono) from transactions where {known} and time_mono <= coalesce(back, just_before))) as us
+  from (select time_mono as until, time_mono - interval 1 microsecond as just_before,
+               min(time) filter (where time >= (select min(time_mono) from transactions where {known})) as back
+          from transactions
+         where {known} and epoch_us(time_mono) - epoch_us(time) > {tolerance:d} group by time_mono)
+ order by until
+"""
+
+
+def without_exact_lsn(known: Known) -> list[tuple[int | None, int]]:
+    """Return the times that `_check_clock` refuses, in microseconds: from the first, None if all are, up to another."""
+    transactions = known.open_transactions()
+    if transactions is None:
+        return []
+    known_sql = f"lsn <= {known.positions.watermark:d} and {known.shown_sql}"
+    sql = _JUMPS.format(known=known_sql, tolerance=CLOCK_TOLERANCE_US)
+    found = select(sql, transactions=transactions).to_pylist()
+    # The commit before the jump has an exact time, unless the clock went back to it.
+    return [
+        (None if row["us"] is None else row["us"] + (row["us"] != row["back_us"]), row["until_us"]) for row in found
+    ]
+
+
 _AHEAD = "select epoch_us(time) as time_us from transactions where lsn = {lsn:d} and time > time_mono"
 _NEIGHBOURS = """
 select epoch_us(max(time_mono) filter (where lsn < {lsn:d})) as before,

@@ -16,7 +16,7 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.scheduler import begin_table, commit_table
 from auditlake.temporal import moments
-from auditlake.temporal.moments import just_before, last_up_to, read_known, resolve
+from auditlake.temporal.moments import just_before, last_up_to, read_known, resolve, without_exact_lsn
 from auditlake.temporal.when import AtTime
 from tests.s3_server import chosen_lake
 
@@ -198,6 +198,38 @@ def test_a_time_that_capture_knew_too_early_is_refused_until_it_has_come(
     assert resolve(known, None) == known.now_lsn
     asked.now_s += HOUR_S
     assert resolve(known, AtTime(at(40))) == (0x200 if last_s else 0x100)
+
+
+_BEGINNINGS = {
+    "twice, and back to a commit": ([(1, 1), (2, 100), (3, 200), (4, 1), (5, 6)], 3),
+    "a clock that begins too late": ([(1, -HOUR_S)], 2),
+    "a first commit ahead": ([(1, 200), (2, 2)], 3),
+}
+
+
+@pytest.mark.parametrize("name", _BEGINNINGS)
+def test_the_times_without_an_lsn_are_those_that_are_refused(tmp_path: Path, clock: Clock, name: str) -> None:
+    """For engines: every moment around each commit, and those between them."""
+    lake, (begun, jumps) = chosen_lake(tmp_path / "lake"), _BEGINNINGS[name]
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),), 1), [], mark())
+    log = CaptureLog(lake)
+    log.start_at(Lsn(0x101))
+    course = [*begun, (250, 250), (260, 300), (270, 350), (280, 280), (360, 360), (370, -HOUR_S), (380, 380)]
+    for number, (happened_s, said_s) in enumerate(course, start=2):
+        clock.now_s = T0.timestamp() + happened_s
+        commit(log, 0x100 * number, said_s)
+    known = read_known(lake)
+    periods = without_exact_lsn(known)
+    seconds = {*range(0, 400, 50), *(said_s for _, said_s in course if said_s >= 0)}
+    for time_us in (at(second) + more for second in seconds for more in (-1, 0, 1)):
+        message = ""
+        try:
+            resolve(known, AtTime(time_us))
+        except NotAnswerable as refused:
+            message = refused.message
+        is_inside = any((first is None or time_us >= first) and time_us < until for first, until in periods)
+        assert is_inside == ("clock went" in message), time_us
+    assert len(periods) == jumps
 
 
 COURSES = {

@@ -300,6 +300,31 @@ def test_a_function_of_a_time_refuses_one_beside_a_commit_set_far_ahead(
             resolve(known, parse_when(time.isoformat(), time))
 
 
+@on_disk("DuckDB needs another extension")
+def test_a_function_of_a_time_refuses_those_of_a_clock_that_went_back(
+    reader: "duckdb.DuckDBPyConnection", tmp_path: Path
+) -> None:
+    """As WHEN does, from the last commit before on, until the clock has caught up."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    ahead, back, later = (T0 + timedelta(seconds=each) for each in (90, 40, 95))
+    made = [(0x350, ahead, ahead), (0x360, back, ahead), (0x370, later, later)]
+    rows = [{"lsn": lsn, "time": time, "time_mono": mono} for lsn, time, mono in made]
+    AppendLog(lake.transactions, MONO_SCHEMA).append(pa.RecordBatch.from_pylist(rows, schema=MONO_SCHEMA), {})
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CHANGES_APP: 0x370})
+    make_moments(reader, lake)
+    known = read_known(lake)
+    for seconds, lsn in ((30, 0x300), (90, 0x360), (94, 0x360), (95, 0x370)):
+        time = T0 + timedelta(seconds=seconds)
+        assert reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall() == [(lsn,)]
+        assert resolve(known, parse_when(time.isoformat(), time)) == lsn
+    for beside in (30.000001, 40, 50, 89):
+        time = T0 + timedelta(seconds=beside)
+        with pytest.raises(duckdb.InvalidInputException, match="clock went back"):
+            reader.execute("select auditlake.lsn_at(?::timestamptz)", [time])
+        with pytest.raises(NotAnswerable, match="clock went"):
+            resolve(known, parse_when(time.isoformat(), time))
+
+
 def expire_versions(lake: Lake, table: str, seconds: int) -> None:
     """Remove the versions of a table that ended in so many seconds of the lake."""
     AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CURRENT_APP: T0_US + 86_400_000_000 + seconds * 1_000_000})
