@@ -255,13 +255,17 @@ class FoundJson(Model):
 
 
 class FindsJson(Model):
-    """Rows with a version that has the value in some column, those that do not exist any more first."""
+    """Rows with a version that has the value in some column, those that do not exist any more first.
+
+    `notes` say in which gaps other versions may be missing.
+    """
 
     at: MomentJson
     table: str
     columns: list[ColumnJson]
     found: list[FoundJson]
     more: bool
+    notes: list[str] = []
 
 
 class TableDiffJson(Model):

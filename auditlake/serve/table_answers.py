@@ -291,6 +291,7 @@ def find_rows(resources: Resources, asked: OfFind) -> models.FindsJson:
         columns=[column_model(column) for column in shown.values()],
         found=fitting,
         more=len(found) > len(fitting),
+        notes=state.reader.known.missing(state.table.horizon, state.lsn, [state.table]),
     )
 
 

@@ -192,6 +192,8 @@ def test_log_and_deleted_say_what_they_lack(site: Site) -> None:
     assert page.json("log")["notes"] == [site.notice(site.whose)]
     assert page.json("log", table=["accounts"])["notes"] == [site.notice()]
     assert page.json("row", table="accounts", key="99")["notes"] == [site.notice()]
+    stolen = page.json("find", table="accounts", value="stolen")
+    assert (stolen["found"], stolen["notes"]) == ([], [site.notice()])
     assert site.notice().split(": ")[0] in page.get("/log", table="accounts").text
 
 
