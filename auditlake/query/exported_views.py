@@ -47,6 +47,7 @@ from auditlake.temporal.moments import (
     first_transaction_us,
     read_known,
     resolve,
+    settled_us,
     snapshot_times,
     without_exact_lsn,
 )
@@ -492,10 +493,8 @@ def clock(known: Known) -> Clock:
     snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
     positions, first_us = known.positions, first_transaction_us(known)
     expired = bool(known.expired_transactions)
-    inexact = without_exact_lsn(known)
-    return Clock(
-        known.lake.transactions, positions.watermark, positions.current_us, snapshots, first_us, expired, inexact
-    )
+    current_us, inexact = settled_us(known), without_exact_lsn(known)
+    return Clock(known.lake.transactions, positions.watermark, current_us, snapshots, first_us, expired, inexact)
 
 
 @dataclass(frozen=True, slots=True)

@@ -493,6 +493,19 @@ def _check_own_clock(known: Known, when: AtTime) -> None:
     )
 
 
+def settled_us(known: Known) -> int:
+    """Return the last time that `_check_own_clock` does not refuse, in microseconds since 1970."""
+    latest_us, current_us = now_us() + CLOCK_TOLERANCE_US, known.positions.current_us
+    last = last_up_to(known, latest_us) if current_us > latest_us else None
+    if last is None:
+        return current_us
+    if (taken_us := snapshot_times(known).get(last)) is not None:
+        return taken_us
+    sql = f"select epoch_us(time_mono) as time_us from t where lsn = {last:d}"
+    time_us: int = select(sql, t=known.open_transactions())["time_us"][0].as_py()
+    return time_us
+
+
 _AROUND = """
 select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
        epoch_us(min(time_mono) filter (where time_mono > {asked})) as after,

@@ -12,6 +12,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.query import exported_views
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.scheduler import begin_table, commit_table
@@ -196,8 +197,10 @@ def test_a_time_that_capture_knew_too_early_is_refused_until_it_has_come(
             resolve(known, AtTime(at(seconds)))
     assert resolve(known, AtTime(at(last_s))) == (0x200 if last_s else 0x100)
     assert resolve(known, None) == known.now_lsn
+    assert exported_views.clock(known).current_us == at(last_s)
     asked.now_s += HOUR_S
     assert resolve(known, AtTime(at(40))) == (0x200 if last_s else 0x100)
+    assert exported_views.clock(known).current_us == at(HOUR_S)
 
 
 _BEGINNINGS = {
