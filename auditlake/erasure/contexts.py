@@ -9,19 +9,21 @@ Contexts are texts of applications, so a value is looked for in every form in wh
     parts          the texts in a document, an array, a row, a range or an hstore, and a whole document in another order
     cut            a long content is recorded up to a length, which may leave the first part of a value at its end
 
-A text with a value becomes `[erased]`, as does a name of a member; so does a text with more escapes of escapes than
-`_MOST_LEVELS`, which nobody writes. Values of fewer than four characters are not looked for: they are everywhere.
+A text with a value becomes `[erased]`, as does a name of a member, unless it is one that is read (`actor`); so does a
+text with more escapes of escapes than `_MOST_LEVELS`, which nobody writes. Values of fewer than four characters are not
+looked for: they are everywhere. All else of a content stays, every digit included.
 """
 
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from secrets import token_hex
 from typing import Any
 
-from auditlake.pgoutput.attribution import PREFIXES
+from auditlake.pgoutput.attribution import PREFIXES, READ_MEMBERS
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.values.exact_text import array_elements
 
@@ -43,6 +45,11 @@ _HEXADECIMAL = re.compile(rf"\\x((?:[0-9a-f]{{2}}){{{_LEAST_TEXT},}})")
 _PART = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^\s,{}()\[\]"=>][^,{}()\[\]"]*)', re.DOTALL)
 _QUOTED = re.compile(r'\\(.)|"(")', re.DOTALL)
 _BRACKETS = ("{}", "()", "[]", "[)", "(]")
+_MARK = token_hex(16)
+"""In a content that was read, of what JSON cannot say to Python; no content knows it."""
+_MARKED = re.compile(rf'"{_MARK}([^"]*)"|{_MARK}[0-9]+')
+_IN_PLACE = re.compile(rf'{re.escape(REPLACED)}|"(?:{"|".join(sorted(READ_MEMBERS))})": ')
+"""What may be in a text that was cleaned."""
 _LONE_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
@@ -93,7 +100,7 @@ def _leaves(content: object) -> Iterator[str]:
 
 def _canonical(content: object) -> str:
     """Return JSON with sorted members and plain numbers, which are as texts."""
-    return json.dumps(json.loads(json.dumps(content), parse_int=_plain, parse_float=_plain), sort_keys=True)
+    return json.dumps(json.loads(_json_text(content), parse_int=_plain, parse_float=_plain), sort_keys=True)
 
 
 def _plain(number: str) -> str:
@@ -181,8 +188,8 @@ class _Cleaning:
 
     def read(self, text: str) -> object:
         """Return the content. Raises ValueError if it is no JSON, RecursionError if it is nested too deep."""
-        integer, real = self._number_by(int), self._number_by(float)
-        content = self._of(json.loads(text, object_pairs_hook=self._members, parse_int=integer, parse_float=real))
+        number = self._number
+        content = self._of(json.loads(text, object_pairs_hook=self._members, parse_int=number, parse_float=number))
         if not self._has_some(content):
             return content
         self.found = True
@@ -192,7 +199,7 @@ class _Cleaning:
 
     def _has_some(self, content: object) -> bool:
         """Return whether a value is in the text of several parts of the content together."""
-        return self.sought.is_in(_json_text(content).replace(REPLACED, ""))
+        return self.sought.is_in(_IN_PLACE.sub("", _json_text(content)))
 
     def _without(self, content: object) -> object:
         """Replace the innermost lists and objects whose text has a value."""
@@ -203,8 +210,14 @@ class _Cleaning:
         return REPLACED if self._has_some(content) else content
 
     def _members(self, pairs: Sequence[tuple[str, object]]) -> object:
-        """Clean an object; of members with one name, only the last stays."""
-        return self._whole({self._text(name): self._of(value) for name, value in pairs})
+        """Clean an object; members with one name are told apart by a mark."""
+        found = dict[str, object]()
+        for name, value in pairs:
+            cleaned = name if name in READ_MEMBERS else self._text(name)
+            if cleaned in found:
+                cleaned += f" {len(found)}" if cleaned != name else f"{_MARK}{len(found)}"
+            found[cleaned] = self._of(value)
+        return self._whole(found)
 
     def _whole(self, content: object) -> object:
         if not self.sought.documents or _canonical(content) not in self.sought.documents:
@@ -212,17 +225,15 @@ class _Cleaning:
         self.found = True
         return REPLACED
 
-    def _number_by(self, read: Callable[[str], object]) -> Callable[[str], object]:
-        def number(text: str) -> object:
-            return read(text) if self._text(text) == text else REPLACED
-
-        return number
+    def _number(self, text: str) -> str:
+        """Keep a number with its digits, as a marked text."""
+        return f"{_MARK}{text}" if self._text(text) == text else REPLACED
 
     def _of(self, content: object) -> object:
         if isinstance(content, list):
             return self._whole([self._of(each) for each in content])
-        if isinstance(content, dict):  # cleaned when it was read
-            return content
+        if isinstance(content, dict) or (isinstance(content, str) and content.startswith(_MARK)):
+            return content  # cleaned when it was read
         text = content if isinstance(content, str) else json.dumps(content)
         return content if self._text(text) == text else REPLACED
 
@@ -264,5 +275,6 @@ class Contexts:
 
 
 def _json_text(content: object) -> str:
-    """Format JSON with every character as it is, except those that no encoding has."""
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(content, ensure_ascii=False))
+    """Format JSON with every digit and character as it is, except those that no encoding has."""
+    text = _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(content, ensure_ascii=False))
+    return _MARKED.sub(lambda found: found[1] or "", text)

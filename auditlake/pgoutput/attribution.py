@@ -42,6 +42,9 @@ _CODECS = {"KOI8R": "koi8_r", "KOI8U": "koi8_u"}  # that Python has under other 
 _MAX_LENGTH = 65_536
 _MOST_BYTES = 4  # of a character in UTF-8
 _ACTORS = ("actor", "user_id", "userId", "user", "username", "email")
+_REASON, _DB_USER = "reason", "session_user"
+READ_MEMBERS = frozenset({*_ACTORS, _REASON, _DB_USER, "app", "db"})
+"""Names of the members that are read: who, why, and where they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +191,12 @@ class Context:
     @property
     def reason(self) -> str | None:
         """Return the reason that the application asserts."""
-        return _text(self.app, "reason")
+        return _text(self.app, _REASON)
 
     @property
     def db_user(self) -> str | None:
         """Return the role that logged in, as observed by the server's trigger."""
-        return _text(self.db, "session_user")
+        return _text(self.db, _DB_USER)
 
 
 def _text(member: object, *names: str) -> str | None:

@@ -206,12 +206,17 @@ def test_a_feed_leaves_out_what_was_erased(
 @pytest.mark.parametrize(
     ("text", "cleaned"),
     [
-        (r'{"a": "5 Main St\nOslo", "b": 1.50}', '{"a": "[erased]", "b": 1.5}'),
+        (r'{"a": "5 Main St\nOslo", "b": 1.50}', '{"a": "[erased]", "b": 1.50}'),
         (r'{"a": "so \"Eve\" it is", "b": [true, null, "x"]}', '{"a": "[erased]", "b": [true, null, "x"]}'),
         (r'{"a": "C:\\Eve", "b": "C:\\Ann"}', r'{"a": "[erased]", "b": "C:\\Ann"}'),
         (r'{"a": "https:\/\/eve.no\/me"}', '{"a": "[erased]"}'),
         (r'{"a": "\u0022Eve\u0022", "b": "\ud83d\ude00"}', '{"a": "[erased]", "b": "😀"}'),
-        (r'{"a": "\u0022Eve\u0022", "a": "later"}', '{"a": "later"}'),
+        (r'{"a": "\u0022Eve\u0022", "a": "later"}', '{"a": "[erased]", "a": "later"}'),
+        (
+            r'{"a": "\"Eve\"", "b": [1234567890.12345678901, 0.10, 1E2, 1e400], "c": NaN}',
+            '{"a": "[erased]", "b": [1234567890.12345678901, 0.10, 1E2, 1e400], "c": NaN}',
+        ),
+        (r'{"user_id 123-45-6789": 1, "123-45-6789": 2}', '{"[erased]": 1, "[erased] 1": 2}'),
         (r'{"\"Eve\"": {"a": "\"Eve\""}}', '{"[erased]": {"a": "[erased]"}}'),
         (r'{"a": "{\"b\": \"\\u0022Eve\\u0022\"}", "c": "{}"}', '{"a": "[erased]", "c": "{}"}'),
         (r'{"a": "\"\\u005c\\u005cu0022Eve\\\\\""}', '{"a": "[erased]"}'),
@@ -272,6 +277,11 @@ def test_values_are_found_in_a_context_however_they_are_written(text: str, clean
         ('"home"=>"Main St", "job"=>NULL', '{"app": "Main St 1"}', '{"app": "[erased]"}'),
         ("a, b", '{"app": ["xa, bx", "a"]}', '{"app": ["[erased]", "a"]}'),
         ('"a", "b"', '{"app": [["a", "b"], "b"], "db": 1}', '{"app": ["[erased]", "b"], "db": 1}'),
+        (
+            "user",
+            '{"app": {"user_id": "bob", "a user": 1, "reason": "of a user"}}',
+            '{"app": {"user_id": "bob", "[erased]": 1, "reason": "[erased]"}}',
+        ),
         ("erase", '{"app": "erase it", "db": 1}', '{"app": "[erased]", "db": 1}'),
     ],
 )
