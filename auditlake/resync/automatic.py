@@ -104,7 +104,9 @@ class AutomaticResync:
             self._resync(names, start_spark, capture)
         except Exception as exc:  # noqa: BLE001 - whatever one table causes, capture and all other tables go on
             if not self._closed.is_set():  # the copy was ended
-                self._failures.report(f"no new snapshot of {', '.join(map(str, names))}, trying again later", exc)
+                each = "each of " if len(names) > 1 else ""
+                what = f"no new snapshot of {each}{', '.join(map(str, names))}, trying again later"
+                self._failures.report(what, exc)
         else:
             self._failures.forget()
         finally:
