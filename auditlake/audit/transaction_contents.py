@@ -156,7 +156,7 @@ def _as_shown(reader: Reader, table: HistoryTable, step: Step) -> Step:
 
 def states_before(reader: Reader, table: HistoryTable | None, span: Span) -> States:
     """Return the rows that the changes of a span touch, as they are before it."""
-    if table is None or span.after < table.horizon:
+    if table is None or span.after < table.horizon or reader.known.timeline(table).at(span.after) is not None:
         return States(_key(table), known=False)
     key = _key(table)
     if not key:

@@ -15,6 +15,7 @@ import pytest
 
 import auditlake
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.mcp_server import AnswerLimits, Tools
 from tests import oracle
 from tests.command import Done, capture_here, run_here
@@ -206,6 +207,19 @@ def test_log_of_a_column_is_of_all_its_types(site: Site) -> None:
     """Transactions before the rewriting and after it; those in the gap are not known."""
     found = site.run("log", "--table", "items", "--column", "a", "--json")
     assert [json.loads(line)["updates"] for line in found.stdout.splitlines()] == [1, 6], found
+
+
+def test_show_has_every_change_of_every_transaction(site: Site) -> None:
+    """Also of one inside the gap, of which the lake does not know the rows before."""
+    sql = "select lsn, count(*) as n from auditlake.changes where op <> 'message' group by lsn"
+    counted = {
+        row["lsn"]: row["n"] for row in map(json.loads, site.run("sql", sql, "--format", "json").stdout.splitlines())
+    }
+    assert len(counted) > 10
+    for lsn, count in counted.items():
+        done = site.run("show", str(Lsn(int(lsn))), "--json")
+        assert (done.code, done.stdout.count('"ordinal"')) == (0, count), (lsn, done)
+        assert site.run("show", str(Lsn(int(lsn)))).code == 0
 
 
 def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
