@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from auditlake.audit.changes import in_changes
-from auditlake.audit.lake_reader import Reader, in_lsns
+from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.audit.transaction_contents import find_transaction
 from auditlake.delta.sql import select
@@ -81,6 +81,7 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     life = life_of(reader, RowQuestion(target.what, target.key, None, None))
     if not life.events:
         raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")
+    reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
     keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
     copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", "resync"}}
     for lsn in sorted(copied):

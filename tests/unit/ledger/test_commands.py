@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from tests.command import Done, run_here
 from tests.full_disk import file_size_limit
 from tests.ledger_lake import edit_rows, where
 from tests.proof_verifier import verify
-from tests.small_lake import write_lake_with_manifest
+from tests.small_lake import ORDERS, write_lake_with_manifest
 
 
 @pytest.fixture
@@ -130,6 +132,16 @@ def _prove(lake: Lake, *what: str | Path) -> dict[str, Any]:
     assert done.code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def test_a_proof_of_a_row_says_what_its_history_lacks(lake: Lake, key: tuple[Path, str], tmp_path: Path) -> None:
+    """A gap of its table; the proof is of what is known."""
+    _digest(lake, key[0], tmp_path / "digest")
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x160), Lsn(0x1F0), "lost")])
+    told = {table: run_here(["prove", table, "1", "--lake", lake.root]) for table in ("orders", "customers")}
+    assert [each.code for each in told.values()] == [0, 0]
+    notice = "public.orders is not known between 0/160 and 0/1F0: lost"
+    assert [notice in each.stderr for each in told.values()] == [True, False]
 
 
 def test_a_transaction_is_proved_to_an_independent_verifier(lake: Lake, key: tuple[Path, str], tmp_path: Path) -> None:
