@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
-from auditlake.delta.data_files import join_intact, require_intact, write_file
+from auditlake.delta.data_files import join_intact, require_same_bytes, write_file
 from auditlake.delta.erasing import delete_uncommitted, is_erasure, list_data_files
 from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files, statistics, unreadable_log
@@ -208,7 +208,7 @@ class AppendLog:
         self._put("DELETE", without)
 
     def _without(self, add: Add, column: str, limit: int) -> list[Action]:
-        require_intact(self._path, [add])
+        require_same_bytes(self._path, [add])
         rows = pq.read_table(parquet(file_path(self._path, add)))
         kept = rows.filter(pc.less_equal(rows[column], limit)).combine_chunks().to_batches()
         return [removed(add), *(write_file(self._path, batch) for batch in kept if batch.num_rows)]

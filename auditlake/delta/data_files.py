@@ -12,8 +12,8 @@ with the CRC-32 that a writer here records (`log_writer.added_file`); a file of 
 deletion vectors, which must mark as many rows as the log records. On a local disk, Spark writes checksums beside its
 data files, which are checked, too.
 
-Whoever writes the rows of files anew requires that their bytes are as recorded (`require_intact`): the new file has a
-checksum of its own, so nothing would show the damage any more.
+Whoever writes the rows of files anew requires that their bytes are as recorded (`require_same_bytes`): the new file has
+a checksum of its own, so nothing would show the damage any more.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
 """
@@ -323,7 +323,7 @@ def check_files(table: Place, version: int) -> tuple[FileProblem, ...]:
     return tuple(problem for add in adds for problem in file_problems(table, add))
 
 
-def require_intact(table: Place, adds: Iterable[Add]) -> None:
+def require_same_bytes(table: Place, adds: Iterable[Add]) -> None:
     """Require that files have the bytes that their writers recorded. Raises LakeUnusable, or OSError if one is gone."""
     for add in adds:
         file = file_path(table, add)

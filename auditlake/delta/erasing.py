@@ -32,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditlake.delta.checkpoints import checkpoint
-from auditlake.delta.data_files import require_intact, write_batches
+from auditlake.delta.data_files import require_same_bytes, write_batches
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.expired_files import named_files
 from auditlake.delta.log_entry import entry_name
@@ -158,7 +158,7 @@ def _positions(table: Place, version: int, apps: Sequence[str]) -> list[Action]:
 
 def _rewritten(table: Place, add: Add, task: ErasureTask) -> list[Action]:
     """Write what stays of a file into a new one; nothing if no row stays."""
-    require_intact(table, [add])
+    require_same_bytes(table, [add])
     gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
     kept = (task.change(pa.table(batch)) for batch in read_kept(file_path(table, add), gone))
     batches = chain.from_iterable(rows.combine_chunks().to_batches() for rows in kept)

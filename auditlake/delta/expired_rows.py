@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.checkpoints import KEPT_FOR_S
-from auditlake.delta.data_files import DataFile, require_intact, write_batches
+from auditlake.delta.data_files import DataFile, require_same_bytes, write_batches
 from auditlake.delta.erasing import put_erasure
 from auditlake.delta.expired_files import expired_files
 from auditlake.delta.log_reader import file_path, list_newest
@@ -57,7 +57,7 @@ class ExpiredRows:
 
         Raises LakeUnusable if one of them is damaged.
         """
-        require_intact(self.table.place, [file.add for file in self.partly])
+        require_same_bytes(self.table.place, [file.add for file in self.partly])
         found = [removed(file.add) for file in self.whole]
         for file in self.partly:
             path, gone = file_path(self.table.place, file.add), file.deleted_positions(self.table.place)

@@ -14,7 +14,7 @@ Spark writes the sorted files into a temporary folder in the table, from which o
 them. If the process is killed, the folder remains and no log entry names it. VACUUM ignores parts of it, because Spark
 hides unfinished files, so `delete_abandoned` deletes it.
 
-The caller requires before that the files are not damaged (`data_files.require_intact`).
+The caller requires before that the files are not damaged (`data_files.require_same_bytes`).
 
 **Commit.** `rearrange` commits the replacement. It takes the next free version, unless a version since the files were
 listed removes or marks one of them, or changes the table's metadata: then nothing is committed, and the files are

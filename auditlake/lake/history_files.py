@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from auditlake.delta.data_files import DataFile, fetch_files, list_any_files, list_files, require_intact
+from auditlake.delta.data_files import DataFile, fetch_files, list_any_files, list_files, require_same_bytes
 from auditlake.delta.deletion_vectors import Descriptor, write_vectors
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import Action, removed
@@ -95,9 +95,9 @@ class Files:
         """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
         fetch_files(self.table.path, list(self.by_name.values()))
 
-    def require_intact(self) -> None:
+    def require_same_bytes(self) -> None:
         """Require that no file is damaged, before its rows are written anew. Raises LakeUnusable, OSError."""
-        require_intact(self.table.path, [file.add for file in self.by_name.values()])
+        require_same_bytes(self.table.path, [file.add for file in self.by_name.values()])
 
     @property
     def paths(self) -> list[Path]:

@@ -229,7 +229,7 @@ def _join_open(means: Means, table: HistoryTable, files: Files | None) -> bool:
 def _intact(files: Files | None) -> Files | None:
     """Return the files, whose footers can be read then."""
     if files is not None:
-        files.require_intact()
+        files.require_same_bytes()
     return files
 
 
@@ -273,7 +273,7 @@ def _builder(
 ) -> DeltaOptimizeBuilder:
     """Return what rewrites files of a partition; their bytes are checked if they are known (`find_files`)."""
     if files is not None:
-        files.of_part(part).require_intact()
+        files.of_part(part).require_same_bytes()
     from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
 
     require_safe_commits(spark)

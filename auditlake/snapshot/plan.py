@@ -179,7 +179,7 @@ def _check_strangers(conn: psycopg.Connection[Row], tables: Sequence[FollowedTab
         from auditlake.snapshot import text_copy  # noqa: PLC0415 - pyarrow, for the few that have such tables
 
         what = text_copy.A_ROW_FILTER if table.row_filter else text_copy.A_GENERATED_COLUMN
-        error, name = text_copy.unreadable(table.name, what), f"table {table.name}"
+        error, name = text_copy.refused_copy(table.name, what), f"table {table.name}"
         yield Obstacle(name, error.message.removeprefix(f"{name} "), error.hint or "")
 
 

@@ -35,7 +35,7 @@ def read_texts(
     Raises SourceUnready if it cannot be read without a query, psycopg.Error.
     """
     if row_filter is not None:
-        raise unreadable(name, A_ROW_FILTER)
+        raise refused_copy(name, A_ROW_FILTER)
     listed = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
     statement = sql.SQL("copy {} {} to stdout").format(
         sql.Identifier(*name), sql.SQL("({})").format(listed) if columns else sql.SQL("")
@@ -47,7 +47,7 @@ def read_texts(
             with cursor.copy(statement) as lines:
                 yield from _batches(lines, len(columns))
         except psycopg.errors.InvalidColumnReference:
-            raise unreadable(name, A_GENERATED_COLUMN) from None
+            raise refused_copy(name, A_GENERATED_COLUMN) from None
 
 
 def _batches(lines: psycopg.Copy, width: int) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def _batch(rows: Sequence[Sequence[bytes | None]], width: int) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(width)])
 
 
-def unreadable(name: TableName, what: str) -> SourceUnready:
+def refused_copy(name: TableName, what: str) -> SourceUnready:
     """Return why a table cannot be read without a query: it has A_ROW_FILTER or A_GENERATED_COLUMN."""
     return SourceUnready(
         f"table {name} has {what}, which only a query reads, and a query could run its owner's functions as our role",
