@@ -15,8 +15,8 @@ V3. Live views and views at one LSN have the columns of their moment. A parametr
     table's position under its last name; before a column was added, and after it was dropped, it is NULL.
 V4. A `char(n)` is shown without trailing blanks (`values.types`); the histories have its printed text.
 V5. What has expired is not shown: a view of a moment raises an error once a version that its state may need has been
-    removed (`Kept`). The check is a row of its own, after the rows: on the history, it would be skipped together with
-    its files. An erased row may raise the error, too.
+    removed (`Unexpired`). The check is a row of its own, after the rows: on the history, it would be skipped together
+    with its files. An erased row may raise the error, too.
 V6. A table without columns has no view of its own, because no engine has such views; its versions have one.
 V7. No name ends a script early, or makes a client of the engine run a command: clients of Spark split a script at
     semicolons within backticks and remove what follows `--` there, so such a name is the literal of an `identifier`.
@@ -144,7 +144,7 @@ ENGINES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Unexpired:
     """How it shows that every version is there that ended after an LSN: by the first such end, or how many are open.
 
     Versions expire in the order of their ends. As long as there is one that ended up to some LSN, all that ended later
@@ -166,7 +166,7 @@ class Reach:
     table: HistoryTable
     upto: Lsn
     name: TableName
-    kept: Kept
+    kept: Unexpired
     unknown: Sequence[Segment] = ()
 
 
@@ -184,7 +184,7 @@ def live_views(engine: ViewDialect, tables: Named, *, open_end: bool) -> Iterato
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
-def views_at(engine: ViewDialect, tables: Named, lsn: Lsn, kept: Mapping[HistoryTable, Kept]) -> Iterator[str]:
+def views_at(engine: ViewDialect, tables: Named, lsn: Lsn, kept: Mapping[HistoryTable, Unexpired]) -> Iterator[str]:
     """Yield the statements that make the views of one moment."""
     for name, table in tables.items():
         source = _source(engine, table.columns_at(lsn))
@@ -267,7 +267,7 @@ def _unless_known(engine: ViewDialect, reach: Reach, lsn: str, time_us: str | No
     return f"case {''.join(unknown)}{gone}when {within} then false else {elsewhere} end"
 
 
-def _witness(engine: ViewDialect, table: HistoryTable, kept: Kept, lsn: str | None = None) -> tuple[str, str]:
+def _witness(engine: ViewDialect, table: HistoryTable, kept: Unexpired, lsn: str | None = None) -> tuple[str, str]:
     """Return a query of one value, `kept`, and the condition on it that versions may have been removed.
 
     With an expression of an LSN, only of those that ended after it.
@@ -455,12 +455,12 @@ def reaches(known: Known, engine: ViewDialect) -> list[Reach]:
     ]
 
 
-def kept_now(lake: Lake, after: Mapping[HistoryTable, Lsn]) -> dict[HistoryTable, Kept]:
+def kept_now(lake: Lake, after: Mapping[HistoryTable, Lsn]) -> dict[HistoryTable, Unexpired]:
     """Return for each table how it shows that no version is lost that ended after an LSN. Raises as `read_log_at`."""
     return dict(zip(after, read_each(lake.root, lambda each: _kept(*each), list(after.items())), strict=True))
 
 
-def _kept(table: HistoryTable, after: Lsn) -> Kept:
+def _kept(table: HistoryTable, after: Lsn) -> Unexpired:
     found = replace(read_log_at(table.path, table.delta_version, table.etag), gains_columns=True)
     ended = found.within(_to_lsn=(after + 1, None))
     # Of a file without deleted rows, the last end is that of a row.
@@ -468,9 +468,9 @@ def _kept(table: HistoryTable, after: Lsn) -> Kept:
     first = ended.within(_to_lsn=(after + 1, min(lasts, default=None)))
     (end,) = select(f"select min(_to_lsn) as lsn from t where _to_lsn > {after:d}", t=first)["lsn"].to_pylist()
     if end is not None:
-        return Kept(after, Lsn(end), 0)
+        return Unexpired(after, Lsn(end), 0)
     (opened,) = select("select count(*) as n from t where _to_lsn is null", t=found.which(is_open))["n"].to_pylist()
-    return Kept(after, None, opened)
+    return Unexpired(after, None, opened)
 
 
 def merged_at(known: Known, when: When) -> Lsn:

@@ -26,8 +26,8 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.exported_views import (
     ENGINES,
     Choice,
-    Kept,
     Reach,
+    Unexpired,
     clock,
     live_views,
     lsn_at,
@@ -60,7 +60,7 @@ from tests.small_lake import (
 LIVE = Choice(None, open_end=False, parametrised=False)
 PARAMETRISED = Choice(None, open_end=False, parametrised=True)
 DUCK = ENGINES["duckdb"]
-_KEPT = Kept(Lsn(50), None, 0)
+_KEPT = Unexpired(Lsn(50), None, 0)
 _GONE = "have been removed since this was generated: run auditlake views again"
 
 
