@@ -105,6 +105,8 @@ def _canonical(content: object) -> str:
 
 def _plain(number: str) -> str:
     """Return a number without an exponent and without zeros at its end; as it is if it has hundreds of digits."""
+    if not _NUMBER.fullmatch(number):  # an exponent that Decimal may not have
+        return number
     read = Decimal(number)
     return number if abs(read.adjusted()) > _MOST_DIGITS else format(read.normalize(_EXACT), "f")
 
@@ -266,6 +268,11 @@ class Contexts:
         except (ValueError, RecursionError):
             return REPLACED if self.sought.is_in(text) else text
         return _json_text(content) if cleaning.found else text
+
+    def cleaned_context(self, lsn: int, text: str) -> str:
+        """Return a context of `transactions`, as `cleaned`: always JSON."""
+        cleaned = self.cleaned(lsn, text)
+        return json.dumps({"app": REPLACED}) if cleaned == REPLACED else cleaned
 
     def cleaned_prefix(self, lsn: int, prefix: str | None) -> str | None:
         """Return the prefix of a message, without the values; one of those that are read stays."""

@@ -260,11 +260,11 @@ class InTransactions:
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which contexts contain a value."""
         pairs = zip(rows["lsn"].to_pylist(), rows["context"].to_pylist(), strict=True)
-        found = (text is not None and self.contexts.cleaned(lsn, text) != text for lsn, text in pairs)
+        found = (text is not None and self.contexts.cleaned_context(lsn, text) != text for lsn, text in pairs)
         return np.fromiter(found, bool, rows.num_rows)
 
     def change(self, rows: pa.Table) -> pa.Table:
         """Return all rows, with contexts that contain no value."""
         pairs = zip(rows["lsn"].to_pylist(), rows["context"].to_pylist(), strict=True)
-        texts = [None if text is None else self.contexts.cleaned(lsn, text) for lsn, text in pairs]
+        texts = [None if text is None else self.contexts.cleaned_context(lsn, text) for lsn, text in pairs]
         return _with(rows, "context", pa.array(texts, rows.schema.field("context").type))

@@ -305,6 +305,25 @@ def test_the_first_part_of_a_value_leaves_a_content_that_was_cut(begun: str) -> 
         assert contexts.cleaned(7, text) == cleaned
 
 
+@pytest.mark.parametrize("depth", [300, 600, 980])
+def test_a_context_is_json_whatever_its_depth(depth: int) -> None:
+    """As every reader of `transactions` expects."""
+    contexts = Contexts.of({7}, ["Eve Smith", "[1,2,3]"])
+    for begin, end in (("[", "]"), ('{"a":', "}")):
+        context = contexts.cleaned_context(7, f'{{"app": {begin * depth}"Eve Smith"{end * depth}}}')
+        assert "Eve" not in context
+        assert json.loads(context).keys() == {"app"}
+
+
+def test_numbers_of_any_exponent_are_read() -> None:
+    """In a context, which whoever may connect writes, and in a document of the row."""
+    number = "1e99999999999999999999"
+    contexts = Contexts.of({7}, [f'{{"a": {number}}}', number])
+    for text in (f'{{"app": {{"b": {number}}}}}', f'{{"app": {{"a": {number}}}}}'):
+        assert "e9999" not in contexts.cleaned_context(7, text)
+    assert Contexts.of({7}, ['{"a": 1}']).cleaned(7, f'{{"a": {number}}}') == f'{{"a": {number}}}'
+
+
 def test_a_value_leaves_the_prefix_of_a_message() -> None:
     """Except one that is read: a value may be a part of it."""
     contexts = Contexts.of({7}, {"Gertrude", "audit"})
