@@ -22,7 +22,7 @@ from __future__ import annotations  # types of Spark are imported for mypy only
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -205,7 +205,7 @@ def rewrite_due(means: Means, table: HistoryTable, due: Due) -> bool:
         for part in due.closed_parts:
             done = _cluster_closed(means, table, part, files) and done
         for part, names in due.closed_files:
-            done = _join_closed(means, table, part, files and files.named(names)) and done
+            done = _join_closed(means, table, part, names, files) and done
     except commit_conflicts():
         return False
     except raised_by_spark() as exc:
@@ -222,7 +222,7 @@ def _join_open(means: Means, table: HistoryTable, files: Files | None) -> bool:
         return _join_fitting(loose)
     if loose and loose.by_name and means.streams_here(loose):
         return all(_join_bin(part) for part in bins(loose, _OPEN_FILE_BYTES))
-    _builder(means.session(table), table, OPEN_PART, _OPEN_FILE_BYTES, files).executeCompaction()
+    _builder(means.session(table), table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
     return True
 
 
@@ -244,14 +244,16 @@ def _cluster_closed(means: Means, table: HistoryTable, part: str, files: Files |
         return _join_fitting(held)
     if held and has_bounds(held):
         return cluster(means.session(table), held)
-    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES, files).executeZOrderBy("_from_lsn")
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
     return True
 
 
-def _join_closed(means: Means, table: HistoryTable, part: str, files: Files | None) -> bool:
-    if (held := _intact(files)) and means.joins_here(held):
+def _join_closed(means: Means, table: HistoryTable, part: str, names: Sequence[str], files: Files | None) -> bool:
+    held = _intact(files and files.named(names))
+    if held and means.joins_here(held):
         return _join_fitting(held)
-    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES, files).executeCompaction()
+    _intact(files and files.of_part(part).which(lambda file: _is_loose(file) and file.name not in names))
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeCompaction()
     return True
 
 
@@ -264,16 +266,11 @@ def _join_fitting(files: Files) -> bool:
 
 
 def _is_loose(file: DataFile) -> bool:
-    """Return whether a file is small, or many of its rows are deleted."""
+    """Return whether a file is small, or many of its rows are deleted: those Spark's compaction rewrites, too."""
     return file.size_bytes < _SMALL_BYTES or file.deleted_rows > _DELETED * file.rows
 
 
-def _builder(
-    spark: SparkSession, table: HistoryTable, part: str, file_bytes: int, files: Files | None
-) -> DeltaOptimizeBuilder:
-    """Return what rewrites files of a partition; their bytes are checked if they are known (`find_files`)."""
-    if files is not None:
-        files.of_part(part).require_same_bytes()
+def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
     from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
 
     require_safe_commits(spark)
