@@ -121,6 +121,7 @@ class _Sought:
 
     values: Mapping[str, Mapping[int, Container[str]]] = field(default_factory=dict)
     ordered: Sequence[str] = ()
+    longest: int = 0
     documents: frozenset[str] = frozenset()
 
     @classmethod
@@ -132,7 +133,7 @@ class _Sought:
         for form in forms:
             found.setdefault(form[:_LEAST_TEXT], {}).setdefault(len(form), set()).add(form)
         whole = (content for content in map(_document, every) if content is not None)
-        return cls(found, forms, frozenset(map(_canonical, whole)))
+        return cls(found, forms, max(map(len, forms), default=0), frozenset(map(_canonical, whole)))
 
     def is_in(self, text: str) -> bool:
         """Return whether a text has a value, or its last part may be the first one of a value."""
@@ -154,8 +155,7 @@ class _Sought:
         )
 
     def _is_begun(self, text: str) -> bool:
-        longest = max((length for lengths in self.values.values() for length in lengths), default=0)
-        end = _CUT_CHARACTER.sub("", text)[-longest:]
+        end = _CUT_CHARACTER.sub("", text)[-self.longest :]
         starts = (at for at in range(len(end) - _LEAST_TEXT + 1) if end[at : at + _LEAST_TEXT] in self.values)
         return any(self._begins(end[at:]) for at in starts)
 
