@@ -82,7 +82,7 @@ def _damage_named(lake: layout.Lake) -> Iterator[None]:
 
 
 def _question(method: _Method) -> _Method:
-    """Have a method of a class with a `_lake` name the damaged file that it fails at, and note what it says."""
+    """Have a method of a class with a `_lake` name the damaged file that it fails at, and collect its notices."""
 
     @wraps(method)
     def asked(self: "Lake | Moment", *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method
