@@ -29,12 +29,9 @@ from auditlake.audit.versions import CommitMark, KeyReads, Version, history_text
 from auditlake.errors import BadUsage
 from auditlake.lake.comparison_keys import compared_sql, is_grouped_by_key
 from auditlake.lake.gaps import Gap
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import RESYNC, HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-
-RESYNC = "resync"
-"""Operation of an event that a new snapshot has found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Stat
 from auditlake.audit.transaction_contents import Message, ShownChange
 from auditlake.audit.transactions import Transaction
 from auditlake.lake.gaps import Gap
+from auditlake.lake.history import RESYNC
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import Context
 from auditlake.relation import Column
@@ -181,7 +182,7 @@ def _head(event: RowEvent, now: datetime, to: Console) -> str:
     if event.is_before_capture:
         return f"{BEFORE_CAPTURE} (≤ {event.at.lsn})"
     when = f"{_time(event.at.time_us or 0, now, to)}  {event.at.lsn}"
-    if event.op == "resync":
+    if event.op == RESYNC:
         return f"{when}  found by a new snapshot"
     why = f": {visible(event.at.reason)}" if event.at.reason else ""
     return f"{when}  xid {event.at.xid}  {who(event.at)}{why}"

@@ -88,6 +88,8 @@ RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 STORED_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 """Those that data files have; `_part` is in their paths."""
 LSNS = ("_from_lsn", "_to_lsn")
+RESYNC = "resync"
+"""`_end_op` of versions that a new snapshot ended."""
 
 if TYPE_CHECKING:  # as in `delta.table`
     from deltalake import DeltaTable, Field

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.errors import Unsupported
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import RESYNC, HistoryTable
 from auditlake.lake.history_files import Files, find_files
 from auditlake.ledger.blocks import Block
 from auditlake.ledger.canonical import (
@@ -131,7 +131,7 @@ def _began(rows: pa.Table, lsn: Lsn) -> pa.Array:
 
 
 def _ended(rows: pa.Table, lsn: Lsn) -> pa.Array:
-    return pc.and_(pc.equal(rows["_end_op"], "resync"), pc.equal(rows["_to_lsn"], int(lsn)))
+    return pc.and_(pc.equal(rows["_end_op"], RESYNC), pc.equal(rows["_to_lsn"], int(lsn)))
 
 
 _PARTS = {Kind.ROW: _began, Kind.ENDED: _ended}

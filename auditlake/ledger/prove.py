@@ -31,7 +31,7 @@ from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.audit.transaction_contents import find_transaction
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import RESYNC, HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.blocks import PAGE_ENTRIES, Block, leaves_of, read_blocks, read_entries
 from auditlake.ledger.canonical import OF_COPIES, Kind, canonical_text, hash_of, page_of
@@ -83,7 +83,7 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
         raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")
     reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
     keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
-    copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", "resync"}}
+    copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", RESYNC}}
     for lsn in sorted(copied):
         table = _as_read(reader, life.table)
         yield _copy(reader.lake, table, lsn)

@@ -43,7 +43,7 @@ from auditlake.delta.sql import open_duckdb
 from auditlake.errors import LakeUnusable
 from auditlake.lake.column_identity import source_columns
 from auditlake.lake.duckdb_rows import apart, raw_entry
-from auditlake.lake.history import PERIOD_FIELDS, HistoryTable, history_schema, type_of
+from auditlake.lake.history import PERIOD_FIELDS, RESYNC, HistoryTable, history_schema, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -55,7 +55,6 @@ from auditlake.store.process_folder import process_folder
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-RESYNC = "resync"
 _BATCH_ROWS = 1 << 14
 _FILE_BYTES = 32 << 20
 """Size in memory of the rows of a file that is written; one row may be larger."""

@@ -28,6 +28,7 @@ from auditlake.audit.filters import OPERATIONS
 from auditlake.audit.json_output import EventJson, GapJson, changed_json
 from auditlake.audit.row_key import named_key
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
+from auditlake.lake.history import RESYNC
 from auditlake.lake.manifest import require_manifest
 from auditlake.ledger.prove import ProofTarget
 from auditlake.lsn import Lsn
@@ -424,7 +425,7 @@ def _in_order(answer: models.RowHistoryJson) -> list[EventJson | GapJson]:
     ends = [(Lsn.parse(each["to_lsn"] or each["lsn"]), 1, each) for each in answer.gaps]
     placed: list[tuple[Lsn, int, EventJson | GapJson]] = [
         *ends,
-        *((Lsn.parse(str(each["lsn"])), 2 if each["op"] == "resync" else 0, each) for each in answer.events),
+        *((Lsn.parse(str(each["lsn"])), 2 if each["op"] == RESYNC else 0, each) for each in answer.events),
     ]
     return [each for _, _, each in sorted(placed, key=lambda entry: entry[:2], reverse=True)]
 

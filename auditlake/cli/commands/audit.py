@@ -254,8 +254,8 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     """
     from auditlake.audit import json_output as objects
     from auditlake.audit.queries import RowQuestion, blame_of, never
-    from auditlake.audit.row_history import RESYNC
     from auditlake.audit.text_output import show_blame, who
+    from auditlake.lake.history import RESYNC
     from auditlake.temporal.when import format_us
 
     question = RowQuestion.read(asked)
