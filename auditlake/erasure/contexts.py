@@ -4,7 +4,8 @@ Contexts are texts of applications, so a value is looked for in every form in wh
 
     notation       a `char(n)` without its trailing blanks, a number in any notation, a time with T, or without offset
     escapes        those of JSON, also several times: a context that is no strict JSON is recorded as a string of JSON,
-                   which escapes its escapes once more, and JSON can be a text in JSON
+                   which escapes its escapes once more, and JSON can be a text in JSON; those of a URL, also of a form's
+                   fields, where a blank is a plus sign
     hexadecimal    content that is no text is recorded as `\x…` (`pgoutput.attribution`)
     parts          the texts in a document, an array, a row, a range or an hstore, and a whole document in another order
     cut            a long content is recorded up to a length, which may leave the first part of a value at its end
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from secrets import token_hex
 from typing import Any
+from urllib.parse import unquote
 
 from auditlake.pgoutput.attribution import PREFIXES, READ_MEMBERS
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
@@ -40,7 +42,7 @@ _MOST_DIGITS = 400
 _READ = PREFIXES | {DDL_PREFIX}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", **{each: each for each in '"\\/'}}
 _ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<one>[bfnrt\"\\/]))")
-_CUT_CHARACTER = re.compile(r"(?:\\(?:u[0-9A-Fa-f]{0,3})?|[\udc80-\udcff\ufffd]+)\Z")
+_CUT_CHARACTER = re.compile(r"(?:\\(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f]?|[\udc80-\udcff\ufffd]+)\Z")
 _HEXADECIMAL = re.compile(rf"\\x((?:[0-9a-f]{{2}}){{{_LEAST_TEXT},}})")
 _PART = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^\s,{}()\[\]"=>][^,{}()\[\]"]*)', re.DOTALL)
 _QUOTED = re.compile(r'\\(.)|"(")', re.DOTALL)
@@ -140,12 +142,16 @@ class _Sought:
         return self._is_in(text, is_cut=len(text) >= _CUT_LENGTH)
 
     def _is_in(self, text: str, *, is_cut: bool) -> bool:
-        for level, read in enumerate(_readings(text)):
-            if level == _MOST_LEVELS or self._has(read) or (is_cut and self._is_begun(read)):
-                return True
-            if any(self._is_in(_decoded(digits), is_cut=is_cut) for digits in _HEXADECIMAL.findall(read)):
+        for level, readings in enumerate(_readings(text)):
+            if level == 2 * _MOST_LEVELS or any(self._is_read(each, is_cut=is_cut) for each in readings):
                 return True
         return False
+
+    def _is_read(self, text: str, *, is_cut: bool) -> bool:
+        """Return whether a text has a value as it is, or in the digits of a content that is no text."""
+        if self._has(text) or (is_cut and self._is_begun(text)):
+            return True
+        return any(self._is_in(_decoded(digits), is_cut=is_cut) for digits in _HEXADECIMAL.findall(text))
 
     def _has(self, text: str) -> bool:
         text = "\n".join((text, *map(_plain, _NUMBER.findall(text))))
@@ -164,11 +170,15 @@ class _Sought:
         return place < len(self.ordered) and self.ordered[place].startswith(text)
 
 
-def _readings(text: str) -> Iterator[str]:
-    """Yield a text as it is, then with its escapes of JSON read again and again, until it has none."""
-    yield text
-    while (read := _unescaped(text)) != text:
-        yield (text := read)
+def _readings(text: str) -> Iterator[set[str]]:
+    """Yield a text as it is, then with its escapes of JSON and of URLs read again and again, until it has none."""
+    before = None
+    while text != before:
+        yield {text}
+        before, text = text, _unescaped(text)
+        if "%" in text or "+" in text:
+            yield {text, unquote(text.replace("+", " "))}
+            text = unquote(text)
 
 
 def _unescaped(text: str) -> str:

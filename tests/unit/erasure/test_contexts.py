@@ -2,6 +2,7 @@
 
 import json
 import random
+from urllib.parse import quote, quote_plus, unquote_plus
 
 import pytest
 
@@ -41,6 +42,9 @@ from tests.random_seeds import random_seeds
         ('{"a": "paid 12345.600"}', '{"a": "[erased]"}'),
         ('{"a": "123-45-6789", "b": "123-45-678"}', '{"a": "[erased]", "b": "123-45-678"}'),
         ('{"a": "2026-01-02T03:04:05.5Z"}', '{"a": "[erased]"}'),
+        ('{"a": "/find?q=%225+Main%20St%0aOslo%22&p=1", "b": "50 % + 1%2"}', '{"a": "[erased]", "b": "50 % + 1%2"}'),
+        (r'{"a": "%7B%22b%22%3A%22C:%5C%5C%5C%5CEve%22%7D", "b": "%2522eve%2522"}', '{"a": "[erased]", "b": "%2522eve%2522"}'),
+        ('{"a": "?next=https%253A%252F%252Feve.no%252Fme", "b": "100%25"}', '{"a": "[erased]", "b": "100%25"}'),
         ("[" * 100_000 + r'"\"Eve\""', "[erased]"),
         (r'{"a": "another \n\u0041"}', r'{"a": "another \n\u0041"}'),
         (r"no JSON, and C:\nothing", r"no JSON, and C:\nothing"),
@@ -99,7 +103,7 @@ def test_documents_and_the_parts_of_a_value_are_found(value: str, text: str, cle
 
 
 @pytest.mark.parametrize(
-    "begun", ["5 Main St\n", "5 Main St\\", "5 Ma", "\\xff35204d61696e", "5 Main St\\u000", "5 Main \udcc3"]
+    "begun", ["5 Main St\n", "5 Main St\\", "5 Ma", "\\xff35204d61696e", "5 Main St\\u000", "5 Main \udcc3", "5+Main%20S", "5 Main St%0"]
 )
 def test_the_first_part_of_a_value_leaves_a_content_that_was_cut(begun: str) -> None:
     """Also if a character was cut, or an escape; the same end of a content that is whole stays."""
@@ -178,7 +182,8 @@ def _node(chance: random.Random, values: list[str], depth: int = 0) -> object:
     if kind < 6:
         return chance.choice([1, 2.5, "other", None, True, 12345, f"x{chance.choice(values)}y"])
     if kind == 6:
-        return json.dumps(_node(chance, values, depth + 2))
+        text = json.dumps(_node(chance, values, depth + 2))
+        return chance.choice([text, quote(text), quote_plus(quote(text))])
     inner = [_node(chance, values, depth + 1) for _ in range(chance.randint(0, 3))]
     return inner if kind < 8 else {chance.choice([*values, "k", "actor"]): each for each in inner}
 
@@ -191,6 +196,8 @@ def _texts(content: object) -> list[str]:
         return [each for part in content for each in _texts(part)]
     if not isinstance(content, str):
         return [json.dumps(content)]
+    if (read := unquote_plus(content)) != content:
+        return [content, *_texts(read)]
     try:
         inner = json.loads(content)
     except ValueError:
