@@ -98,6 +98,7 @@ def _become(arguments: list[str], environment: Sequence[tuple[str, str]], stream
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - was /dev/null, where one can seek
     sys.argv = ["auditlake", *arguments]
     os.environ.clear()
     os.environ.update(environment)

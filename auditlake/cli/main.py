@@ -4,6 +4,7 @@
 recorded, 6 lake unusable or another writer, 7 the question cannot be answered exactly.
 """
 
+import io
 import os
 import sys
 import threading
@@ -28,6 +29,7 @@ def main() -> None:
     """Run a command and exit with its code."""
     threading.excepthook = lambda ended: report_bug(ended.exc_value or ended.exc_type())
     _open_streams()
+    _take_any_text()
     try:
         auditlake(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as exc:
@@ -53,6 +55,12 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the process ends
+
+
+def _take_any_text() -> None:
+    """Write UTF-8 to files and pipes, whatever the locale; a terminal shows as escapes what its encoding lacks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
 class _Commands(click.Group):

@@ -1,6 +1,8 @@
 """Output for people: tables that fit or are expanded, whole lines, and pipes that are closed early."""
 
 import io
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from auditlake.messages import say
 from auditlake.terminal import console_for, plain_table, show
 from tests.command import start
 from tests.s3_server import on_disk
-from tests.small_lake import write_small_lake
+from tests.small_lake import write_lake_with_manifest, write_small_lake
 
 _LONG = "x" * 200
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -82,6 +84,19 @@ def test_messages_of_several_threads_are_whole_lines(monkeypatch: pytest.MonkeyP
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: say(f"copied table {number}"), range(100)))
     assert sorted(writes) == sorted(f"auditlake: copied table {number}\n" for number in range(100))
+
+
+def test_the_locale_of_a_terminal_changes_no_data(tmp_path: Path) -> None:
+    """A pipe gets UTF-8; a terminal that has no arrow gets its escape."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    line = [sys.executable, "-m", "auditlake", "row", "orders", "1", "--lake", str(lake.root)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    assert "note: b → c".encode() in subprocess.run(line, env=environment, capture_output=True, check=True).stdout
+    ours, theirs = pty.openpty()
+    subprocess.run(line, env=environment, stdout=theirs, check=True)
+    assert rb"\u2192" in os.read(ours, 1 << 16)
+    os.close(ours)
+    os.close(theirs)
 
 
 @on_disk("renames a folder")

@@ -43,7 +43,10 @@ from tests.random_seeds import random_seeds
         ('{"a": "123-45-6789", "b": "123-45-678"}', '{"a": "[erased]", "b": "123-45-678"}'),
         ('{"a": "2026-01-02T03:04:05.5Z"}', '{"a": "[erased]"}'),
         ('{"a": "/find?q=%225+Main%20St%0aOslo%22&p=1", "b": "50 % + 1%2"}', '{"a": "[erased]", "b": "50 % + 1%2"}'),
-        (r'{"a": "%7B%22b%22%3A%22C:%5C%5C%5C%5CEve%22%7D", "b": "%2522eve%2522"}', '{"a": "[erased]", "b": "%2522eve%2522"}'),
+        (
+            r'{"a": "%7B%22b%22%3A%22C:%5C%5C%5C%5CEve%22%7D", "b": "%2522eve%2522"}',
+            '{"a": "[erased]", "b": "%2522eve%2522"}',
+        ),
         ('{"a": "?next=https%253A%252F%252Feve.no%252Fme", "b": "100%25"}', '{"a": "[erased]", "b": "100%25"}'),
         ("[" * 100_000 + r'"\"Eve\""', "[erased]"),
         (r'{"a": "another \n\u0041"}', r'{"a": "another \n\u0041"}'),
@@ -103,7 +106,17 @@ def test_documents_and_the_parts_of_a_value_are_found(value: str, text: str, cle
 
 
 @pytest.mark.parametrize(
-    "begun", ["5 Main St\n", "5 Main St\\", "5 Ma", "\\xff35204d61696e", "5 Main St\\u000", "5 Main \udcc3", "5+Main%20S", "5 Main St%0"]
+    "begun",
+    [
+        "5 Main St\n",
+        "5 Main St\\",
+        "5 Ma",
+        "\\xff35204d61696e",
+        "5 Main St\\u000",
+        "5 Main \udcc3",
+        "5+Main%20S",
+        "5 Main St%0",
+    ],
 )
 def test_the_first_part_of_a_value_leaves_a_content_that_was_cut(begun: str) -> None:
     """Also if a character was cut, or an escape; the same end of a content that is whole stays."""
