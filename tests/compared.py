@@ -85,9 +85,9 @@ class ComparedRows:
         return Lsn(1), Lsn(2)
 
     @property
-    def renames(self) -> bool:
-        """Whether a column has another name: both moments are read under the same names."""
-        return False
+    def own(self) -> Mapping[Column, str]:
+        """The columns' own names: both moments are read under the same ones."""
+        return {column: column.name for column in self.columns_before}
 
     @property
     def columns_before(self) -> Sequence[Column]:

@@ -172,11 +172,6 @@ class Compared(ABC):
         return {column.name: column for column in gone.values() if column.name not in lasting} | lasting
 
     @property
-    def renames(self) -> bool:
-        """Whether a column has one name at one moment and another name at the other one."""
-        return any(self._now[self.own[column]] != column.name for column in self._earlier)
-
-    @property
     def key(self) -> list[str]:
         """The names of the key's columns at the later moment."""
         return [self._now.get(column.name, column.name) for column in self.table.key]

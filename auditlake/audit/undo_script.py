@@ -70,7 +70,7 @@ def patch(tables: Sequence[Compared]) -> Iterator[str]:
 
 
 def _check_expressible(table: Compared) -> None:
-    if table.renames or _shape(table.columns_before) != _shape(table.columns_after):
+    if _shape(table, table.columns_before) != _shape(table, table.columns_after):
         raise NotAnswerable(
             f"the columns of {table.name} differ between the two moments, so no script can change one into the other",
             "Leave the table out, or choose moments on one side of the schema change.",
@@ -111,8 +111,9 @@ def _summary_of(table: Compared) -> Iterator[str]:
             yield f"{table.last_name}: {verb} {rows:,} row{'s' * (rows > 1)}{listed}"
 
 
-def _shape(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    return sorted((column.name, column.type_oid) for column in columns)
+def _shape(table: Compared, columns: Sequence[Column]) -> set[tuple[str, str, int]]:
+    """Return which columns these are, also if another one has taken the name, and their names and types."""
+    return {(table.own[column], column.name, column.type_oid) for column in columns}
 
 
 def _staged(place: int, table: Compared, numbers: Iterator[int]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import pytest
 
 import auditlake
 from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.mcp_server import AnswerLimits, Tools
 from tests import oracle
@@ -227,6 +228,26 @@ def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
     done = site.run("diff", str(site.before.lsn), str(site.after.lsn), "items", "--format", "sql", "-R")
     assert done.code == 7
     assert "columns of public.items differ between the two moments" in done.stderr
+
+
+def test_undo_script_is_refused_across_a_column_that_took_the_name_of_another(database: str, tmp_path: Path) -> None:
+    """Rows whose values of it went with the former column do not differ; also in a table without a key."""
+    lake = Lake(tmp_path / "lake")
+    execute(database, "create table t (id int primary key, a text)", "create table h (id int, a text)")
+    execute(database, "alter table h replica identity full")
+    execute(database, *(f"insert into {table} select n, 'a' || n from generate_series(1, 3) n" for table in "th"))
+    both: list[str | Path] = ["--source", database, "--lake", lake.root, "--slot", "undo"]
+    assert run_here(["bootstrap", *both]).code == 0
+    positions = read_positions(lake)
+    assert positions is not None
+    before = str(positions.watermark)
+    for table in "th":
+        execute(database, f"alter table {table} drop a, add a text; update {table} set id = 4 where id = 1")
+    assert run_here(["follow", "--until-current", "--engine", "duckdb", *both]).code == 0
+    for line in (["t"], ["t", "-R"], ["h"], ["h", "-R"]):
+        done = run_here(["diff", before, "now", *line, "--format", "sql", "--lake", lake.root])
+        assert (done.code, done.stdout) == (7, "")
+        assert f"the columns of public.{line[0]} differ between the two moments" in done.stderr
 
 
 def test_a_new_snapshot_that_nobody_asked_for_removes_no_damaged_file(database: str, tmp_path: Path) -> None:
