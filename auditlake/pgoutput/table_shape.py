@@ -231,8 +231,10 @@ def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
         is_key_same = True
     else:
         yield from _of_columns(before, now)
-        columns = {column.attnum for column in now.columns}
-        is_key_same = _key(before, columns) == _key(now, columns)
+        lasting = {column.attnum for column in now.columns}
+        if now.replica_identity is ReplicaIdentity.FULL:  # flags every column, new ones too
+            lasting &= {column.attnum for column in before.columns}
+        is_key_same = _key(before, lasting) == _key(now, lasting)
     if before.replica_identity != now.replica_identity or not is_key_same:
         yield IDENTITY
 
@@ -259,7 +261,7 @@ def _visible(found: Iterable[str]) -> tuple[str, ...]:
 
 
 def _key(relation: Relation, among: Collection[int | None]) -> set[int | None]:
-    """Return the numbers of the key columns that still exist and are not new."""
+    """Return the numbers of the key columns, of some columns."""
     return {column.attnum for column in relation.columns if column.key and column.attnum in among}
 
 

@@ -56,3 +56,17 @@ def test_columns_are_compared_with_the_last_ones_that_are_known(tmp_path: Path) 
     found = read_schema_changes(Reader(lake, datetime.now(UTC), read_known(lake)))
     what = f"column {last.name} was dropped, column {last.name} was added, between 0/290 and 0/300"
     assert found[-1].what == f"public.orders: {what}"
+
+
+def test_a_column_that_comes_or_goes_changes_no_identity_that_is_full(tmp_path: Path) -> None:
+    """The key flags of a table with REPLICA IDENTITY FULL are those of every column."""
+    lake = write_small_lake(tmp_path / "lake")
+    log, columns = RelationsLog(lake), [replace(each, key=True) for each in _numbered(*ORDER_COLUMNS)]
+    for lsn, shape in ((0x200, columns[:-1]), (0x280, columns), (0x300, columns[1:])):
+        log.record(Relation(1, ORDERS, ReplicaIdentity.FULL, tuple(shape)), Lsn(lsn))
+    log.flush()
+    found = [each.what for each in read_schema_changes(Reader(lake, datetime.now(UTC), read_known(lake)))]
+    assert found[1:] == [
+        "public.orders: column at was added, between 0/200 and 0/280",
+        "public.orders: column id was dropped, between 0/280 and 0/300",
+    ]
