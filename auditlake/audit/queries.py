@@ -79,11 +79,11 @@ def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
     return Span(Lsn(changed - 1), span.upto)
 
 
-def _in_doubt(reader: Reader, table: HistoryTable, given: GivenKey) -> GivenKey:
-    """Return the same key of a row that does not exist, with the columns whose collation may take texts for equal."""
-    collated = (c.name for c in with_comparisons(reader, table, table.key) if c.compared not in {None, ENUM})
-    names = {*collated, *(column.name for column in given.other_texts)}
-    return replace(given, other_texts=tuple(column for column in table.key if column.name in names))
+def with_doubts(reader: Reader, table: HistoryTable, given: GivenKey) -> GivenKey:
+    """Return the same key with the columns, too, whose collation may take texts for equal."""
+    names = {column.name for column in given.other_texts}
+    key = with_comparisons(reader, table, table.key)
+    return replace(given, other_texts=tuple(c for c in key if c.name in names or c.compared not in {None, ENUM}))
 
 
 def _equal_keys(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn) -> list[Key]:
@@ -91,7 +91,7 @@ def _equal_keys(reader: Reader, table: HistoryTable, given: GivenKey, upto: Lsn)
 
     Raises NotAnswerable if no row ever had it, and equality is not known.
     """
-    doubted = _in_doubt(reader, table, given)
+    doubted = with_doubts(reader, table, given)
     known = versions_of(reader, table, [given.key], upto) if doubted.other_texts else []
     if not doubted.other_texts or any(version.end is None for version in known):
         return [given.key]

@@ -12,18 +12,22 @@ from datetime import UTC, datetime
 
 from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.row_key import input_text, named_key, parse_key
+from auditlake.audit.queries import with_doubts
+from auditlake.audit.row_key import in_doubt, input_text, named_key, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
+from auditlake.lake.comparison_keys import ENUM
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.relation import SYSTEM_SCHEMA, TableName
 from auditlake.temporal.moments import Known, begins_at, just_before, read_known, resolve
 from auditlake.temporal.table_lookup import find_table, split_name
 from auditlake.temporal.when import AtLsn, AtTime, format_us, parse_when
+from auditlake.values.equality import has_number
 
 BEGINNING = "beginning"
 
@@ -88,16 +92,17 @@ class FeedRequest:
         reader = Reader(known.lake, datetime.now(UTC), known)
         table = reader.keyed_at(reader.table(self.tables[0]), known.now_lsn)
         column = None if self.column is None else self._column(reader, table, self.column)
-        return FeedSelection(names, ops, self._key(table) if keyed else None, column, known.only)
+        return FeedSelection(names, ops, self._key(reader, table) if keyed else None, column, known.only)
 
     @staticmethod
     def _column(reader: Reader, table: HistoryTable, name: str) -> ColumnFilter:
         lsn = reader.known.now_lsn
         return ColumnFilter(table.name, name, reader.physical_columns(table, name, lsn))
 
-    def _key(self, table: HistoryTable) -> KeyFilter:
-        given = parse_key(table, self.key or key_arguments(table, self.key_value))
-        given.check_absent()
+    def _key(self, reader: Reader, table: HistoryTable) -> KeyFilter:
+        given = with_doubts(reader, table, parse_key(table, self.key or key_arguments(table, self.key_value)))
+        if doubted := [c for c in given.other_texts if c.compared != ENUM and not has_number(c.type_oid)]:
+            say(f"equal values can have another text ({in_doubt(doubted)}): rows under another one are not selected")
         return KeyFilter(table.name, table.key, given.key)
 
 

@@ -32,6 +32,7 @@ from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store.files import fingerprint
+from auditlake.values.equality import number
 from auditlake.values.types import is_widened
 
 
@@ -42,6 +43,13 @@ class KeyFilter:
     history: TableName
     columns: tuple[Column, ...]
     texts: tuple[str, ...]
+
+    def has(self, key: Sequence[str | None]) -> bool:
+        """Return whether a row's key has these texts, or an equal number instead of one."""
+        return all(
+            text is not None and number(column.type_oid, text) == number(column.type_oid, wanted)
+            for column, text, wanted in zip(self.columns, key, self.texts, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +223,7 @@ class Selected:
             )
         names = [shape.names[place] for place in order]
         sides = (change.key_texts, change.key_texts_before)
-        return wanted.texts in {tuple(side.get(name) for name in names) for side in sides}
+        return any(wanted.has([side.get(name) for name in names]) for side in sides)
 
     def with_column(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
         """Return the transactions that changed the column; PostgreSQL sends no old value, so the lake is asked.

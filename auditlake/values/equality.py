@@ -16,6 +16,7 @@ Authority: the operators in src/include/catalog/pg_operator.dat and the output f
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 from auditlake.values.input_syntax import is_read, spelling, type_name
 from auditlake.values.types import BUILT_IN, Conversion, column_type, element_of, is_built_in
@@ -51,6 +52,7 @@ _FORMS = {
 """Forms in which PostgreSQL prints values; a text in such a form is its own value's."""
 _COLLATABLE = frozenset(oid for name in ("text", "varchar", "name", "bpchar") for oid in BUILT_IN[name])
 _SIGNED_ZERO = frozenset({BUILT_IN["float4"][0], BUILT_IN["float8"][0]})
+_NUMBERS = _SIGNED_ZERO | {BUILT_IN["numeric"][0]}
 UNRECORDED = "its type, which this lake has not recorded"
 
 
@@ -88,6 +90,16 @@ def has_equality(type_oid: int, typmod: int) -> bool:
     if element is not None:
         return has_equality(element, typmod)
     return type_oid in _EQUALITY_OIDS or type_oid not in _OIDS or has_order(type_oid, typmod)
+
+
+def has_number(type_oid: int) -> bool:
+    """Return whether values of a type are numbers with several texts, which `number` compares."""
+    return type_oid in _NUMBERS
+
+
+def number(type_oid: int, text: str) -> Decimal | str:
+    """Return what equal values of a type of `has_number` have in common; the text of others, of NaN, of infinities."""
+    return Decimal(text) if type_oid in _NUMBERS and not text[-1:].isalpha() else text
 
 
 def is_grouped(type_oid: int) -> bool:

@@ -62,3 +62,33 @@ def test_filters_follow_renamed_columns(database: str, tmp_path: Path) -> None:
     assert changes_of(lake, tables=["k"]) == [("k", "insert", {"id": 1}), ("k", "insert", {"code": 1})]
     with pytest.raises(NotAnswerable, match=r"rows of public.k are identified by \(code\) at .* of \(id\)"):
         changes_of(lake, tables=["k"], key=1)
+
+
+def test_a_key_whose_equal_values_have_several_texts_is_selected(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number as the same number; a value of another such type by its text, and the notice says so."""
+    execute(database, "create type mood as enum ('sad', 'glad')")
+    kinds = ("numeric", "float8", "mood", "interval")
+    for kind in kinds:
+        execute(database, f"create table of_{kind} (k {kind} primary key, v int)")
+    lake = make_lake(database, tmp_path / "lake")
+    execute(
+        database, "insert into of_numeric values ('NaN'), (2), (1.5)", "update of_numeric set k = 1.50 where k = 1.5"
+    )
+    execute(database, "update of_numeric set v = 1", "insert into of_float8 values ('-0'), (2), ('NaN')")
+    execute(database, "insert into of_mood values ('sad'), ('glad')")
+    execute(database, "insert into of_interval values ('1 day'), ('2 days')")
+    capture(database, lake)
+    assert [op for _, op, _ in changes_of(lake, tables=["of_numeric"], key="1.500")] == ["insert", "update", "update"]
+    assert [op for _, op, _ in changes_of(lake, tables=["of_numeric"], key="NaN")] == ["insert", "update"]
+    assert (
+        len(changes_of(lake, tables=["of_float8"], key=0))
+        == len(changes_of(lake, tables=["of_float8"], key="NaN"))
+        == 1
+    )
+    assert len(changes_of(lake, tables=["of_mood"], key="sad")) == 1
+    assert capsys.readouterr().err == ""
+    assert len(changes_of(lake, tables=["of_interval"], key="1 day")) == 1
+    told = "equal values can have another text (k of interval): rows under another one are not selected"
+    assert told in capsys.readouterr().err
