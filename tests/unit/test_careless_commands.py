@@ -25,6 +25,7 @@ MISTYPED = {
         "Exchange the two moments.",
     ),
     "deleted orders --since 0/300 --as-of 0/250": ("the period begins at 0/300, after its end at 0/250", "Exchange"),
+    "log --follow --until 0/300": ("--until cannot be combined with --follow", "Omit one of them."),
     "views": ("missing option '--engine'. Choose from: duckdb, spark, trino", "See auditlake views --help."),
     "maintain --json": ("--json needs --dry-run", "Add --dry-run, or omit --json."),
     "serve --proxy-address 10.0.0.1": ("--proxy-address needs --behind-proxy", "Name the header"),

@@ -98,6 +98,8 @@ def log(settings: Settings, *, follow: bool, as_json: bool, **asked: Any) -> Non
         return
     if unusable := [name for name, value in delivery.items() if value]:
         raise BadUsage(f"{_OPTIONS[unusable[0]]} needs --changes", "Add --changes.")
+    if follow and asked["until"]:
+        raise BadUsage("--until cannot be combined with --follow", "Omit one of them.")
     asked["limit"] = 20 if asked["limit"] is None else asked["limit"]
     question = LogQuestion.read(asked)
     reader = _reader(settings)
