@@ -97,6 +97,7 @@ class Feed(Iterator[ChangedTransaction]):
         self._delivered = start.lsn
         self._refusal: AuditlakeError | None = None
         self._erasures = fingerprint(lake.erasures)
+        self._ask_again_s = 0.0
         self._closed = closed or threading.Event()
         if start.lsn > self._last:
             raise NotAnswerable(
@@ -141,6 +142,7 @@ class Feed(Iterator[ChangedTransaction]):
 
     def __next__(self) -> ChangedTransaction:
         """Return the next transaction, waiting for it if following, else up to the watermark; raises NotAnswerable."""
+        self._drop_outdated()
         while not self._ready:
             more = self._advance()
             if self._ready:
@@ -163,6 +165,7 @@ class Feed(Iterator[ChangedTransaction]):
         if not isinstance(timeout_s, int | float | None):
             raise BadUsage(f"timeout_s is of type {type(timeout_s).__name__}, need seconds or None")
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        self._drop_outdated()
         while not self._ready and not self._closed.is_set():
             if self._advance():
                 continue
@@ -174,6 +177,14 @@ class Feed(Iterator[ChangedTransaction]):
         if found:
             self._delivered = found[-1].lsn
         return found
+
+    def _drop_outdated(self) -> None:
+        """Go back to what was delivered if rows were erased since; a store is asked once a second."""
+        now_s = time.monotonic()
+        if self._ready and (self._poll_s < _POLL_OF_STORE_S or now_s >= self._ask_again_s):
+            self._ask_again_s = now_s + _POLL_OF_STORE_S
+            if self.is_outdated:
+                self.go_back(self._cursor(self._delivered))
 
     def _advance(self) -> bool:
         """Read the next transactions; False if there are none yet. A refusal is raised after those before it."""

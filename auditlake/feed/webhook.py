@@ -164,7 +164,7 @@ class Sender:
     def deliver(self, message: WebhookMessage, is_outdated: IsOver = never_over) -> bool:
         """Send a message until it is received; False if `stop` is set or it `is_outdated`. Raises ConfigError."""
         identifier = f"msg_{hashlib.sha256(message.body).hexdigest()[:32]}"
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not is_outdated():
             beat(Beat.WEBHOOK)
             problem, asked_s = self._post(message.body, identifier)
             count(Counter.DELIVERY_ATTEMPTS, "received" if problem is None else "failed")
@@ -175,8 +175,6 @@ class Sender:
             say(Notice(Event.DELIVERY_FAILED, f"{self._target.address.host} {problem}; trying again in {wait_s:.0f} s"))
             self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
             self._stop.wait(wait_s)
-            if is_outdated():
-                break
         return False
 
     def _post(self, body: bytes, identifier: str) -> tuple[str | None, float | None]:

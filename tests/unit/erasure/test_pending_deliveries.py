@@ -66,9 +66,33 @@ def test_a_request_that_was_not_received_is_made_again(lake: Lake, tmp_path: Pat
     assert json.loads(state.read_text())["cursor"] == "1:0/600"
 
 
-def test_a_slow_subscriber_gets_no_erased_actor(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transactions after the one that it is busy with were read before the erasure."""
-    monkeypatch.setattr(feeds, "_MOST_CHANGES", 2)
+def test_a_request_that_was_not_made_yet_is_made_anew(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are erased while the receiver is busy with the request before it."""
+    monkeypatch.setattr(webhook, "_PER_REQUEST", 1)
+    received: list[bytes] = []
+
+    class Sender(webhook.Sender):
+        def _post(self, body: bytes, _: str) -> tuple[str | None, float | None]:
+            received.append(body)
+            if len(received) == 1:
+                _forget(lake)
+            return None, None
+
+    feed = FeedRequest("0/200", follow=False).open(lake)
+    target, stop = webhook.Receiver.parse("http://localhost/", "a secret"), threading.Event()
+    state = webhook.StateFile(tmp_path / "state.json", target.name)
+    webhook.run(feed, Sender(target, stop), state, stop, follow=False)
+    lsns = [each["lsn"] for body in received for each in json.loads(body)["transactions"]]
+    assert lsns == ["0/200", "0/300", "0/400", "0/500", "0/600"]
+    assert [_ERASED in body for body in received] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("most_changes", [2, 100])
+def test_a_slow_subscriber_gets_no_erased_actor(lake: Lake, monkeypatch: pytest.MonkeyPatch, most_changes: int) -> None:
+    """The transactions after the one that it is busy with were read before the erasure, alone or together with it."""
+    monkeypatch.setattr(feeds, "_MOST_CHANGES", most_changes)
     number = read_versions(lake)[0].number
     person = {
         "op": "update",
