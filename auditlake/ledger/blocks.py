@@ -14,6 +14,7 @@ A lake that was copied or restored is another *incarnation*. Its first block get
 (`lake.whereabouts` of the folder `blocks`) differs from that of the block before.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,6 +34,10 @@ PAGE_ENTRIES = 128
 LAST_ORDINAL = (1 << 31) - 1
 """After every ordinal of a transaction."""
 _TIME = pa.timestamp("us", tz="UTC")
+_ERASABLE = frozenset({"key", "key_hash", "lookup_key"})
+_IN_EACH = frozenset({"number", "block", "kind", "name"})
+_RESTORE = "Restore the folder `ledger` of the lake."
+_ORIGIN = re.compile(r"auditlake/[0-9]+/[a-z0-9_~-]+/[0-9a-f]{32}")
 ENTRIES_SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -183,46 +188,53 @@ def _read(lake: Lake, clause: str) -> list[Block]:
     return list(_blocks(with_us(rows.cast(BLOCKS_SCHEMA))))
 
 
-def _tree(row: Mapping[str, Any]) -> Frontier:
-    tree = Frontier.of(row["size"], row["subtrees"])
-    if tree.root != row["root"]:
-        raise ValueError("its root is not that of its subtrees")
-    return tree
-
-
 def _blocks(rows: pa.Table) -> Iterator[Block]:
     for row in rows.to_pylist():
         try:
-            tree = _tree(row)
-            yield Block(
-                row["block"],
-                row["origin"],
-                row["place"],
-                row["first_entry"],
-                row["entries"],
-                tree,
-                Bound(row["after_lsn"], row["after_ordinal"]),
-                Bound(row["upto_lsn"], row["upto_ordinal"]),
-                row["key"],
-                row["time"],
-                row["leaves"],
-                None if row["key_hash"] is None else row["key_hash"].hex(),
-                row["lookup_key"],
-            )
-        except (TypeError, ValueError) as exc:
-            raise LakeUnusable(
-                f"block {row['block']} of the ledger cannot be read: {exc}", "Restore the folder `ledger` of the lake."
-            ) from exc
+            yield _block(row)
+        except ValueError as exc:
+            raise LakeUnusable(f"block {row['block']} of the ledger cannot be read: {exc}", _RESTORE) from exc
+
+
+def _block(row: Mapping[str, Any]) -> Block:
+    """Return the block of a row, which whoever may write the lake wrote; raises ValueError if it is none."""
+    if empty := [name for name, value in row.items() if value is None and name not in _ERASABLE]:
+        raise ValueError(f"its {empty[0]} is NULL")
+    if negative := [name for name, value in row.items() if isinstance(value, int) and value < 0]:
+        raise ValueError(f"its {negative[0]} is {row[negative[0]]}")
+    if not _ORIGIN.fullmatch(row["origin"]):  # it is signed, and a name of a folder
+        raise ValueError("its origin is not that of a lake")
+    tree = Frontier.of(row["size"], row["subtrees"])
+    if tree.root != row["root"]:
+        raise ValueError("its root is not that of its subtrees")
+    return Block(
+        row["block"],
+        row["origin"],
+        row["place"],
+        row["first_entry"],
+        row["entries"],
+        tree,
+        Bound(row["after_lsn"], row["after_ordinal"]),
+        Bound(row["upto_lsn"], row["upto_ordinal"]),
+        row["key"],
+        row["time"],
+        row["leaves"],
+        None if row["key_hash"] is None else row["key_hash"].hex(),
+        row["lookup_key"],
+    )
 
 
 def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.Table:
-    """Read the entries that match a condition, by number; none if nothing was ever sealed."""
+    """Read the entries that match a condition, by number; none if nothing was ever sealed. Raises LakeUnusable."""
     table, wanted = read_newest(lake.ledger_entries), columns or ENTRIES_SCHEMA.names
     schema = pa.schema([ENTRIES_SCHEMA.field(name) for name in wanted])
     if table is None:
         return schema.empty_table()
     sql = f"select {', '.join(wanted)} from entries where {condition} order by number"
-    return select(sql, entries=table).cast(schema)
+    rows = select(sql, entries=table).cast(schema)
+    if empty := [name for name in wanted if name in _IN_EACH and rows[name].null_count]:
+        raise LakeUnusable(f"an entry of the ledger has NULL as its {empty[0]}", _RESTORE)
+    return rows
 
 
 def hashes_in(entries: pa.Table) -> list[bytes]:

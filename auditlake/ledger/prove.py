@@ -33,7 +33,7 @@ from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import RESYNC, HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.ledger.blocks import PAGE_ENTRIES, Block, leaves_of, read_blocks, read_entries
+from auditlake.ledger.blocks import PAGE_ENTRIES, Block, hashes_in, leaves_of, read_blocks, read_entries
 from auditlake.ledger.canonical import OF_COPIES, Kind, canonical_text, hash_of, page_of
 from auditlake.ledger.copies import copy_entry, find_copied, lookup
 from auditlake.ledger.digest import checkpoint_of
@@ -155,6 +155,8 @@ class _Proofs:
             block = self._blocks.get(row["block"])
             if block is None:
                 raise _not_sealed(entry)
+            if not block.has(row["number"]):
+                raise _changed(block)
             page, place = divmod(row["number"] - block.first_entry, PAGE_ENTRIES)
             leaf = block.size_before + page
             if f"{leaf}" not in pages:
@@ -205,13 +207,17 @@ class _Proofs:
         first = block.first_entry + page * PAGE_ENTRIES
         last = min(first + PAGE_ENTRIES, block.first_entry + block.entries)
         rows = read_entries(self._lake, f"number >= {first:d} and number < {last:d}", ("number", "hash"))
-        hashes = rows["hash"].to_pylist()
-        if leaf_hash(page_of(hashes)) != self._leaves[leaf]:
-            raise LakeUnusable(
-                f"the ledger was changed in block {block.number}", "auditlake verify --digest shows what was changed."
-            )
+        hashes = hashes_in(rows)
+        if self._leaves[leaf : leaf + 1] != [leaf_hash(page_of(hashes))]:
+            raise _changed(block)
         path = [base64.b64encode(each).decode() for each in inclusion_path(self._leaves, leaf)]
         return {"hashes": [each.hex() for each in hashes], "path": path}
+
+
+def _changed(block: Block) -> LakeUnusable:
+    return LakeUnusable(
+        f"the ledger was changed in block {block.number}", "auditlake verify --digest shows what was changed."
+    )
 
 
 def _block_numbers(entry: Entry, rows: Iterable[Mapping[str, object]], blocks: Mapping[int, Block]) -> list[int]:

@@ -396,7 +396,7 @@ class _Rows:
                 name = row["name"] if kind is Kind.CHANGE else "transactions"
                 what = "change" if kind is Kind.CHANGE else "transaction"
                 file = None if row["found"] == "removed" else _file_of(place, listed, row["lsn"], ordinal)
-                yield Mismatch(f"{row['found']} {what}", name or place.name, Lsn(row["lsn"]), ordinal, file=file)
+                yield Mismatch(f"{row['found']} {what}", name or place.name, Lsn(row["lsn"] or 0), ordinal, file=file)
 
     def _destroyed(self) -> Iterator[Mismatch]:
         """Yield the entries whose secrets were destroyed, although no erasure records it: any row would fit."""
@@ -435,7 +435,7 @@ class _Rows:
         yield from self._moved(tables.values())
         sealed: dict[str, set[Lsn]] = {}
         for row in read_entries(self._lake, f"kind = '{Kind.COPY}'").to_pylist():
-            name, lsn = row["name"], Lsn(row["lsn"])
+            name, lsn = row["name"], Lsn(row["lsn"] or 0)
             sealed.setdefault(name, set()).add(lsn)
             block = self._by_number.get(row["block"])
             if name not in tables or block is None:

@@ -367,7 +367,7 @@ def test_a_removed_hold_is_found_although_its_entry_has_another_label(fresh: Lak
 
 _EDITED_BLOCKS: dict[str, Callable[..., object]] = {
     "time": lambda value: value.replace(year=2001),
-    "origin": lambda value: f"{value}0",
+    "origin": lambda value: f"{value[:-1]}{'1' if value.endswith('0') else '0'}",
     "key": lambda value: bytes(len(value)),
     "leaves": lambda value: bytes(len(value)),
     "upto_ordinal": lambda value: value - 1,

@@ -1,19 +1,27 @@
 """The commands seal, digest, prove and verify --digest; an independent verifier checks the proofs."""
 
 import json
+import random
+import re
 import stat
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import Lake
+from auditlake.ledger.blocks import BLOCKS_SCHEMA, ENTRIES_SCHEMA
 from auditlake.lsn import Lsn
 from tests.command import Done, run_here
 from tests.full_disk import file_size_limit
-from tests.ledger_lake import edit_rows, where
+from tests.ledger_lake import Rows, edit_rows, where
 from tests.proof_verifier import verify
+from tests.random_seeds import random_seeds
+from tests.s3_server import copy_lake
 from tests.small_lake import ORDERS, write_lake_with_manifest
 
 
@@ -196,3 +204,49 @@ def test_what_is_not_sealed_cannot_be_proved(lake: Lake) -> None:
     done = run_here(["prove", "xid:12", "--lake", lake.root])
     assert (done.code, done.stdout) == (7, "")
     assert "not as it was sealed" in done.stderr
+
+
+def test_a_changed_ledger_is_no_bug(lake: Lake, key: tuple[Path, str], tmp_path: Path) -> None:
+    """Whatever is in one column of it: each command answers, or refuses the lake."""
+    digest, kept = tmp_path / "digest", tmp_path / "kept"
+    assert _digest(lake, key[0], digest).code == 0
+    copy_lake(lake, kept)
+    for seed in random_seeds():
+        chance = random.Random(seed)  # noqa: S311 - no secret
+        attacked = copy_lake(Lake(kept), tmp_path / "attacked" / str(seed))
+        schema, place = chance.choice(
+            [(BLOCKS_SCHEMA, attacked.ledger_blocks), (ENTRIES_SCHEMA, attacked.ledger_entries)]
+        )
+        column = chance.choice(schema.names)
+        value = chance.choice(_OTHERS[str(schema.field(column).type)])
+        with suppress(AssertionError):  # the column had that value
+            edit_rows(place, _with_column(column, value))
+        lines = (
+            ["verify", "--digest", digest, "--public-key", key[1], "--no-history"],
+            ["prove", "xid:12"],
+            ["prove", "orders", "1"],
+            ["digest", "--sealed", "--key", key[0]],
+            ["seal"],
+        )
+        for line in lines:
+            done = run_here([*line, "--lake", attacked.root])
+            assert done.code in {0, 6, 7}, (column, value, line, done)
+            if line[0] == "digest" and done.code == 0:
+                assert re.match("auditlake/1/d/[0-9a-f]{32}\n[0-9]+\n[^\n]{44}\n\n— ", done.stdout), done.stdout
+
+
+_OTHERS: dict[str, list[object]] = {
+    "int64": [None, -1, 0, 1, 7, 2**62, -(2**63)],
+    "string": [None, "", "..", "auditlake/1/d/x", "auditlake/1/d/" + "0" * 32 + "\n9\nAAAA"],
+    "binary": [None, b"", bytes(32), b"x" * 33],
+    "timestamp[us, tz=UTC]": [None, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)],
+}
+
+
+def _with_column(name: str, value: object) -> Rows:
+    def changed(rows: pa.Table) -> pa.Table:
+        place = rows.schema.get_field_index(name)
+        field = rows.schema.field(place)
+        return rows.set_column(place, field, pa.array([value] * rows.num_rows, field.type))
+
+    return changed
