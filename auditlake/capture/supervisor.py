@@ -5,7 +5,8 @@
    lasted longer than the longest pause.
 2. A run with a target gives up if the source was never reached, or is lost for 60 s.
 3. Changes of state are reported, not attempts: the source is lost and why, or it is back and after how long.
-4. A streamed transaction whose messages are in doubt is read again without streaming, which is on again after it.
+4. A transaction that cannot be streamed is read again without streaming, which is on again after it if its end is
+   known. It may be open for hours, and fail at each start of a stream.
 5. During a copy it runs in a thread (`capturing`), so that the slot does not retain WAL until the copy is done. If
    another process already captures (a running `follow`), that one continues and none is started.
 
@@ -35,7 +36,7 @@ from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice, Say
 from auditlake.settings.mask_rules import Masking
-from auditlake.settings.streaming_mode import MessagesInDoubt, Streaming
+from auditlake.settings.streaming_mode import NotStreamed, Streaming
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_slot
@@ -47,6 +48,8 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 # Long enough for a restart or a failover of the source.
 _PATIENCE_S = 60.0
+
+_TO_THE_END = ", and all that follows until it is started again"
 
 _PASSING_TIMEOUT_S = 120.0
 _POLL_S = 0.05
@@ -133,10 +136,10 @@ def _capture_on(task: Task, stop: threading.Event, report: Say, attempts: "Attem
             attempts.succeeded()
             begin(Beat.CAPTURE)
             capture.run(until, task.awaited, task.lagging)
-        except MessagesInDoubt as exc:
-            report(f"{exc.message}: capture reads it again without streaming")
+        except NotStreamed as exc:
+            report(f"{exc.message}: capture reads it again without streaming{'' if exc.end_lsn else _TO_THE_END}")
             source = replace(source, streaming=replace(source.streaming, mode="off"))
-            until = WalEnd(exc.end_lsn, time_us=0)
+            until = task.until if exc.end_lsn is None else WalEnd(exc.end_lsn, time_us=0)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
             count(Counter.RETRIES, "source")

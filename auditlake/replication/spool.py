@@ -11,7 +11,7 @@ sent it without streaming: Begin, its messages without their xids, Commit.
    so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
    But the server sends every logical message with the top transaction's xid (reorderbuffer.c,
    ReorderBufferApplyMessage). So one directly before or after that first change, or after the last change of all, may
-   belong to the subtransaction or not, and only a stream without streaming shows it: `MessagesInDoubt` at the commit,
+   belong to the subtransaction or not, and only a stream without streaming shows it: `NotStreamed` at the commit,
    unless a subtransaction around it is rolled back until then.
 4. Relation messages are private to the streamed transaction until it commits, and are not repeated after that unless
    something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the one in force after the commit is the one
@@ -59,7 +59,7 @@ from auditlake.pgoutput.decoder import (
     decode,
     decode_streamed,
 )
-from auditlake.settings.streaming_mode import MessagesInDoubt
+from auditlake.settings.streaming_mode import NotStreamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +485,7 @@ class Spool:
     def handle_boundary(self, payload: bytes) -> None:
         """Handle the start or end of a block or a transaction.
 
-        Raises DecodeError, MessagesInDoubt, WrongSource for two-phase commit.
+        Raises DecodeError, NotStreamed, WrongSource for two-phase commit.
         """
         message = decode(payload)
         if self.in_block and not isinstance(message, StreamStop):
@@ -517,7 +517,7 @@ class Spool:
     def _committed(self, payload: bytes, commit: StreamCommit) -> Iterator[PayloadSegment]:
         transaction = self._require_open(payload, commit.xid)
         if transaction.in_doubt:
-            raise MessagesInDoubt(
+            raise NotStreamed(
                 f"transaction {commit.xid} has rolled back a savepoint, and perhaps messages that it had sent before",
                 commit.end_lsn,
             )

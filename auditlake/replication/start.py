@@ -4,6 +4,10 @@ A stream that broke can be started again (SourceUnreachable). One whose slot was
 that has a character without an equivalent in UTF-8, a row on which a row filter fails, or a change that is too large,
 cannot be read any further (WrongSource): the server decodes the same change with the catalog of then, each time.
 
+PostgreSQL (at least 16 and 18) fails to stream some transactions that change a table in a savepoint, roll it back, and
+change the table again: "could not map filenumber … to relation OID", each time, whether the table is published or not.
+So any error of a stream whose reason is not known is `NotStreamed`: without streaming, the server sends them.
+
 A walsender terminates a connection without a status update for `wal_sender_timeout`. We send three times as many,
 because one may be delayed or wait in a buffer. In turn we close a connection on which the server is silent for the same
 time although a reply was requested: a network that drops all packets reports no error.
@@ -19,9 +23,9 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.pq.abc import PGresult
 
-from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
+from auditlake.errors import AuditlakeError, LakeConflict, SourceAway, WrongSource
 from auditlake.lsn import Lsn
-from auditlake.settings.streaming_mode import Streaming
+from auditlake.settings.streaming_mode import NotStreamed, Streaming
 from auditlake.source.connection import Row, fetch, fetch_one, unreachable
 
 UNDECODABLE = ("42704", "55000")
@@ -32,6 +36,8 @@ _DATA_EXCEPTION = "22"
 """Class of errors that a value causes, and may be quoted in: of a function in a row filter."""
 _LIMIT_EXCEEDED, _TOO_MUCH_MEMORY = "54", "invalid memory alloc request size"
 """Class of limits of the server, and its internal error, which is not translated, for more than 1 GB of memory."""
+_PASSING = ("08", "53", "57", "58")
+"""Classes of errors that pass: connection, lack of resources, intervention of an operator, system error."""
 _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
@@ -74,8 +80,11 @@ def _not_started(slot: str, result: PGresult) -> Exception:
     return unreachable(message, sqlstate or None)
 
 
-def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
-    """Return the error for a started stream that ended: it broke, or can be read no further."""
+def stream_failure(message: str, sqlstate: str | None, *, is_streaming: bool) -> AuditlakeError:
+    """Return the error for a started stream that ended: it broke, cannot be streamed, or can be read no further.
+
+    `is_streaming`: it was to have transactions in progress.
+    """
     what, first = " ".join(message.split()), ""
     lost = "drop the slot with pg_drop_replication_slot: the change stays in the log. "
     if sqlstate in _UNTRANSLATABLE:
@@ -87,8 +96,20 @@ def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
         what = f"a change is larger than the server can send: {what}"
         first = f"Delete the row, or shorten its values, and {lost}"
     elif sqlstate not in UNDECODABLE:
-        return unreachable(message, sqlstate)
+        return _unexplained(what, sqlstate, is_streaming=is_streaming)
     return WrongSource(f"the slot can be read no further: {what}", f"{first}Run auditlake resync --all.")
+
+
+def _unexplained(message: str, sqlstate: str | None, *, is_streaming: bool) -> AuditlakeError:
+    if sqlstate is None or sqlstate.startswith(_PASSING):
+        return unreachable(message, sqlstate)
+    if is_streaming:
+        return NotStreamed(f"the server failed to stream its log: {message}")
+    return SourceAway(
+        f"the server failed to decode its log: {message}",
+        "Look into the server's log. If this stays, drop the slot with pg_drop_replication_slot: the change stays in "
+        "the log. Run auditlake resync --all.",
+    )
 
 
 _SESSION: LiteralString = """

@@ -324,11 +324,17 @@ class _Socket(IntEnum):
 
 
 class CopyBoth:
-    """A connection in COPY BOTH, non-blocking. `lsn_offset` is added to the LSNs of frames, and not of keepalives."""
+    """A connection in COPY BOTH, non-blocking. `lsn_offset` is added to the LSNs of frames, and not of keepalives.
 
-    def __init__(self, replication: psycopg.Connection[Row], lsn_offset: int = 0) -> None:
+    `is_streaming`: the server was asked for transactions in progress.
+    """
+
+    def __init__(
+        self, replication: psycopg.Connection[Row], lsn_offset: int = 0, *, is_streaming: bool = False
+    ) -> None:
         self._replication, self._pgconn = replication, replication.pgconn
         self._lsn_offset = lsn_offset
+        self._is_streaming = is_streaming
         self._descriptor = self._pgconn.socket  # libpq does not return it after the connection is lost
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
@@ -398,8 +404,8 @@ class CopyBoth:
         result = self._pgconn.get_result()
         if result is None:
             return unreachable(self._pgconn.get_error_message() or ENDED)
-        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
-        return stream_failure(result.get_error_message() or ENDED, sqlstate.decode() if sqlstate else None)
+        sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() or None
+        return stream_failure(result.get_error_message() or ENDED, sqlstate, is_streaming=self._is_streaming)
 
     def send(self, message: bytes) -> None:
         """Send one CopyData message."""
@@ -505,8 +511,9 @@ class ReplicationStream:
         cls, replication: psycopg.Connection[Row], start_lsn: Lsn, streaming: Streaming, lsn_offset: int = 0
     ) -> Self:
         """Read a stream started at `start_lsn` in this mode; raises LakeUnusable without a folder for the spool."""
-        intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
-        return cls(CopyBoth(replication, lsn_offset), start_lsn, intake, lsn_offset)
+        is_streaming = streaming.mode != "off"
+        intake = Intake(Spool(streaming.spool) if is_streaming else None)
+        return cls(CopyBoth(replication, lsn_offset, is_streaming=is_streaming), start_lsn, intake, lsn_offset)
 
     def receive(self, frames: FrameBuffer, limits: BufferLimits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`; if the buffer is full, wait for the waker only.

@@ -28,13 +28,14 @@ _PROTOCOL_OF = {13: 1, 14: 2, 15: 3}
 _PARALLEL_SINCE = 16
 
 
-class MessagesInDoubt(SourceAway):
-    """Messages of a streamed transaction may have been rolled back; without streaming, the server omits these.
+class NotStreamed(SourceAway):
+    """A transaction in progress cannot be streamed; without streaming, the server can send it after its commit.
 
-    It has committed, and its commit ends at `end_lsn`.
+    Its messages may have been rolled back, which the server omits then; or the server fails while it decodes it. A
+    transaction whose commit ends at `end_lsn`; None if that is not known.
     """
 
-    def __init__(self, message: str, end_lsn: Lsn) -> None:
+    def __init__(self, message: str, end_lsn: Lsn | None = None) -> None:
         super().__init__(message)
         self.end_lsn = end_lsn
 

@@ -27,7 +27,7 @@ from auditlake.pgoutput.decoder import (
 )
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.replication.spool import Spool
-from auditlake.settings.streaming_mode import MessagesInDoubt
+from auditlake.settings.streaming_mode import NotStreamed
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, Versions
@@ -151,7 +151,7 @@ def test_a_message_that_may_have_been_rolled_back_is_in_doubt(memory: int) -> No
     for sent, more in product(cases, ([], later, [*block(insert(4), sub=10, first=False), encode(StreamAbort(7, 10))])):
         with contextlib.closing(Spool(memory_bytes=memory)) as spool:
             assert not [*through_spool(spool, [*sent, encode(StreamAbort(7, 9)), *more])]
-            with pytest.raises(MessagesInDoubt) as raised:
+            with pytest.raises(NotStreamed) as raised:
                 spool.handle_boundary(encode(COMMIT))
             assert raised.value.end_lsn == 150
 
