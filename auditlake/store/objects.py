@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from auditlake.counters import Counter, count
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.extras import S3
+from auditlake.invisible import escaped
 from auditlake.store.failures import code_or_kind
 from auditlake.store.session import Kept, Session
 
@@ -46,6 +47,7 @@ _NO_BUCKET = "NoSuchBucket"
 _RETRIES = 40
 """Pauses between them are random and hardly grow: 40 take at least seven seconds, ten may be over after 1.5."""
 _PAUSE_S = 0.2
+_INVALID_PATH = re.compile(r'[Pp]ath "(.*?)"(?: contained|: )')
 _LOST = re.compile(r"\bkind: (?:Interrupted|Timeout)\b")
 """In an error of obstore: a connection that ended, or no reply in time. The request may have taken effect."""
 _PAGE = 1000
@@ -167,8 +169,22 @@ def _os_errors(bucket: str, key: str, operation: str) -> Iterator[None]:
         raise FileExistsError(errno.EEXIST, "The object exists, or has changed", where) from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
         raise PermissionError(errno.EACCES, f"The store refuses access ({code_or_kind(exc)})", where) from None
+    except exceptions.InvalidPathError as exc:
+        raise LakeUnusable(
+            f"{bucket} has an object below {key} whose key cannot be read: {_key_in(exc)}",
+            "Delete it with another tool; nothing here writes such keys.",
+        ) from None
     except exceptions.BaseError as exc:
         raise OSError(errno.EIO, f"The store failed: {code_or_kind(exc)}", where) from None
+
+
+def _key_in(exc: Exception) -> str:
+    found = _INVALID_PATH.search(str(exc))
+    return "".join(map(_seen, found[1])) if found else "unknown"
+
+
+def _seen(character: str) -> str:
+    return character if character.isprintable() else escaped(character)
 
 
 def _repeated(request: Callable[[], _Reply]) -> _Reply:
@@ -337,9 +353,14 @@ def etags(bucket: str, prefix: str, *, after: str = "") -> Iterator[tuple[str, s
 
 
 def written_keys(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
-    """Yield the keys below a prefix in order, with the time when each was written, in seconds since 1970."""
+    """Yield the keys below a prefix in order, with the time when each was written, in seconds since 1970.
+
+    An empty object whose name has no dot marks a folder, as tools that show buckets as folders make them: a key that
+    ends in a slash, which obstore does not show. No file of a lake is empty.
+    """
     for meta in _listed(bucket, prefix, None, _PAGE):
-        yield meta["path"], meta["last_modified"].timestamp()
+        if meta["size"] or "." in meta["path"].rpartition("/")[2]:
+            yield meta["path"], meta["last_modified"].timestamp()
 
 
 def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator["ObjectMeta"]:
@@ -347,7 +368,7 @@ def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator
         for number, metas in enumerate(_store(bucket).list(prefix, offset=offset, chunk_size=page)):
             if number:  # each page after the first is a request of its own
                 count(Counter.STORE_REQUESTS, "list")
-            yield from metas
+            yield from (meta for meta in metas if meta["path"].startswith(prefix))  # not the mark of the folder itself
 
 
 def children(bucket: str, prefix: str) -> list[str]:
@@ -355,7 +376,7 @@ def children(bucket: str, prefix: str) -> list[str]:
     with _os_errors(bucket, prefix, "list"):
         listed = _store(bucket).list_with_delimiter(prefix)
     paths = [*listed["common_prefixes"], *(found["path"] for found in listed["objects"])]
-    return sorted(path.removeprefix(prefix).strip("/") for path in paths)
+    return sorted(path.removeprefix(prefix).strip("/") for path in paths if path.startswith(prefix))
 
 
 def copy(bucket: str, key: str, to: str) -> None:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import cast
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -320,6 +321,33 @@ def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
     _at_once(4, write)
     assert sorted(versions) == list(range(1, 13))
     assert open_table(remote_folder).version() == 12
+
+
+def _put_raw(place: Remote, name: str) -> None:
+    """Write an empty object whose key may be one that obstore does not write."""
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    client.put_object(Bucket=place.bucket.removeprefix("s3://"), Key=f"{place.key}/{name}", Body=b"")
+
+
+def test_marks_of_folders_are_no_files(remote_folder: Remote) -> None:
+    """Tools that show a bucket as folders write them."""
+    lake = remote_folder / "lake"
+    for name in ("", "history/", "history/public/"):
+        _put_raw(lake, name)
+    assert list(lake.iterdir()) == [lake / "history"]
+    assert list(files.list_written(lake)) == []
+    assert list((remote_folder / "new").iterdir()) == []
+    files.put_if_absent(lake / "history" / "public" / "x.json", b"{}")
+    assert [name for name, _ in files.list_written(lake)] == ["history/public/x.json"]
+
+
+@pytest.mark.parametrize("name", ["history//x", "history/../x", "history/\u202e//x"])
+def test_an_object_that_has_no_name_is_named(remote_folder: Remote, name: str) -> None:
+    """Whoever may write the bucket can make it, and no command can read the folder."""
+    _put_raw(remote_folder, name)
+    with pytest.raises(LakeUnusable, match=r"whose key cannot be read: .*/history/") as raised:
+        list(files.list_written(remote_folder))
+    assert name.replace("\u202e", "\\u202e") in raised.value.message
 
 
 @pytest.mark.parametrize("version", [0, 2])
