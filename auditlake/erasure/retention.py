@@ -48,13 +48,13 @@ from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import EXPIRED_APP, Lake
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.lake.whereabouts import whereabouts
+from auditlake.lake.whereabouts import was_at, whereabouts
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.settings.mask_rules import matches_table
 from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods, Rules
 from auditlake.store.attempts import attempts
-from auditlake.store.files import parquet
+from auditlake.store.files import local_path, parquet
 from auditlake.temporal.moments import Known, last_up_to, read_known
 from auditlake.temporal.when import format_us
 
@@ -320,19 +320,35 @@ def _rows_up_to(files: Files, name: str, upto: Lsn) -> BitMap64:
 def _require_confirmed(lake: Lake) -> None:
     """Require that the lake is where it was when versions expired first, or was confirmed later."""
     recorded = _read_place(lake)
-    if recorded is None:
+    if recorded is None or _is_of_before(lake, recorded):
         _record_place(lake)
-    elif recorded != whereabouts(lake, lake.root):
+    elif recorded != _place(lake):
         raise ConfigError(
             f"{lake.root} was restored or copied, so nothing expires in it until that is confirmed",
             "If it may forget what [retention] says: auditlake maintain --confirm-restored.",
         )
 
 
+def _place(lake: Lake) -> str | None:
+    """Return where the lake is; None without changes, when nothing can expire."""
+    with suppress(FileNotFoundError):
+        return whereabouts(lake, lake.changes)
+    return None
+
+
+def _is_of_before(lake: Lake, recorded: str) -> bool:
+    """Return whether an earlier version recorded the lake's own root."""
+    record = local_path(lake.retention)
+    return record is not None and was_at(lake.root, recorded, record.stat().st_mtime_ns // 1000)
+
+
 def _read_place(lake: Lake) -> str | None:
-    remedy = "auditlake maintain --confirm-restored writes it."
-    return read_record(lake.retention, lambda content: str(content["place"]), remedy)
+    def read(content: Mapping[str, object]) -> str | None:
+        place = content["place"]
+        return None if place is None else str(place)
+
+    return read_record(lake.retention, read, "auditlake maintain --confirm-restored writes it.")
 
 
 def _record_place(lake: Lake) -> None:
-    write_record(lake, lake.retention, {"place": whereabouts(lake, lake.root)}, durable=True)
+    write_record(lake, lake.retention, {"place": _place(lake)}, durable=True)

@@ -37,7 +37,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_record, write_record
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.lake.whereabouts import whereabouts
+from auditlake.lake.whereabouts import was_at, whereabouts
 from auditlake.ledger.blocks import (
     BEGINNING,
     BLOCKS_SCHEMA,
@@ -129,7 +129,7 @@ class Sealer:
         number = self.last.number + 1 if self.last else 0
         after = self.last.upto if self.last else BEGINNING
         place = whereabouts(self.lake, self.lake.ledger_blocks)
-        is_same = self.last is not None and self.last.place == place
+        is_same = self.last is not None and self._is_at(self.last, place)
         prepared = _read_prepared(self.lake, number)
         upto = prepared.upto if prepared else _cut(self.lake, after, watermark)
         small = [entry for entry in small_entries(self.lake) if entry.identity not in self._sealed]
@@ -147,6 +147,10 @@ class Sealer:
         self._sealed |= {entry.identity for entry in small}
         self._copies |= {str(table.name): lsn for table, lsn in copies}
         return block
+
+    def _is_at(self, last: Block, place: str) -> bool:
+        """Return whether the last block was sealed where the lake is now."""
+        return last.place == place or was_at(self.lake.ledger_blocks, last.place, last.time_us)
 
     def _new_copies(self) -> list[tuple[HistoryTable, Lsn]]:
         """Return the copies that are not sealed, by table and LSN."""

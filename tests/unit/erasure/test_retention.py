@@ -4,6 +4,8 @@ Versions of `orders` in the small lake ended at 0x150 (T0 + 6 s) and 0x200 (T0 +
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +27,7 @@ from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
 from auditlake.follow import Applier
 from auditlake.instants import to_us
-from auditlake.lake import history, holds
+from auditlake.lake import history, holds, whereabouts
 from auditlake.lake.compaction import fence
 from auditlake.lake.expiries import ExpiredTable, read_runs
 from auditlake.lake.history import HistoryTable
@@ -263,6 +265,49 @@ def test_nothing_expires_in_a_copied_lake_until_that_is_confirmed(lake: Lake, tm
     assert _table(copied).horizon == 0x100
     assert _maintain(copied, settings, "--confirm-restored").code == 0
     assert _table(copied).horizon == 0x180
+
+
+@on_disk("objects have no inodes")
+def test_nothing_expires_in_a_copy_in_the_place_of_its_lake(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the root stayed, as a mount point does, and each folder has the inode of the one that was lost."""
+    monkeypatch.setattr(whereabouts, "_inode", lambda _: "inode 7")
+    settings = _settings(tmp_path)
+    assert _maintain(lake, settings).code == 0
+    _pass(lake, 8)
+    shutil.copytree(lake.root, tmp_path / "copied")
+    for each in lake.root.iterdir():
+        each.unlink() if each.is_file() else shutil.rmtree(each)
+    shutil.copytree(tmp_path / "copied", lake.root, dirs_exist_ok=True)
+    done = _maintain(lake, settings)
+    assert (done.code, "was restored or copied" in done.stderr) == (3, True), done.stderr
+    assert _maintain(lake, settings, "--confirm-restored").code == 0
+    assert _maintain(lake, settings).code == 0
+
+
+@on_disk("objects have no inodes")
+def test_a_lake_of_before_goes_on_and_a_copy_of_it_does_not(lake: Lake, tmp_path: Path) -> None:
+    """The inode of its root was recorded alone; a copy is younger than its record, the time of which it keeps."""
+    settings = _settings(tmp_path)
+    lake.retention.write_text(json.dumps({"place": f"inode {lake.root.stat().st_ino}"}))
+    of_before = lake.retention.stat().st_mtime - 3600
+    os.utime(lake.retention, (of_before, of_before))
+    assert _maintain(lake, settings).code == 3
+    lake.retention.touch()
+    assert _maintain(lake, settings).code == 0
+    assert "born" in lake.retention.read_text()
+
+
+@on_disk("changes are moved")
+def test_a_lake_is_confirmed_before_capture_starts(lake: Lake, tmp_path: Path) -> None:
+    """It has no changes yet, so its place is recorded once something may expire."""
+    retention.mark_restored(lake)
+    changes = lake.changes.rename(tmp_path / "changes")
+    retention.confirm_restored(lake)
+    changes.rename(lake.changes)
+    assert _maintain(lake, _settings(tmp_path)).code == 0
+    assert "born" in lake.retention.read_text()
 
 
 def test_nothing_expires_in_a_restored_lake_until_that_is_confirmed(lake: Lake, tmp_path: Path) -> None:

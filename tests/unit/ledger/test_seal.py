@@ -1,6 +1,7 @@
 """Sealing: what is sealed and what is not, kills after each effect, two sealers, large transactions, other files."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from auditlake.delta.append_table import AppendLog
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After
+from auditlake.lake import whereabouts
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lake.records import write_record
@@ -23,7 +25,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.command import run
 from tests.damage import summed
 from tests.ledger_lake import compared, edit_rows, sealed
-from tests.s3_server import copy_lake, forget, overwrite
+from tests.s3_server import copy_lake, forget, on_disk, overwrite
 from tests.small_lake import ORDERS, files_of, write_lake_with_manifest
 
 
@@ -90,6 +92,33 @@ def test_a_block_seals_what_came_since_the_one_before(lake: Lake) -> None:
         ("transaction", 0x400),
         ("change", 0x400),
     ]
+
+
+@on_disk("objects have no inodes")
+def test_a_copy_in_the_place_of_its_lake_is_another_incarnation(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its folder has the inode of the one that was lost."""
+    monkeypatch.setattr(whereabouts, "_inode", lambda _: "inode 7")
+    (first,) = Sealer(lake).seal("tests")
+    shutil.copytree(lake.root, tmp_path / "copied")
+    shutil.rmtree(lake.root)
+    shutil.copytree(tmp_path / "copied", lake.root)
+    _complete(lake)
+    (second,) = Sealer(lake).seal("tests")
+    assert second.origin != first.origin
+
+
+@on_disk("objects have no inodes")
+def test_a_lake_of_before_stays_the_same_incarnation(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks have the inode alone; those of a copy are older than its folder."""
+    with monkeypatch.context() as before:
+        before.setattr(whereabouts, "_born_ns", lambda _: None)
+        (first,) = Sealer(lake).seal("tests")
+    _complete(lake)
+    (second,) = Sealer(lake).seal("tests")
+    assert (second.origin, second.place.partition(" born ")[0]) == (first.origin, first.place)
+    assert second.place != first.place
 
 
 def test_an_added_gap_is_sealed_once_and_proved(lake: Lake) -> None:
