@@ -7,7 +7,7 @@
     — auditlake Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=
 
 A key is named by its first part; a signature has the first four bytes of SHA-256 of name and public key, so that a
-verifier finds its key. Lines before the empty line are signed. A checkpoint has exactly three.
+verifier finds its key. Lines before the empty line are signed. A checkpoint has exactly three. A size is below 2**63.
 
 A witness signs with a key of another type. Its signature begins with a time, in seconds since 1970, which is signed.
 
@@ -32,7 +32,8 @@ _ID_BYTES, _TIME_BYTES = 4, 8
 _PRIVATE = "PRIVATE+KEY+"
 _NAME = re.compile(r"[^\s+]+")
 _SIGNATURE = re.compile(r"— ([^\s+]+) ([A-Za-z0-9+/]+={0,2})")
-_SIZE = re.compile(r"0|[1-9][0-9]*")
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+_MOST_LEAVES = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def read_checkpoint(note: str) -> Checkpoint | None:
     if len(lines) != len(("origin", "size", "root")):
         return None
     origin, size, root = lines[0], lines[1], _decoded(lines[2])
-    if not origin or not _SIZE.fullmatch(size) or root is None or len(root) != HASH_BYTES:
+    if not origin or not _SIZE.fullmatch(size) or int(size) > _MOST_LEAVES or root is None or len(root) != HASH_BYTES:
         return None
     return Checkpoint(origin, int(size), root)
 

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from auditlake.errors import AuditlakeError, BadUsage
-from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey, open_note
+from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey, open_note, read_checkpoint
 
 KEY = SigningKey.generate("tests")
 CHECKPOINT = Checkpoint("auditlake/1/d/x", 7, bytes(range(32)))
@@ -42,10 +42,21 @@ def _forged(note: str) -> dict[str, str]:
         "no empty line": note.replace("\n\n", "\n"),
         "a fourth line": f"{text}\nmore\n\n{signature}",
         "a size with a zero before it": note.replace("\n7\n", "\n07\n"),
+        "a size of 64 bits": note.replace("\n7\n", f"\n{1 << 63}\n"),
+        "a size with more digits than int reads": note.replace("\n7\n", f"\n{'9' * 5000}\n"),
         "a short root": note.replace("HB0eHw==\n", "HB0e\n").replace("Hh8=\n", "\n"),
         "nothing": "",
         "an empty origin": note.replace("auditlake/1/d/x", ""),
     }
+
+
+@pytest.mark.parametrize("size", [1 << 63, int("9" * 4000)])
+def test_a_size_that_no_tree_has_is_none_of_a_digest(size: int) -> None:
+    """Read without a signature, as `prove` does."""
+    note = KEY.sign(CHECKPOINT)
+    assert read_checkpoint(note) == CHECKPOINT
+    assert read_checkpoint(note.replace("\n7\n", f"\n{size}\n")) is None
+    assert read_checkpoint(note.replace("\n7\n", f"\n{(1 << 63) - 1}\n")) is not None
 
 
 @pytest.mark.parametrize("forgery", _forged(KEY.sign(CHECKPOINT)))
