@@ -39,6 +39,7 @@ from pydantic import (
 
 from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.settings.connection_strings import URI_SCHEMES, problem_of, redacted
 from auditlake.settings.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
 from auditlake.settings.retention_rules import RetentionPeriod, RetentionPeriods, Rules, parse_period
 from auditlake.settings.streaming_mode import Streaming, StreamingMode
@@ -56,28 +57,15 @@ _FLAGS = {"tables": "--table"}
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^*?\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _WEB = ("https://", "http://")
 _PRINTABLE = re.compile(r"[!-~]+")
-_DATABASES = ("postgresql://", "postgres://")
-
-
-def _is_conninfo(text: str) -> bool:
-    """Return whether libpq can parse a string; its message, which quotes the string, is dropped."""
-    import psycopg  # noqa: PLC0415 - a fifth of a command's start-up time, and many commands need no source
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
-
-    try:
-        conninfo_to_dict(text)
-    except psycopg.Error:
-        return False
-    return True
 
 
 def _conninfo(value: object) -> object:
-    """Refuse a string that libpq cannot parse."""
-    if not _is_conninfo(value.get_secret_value() if isinstance(value, SecretStr) else str(value)):
-        raise ValueError("is neither a libpq URI (postgresql://…) nor a conninfo (host=… dbname=…)")
+    """Refuse a string that libpq cannot parse, or takes for something else."""
+    problem = problem_of(value.get_secret_value() if isinstance(value, SecretStr) else str(value))
+    if problem is not None:
+        raise ValueError(problem)
     return value
 
 
@@ -125,12 +113,12 @@ def _digest_place(value: object) -> Path | DigestDatabase:
     Raises ValueError, also for a conninfo, which might be a folder; Unsupported.
     """
     text = str(value)
-    if text.startswith(_DATABASES):
+    if text.startswith(URI_SCHEMES):
         _conninfo(text)
         return DigestDatabase(SecretStr(text))
     if text.startswith(_WEB):
         raise ValueError("is a URL, need a folder or a bucket; a witness, which keeps no digests, is set as `witness`")
-    if "=" in text and _is_conninfo(text):
+    if "=" in text and problem_of(text) is None:
         raise ValueError("is a conninfo, need the database as a URI: postgresql://user@host/dbname")
     return lake_place(value)
 
@@ -445,18 +433,6 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
         origins |= {name: _flag(name) for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _hint(exc)) from None  # pydantic repeats the input
     return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
-
-
-def redacted(conninfo: str) -> str:
-    """Format a connection string for messages: in libpq's keyword form, without passwords."""
-    import psycopg  # noqa: PLC0415 - as above
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415 - as above
-
-    try:
-        parts = conninfo_to_dict(conninfo)
-    except psycopg.Error:
-        return "(unreadable connection string)"
-    return make_conninfo("", **{key: value for key, value in parts.items() if key not in _SECRETS})
 
 
 def _read_file(config_file: Path | None) -> dict[str, Any]:

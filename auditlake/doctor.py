@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 
-from auditlake.config import DEFAULT_FILE, Settings, redacted
+from auditlake.config import DEFAULT_FILE, Settings
 from auditlake.errors import AuditlakeError
 from auditlake.extras import EXTRAS, SPARK
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
+from auditlake.settings.connection_strings import redacted
 from auditlake.source.connection import connect
 from auditlake.spark.jars import delta_jars, jars_folder, unresolved
 from auditlake.spark.java import major_version, require_java

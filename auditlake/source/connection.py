@@ -36,6 +36,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.errors import AuditlakeError, ConfigError, SourceAway, SourceRefuses, SourceUnreachable, SourceUnready
 from auditlake.lsn import Lsn
+from auditlake.settings.connection_strings import problem_of
 
 _REFUSED = (
     "password authentication failed",
@@ -189,14 +190,11 @@ def pinned_conninfo(source: str, settings: Mapping[str, str] | None = None, **ov
 
     Raises ConfigError if `source` is not a conninfo or a libpq URI.
     """
-    try:
-        given = conninfo_to_dict(source)
-    except (psycopg.ProgrammingError, UnicodeEncodeError):
-        # The parser's message quotes the text it could not read, which may hold a password.
+    if (problem := problem_of(source)) is not None:
         raise ConfigError(
-            "the setting source is not a libpq URI or conninfo",
-            "Write it as postgresql://user@host:5432/database, or host=… dbname=….",
-        ) from None
+            f"the setting source {problem}", "Write it as postgresql://user@host:5432/database, or host=… dbname=…."
+        )
+    given = conninfo_to_dict(source)
     options = " ".join(f"-c {name}={value}" for name, value in {**PINNED, **(settings or {})}.items())
     merged = {
         "application_name": "auditlake",

@@ -7,11 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from auditlake.config import Settings, load_settings, redacted
+from auditlake.config import Settings, load_settings
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.sql import read_newest, select
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.settings.connection_strings import redacted
+from auditlake.source.connection import pinned_conninfo
 
 NUMBERS = pa.schema([("number", pa.int64())])
 EXAMPLE = Path(__file__).parents[2] / "conf" / "auditlake.toml"
@@ -216,11 +218,57 @@ def test_never_shows_the_password() -> None:
         ("postgresql://me:hunter2@db:5433/shop", "user=me dbname=shop host=db port=5433"),
         ("host=db password=hunter2 dbname='my shop'", "host=db dbname='my shop'"),
         ("host=db hunter2", "(unreadable connection string)"),
+        ("postgresql://me:1@hunter2@db/shop", "(unreadable connection string)"),
     ],
 )
 def test_redacts_a_connection_string(conninfo: str, shown: str) -> None:
     """Host, user and database are kept; the password is removed."""
     assert set(redacted(conninfo).split()) == set(shown.split())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "postgresql://me:1@hunter2@db/shop",
+        "postgres://me:1@hunter2,2@db/shop",
+        "postgresql://me:1@x:hunter2@db/shop",
+        "postgresql://me:12/hunter2@db/shop",
+        "postgresql://me:12/3@hunter2@db:5432/shop?sslmode=require",
+        "postgresql://me:1@hunter2/2@db/shop",
+        "postgresql://db/hunter2@shop",
+        "dbname=postgresql://me:hunter2@db/shop",
+        "host=db dbname='postgres://me:hunter2@db/shop'",
+    ],
+)
+def test_a_password_that_libpq_takes_for_another_part_is_refused(source: str) -> None:
+    """Each message about a connection names its host and database."""
+    for refuse in (lambda: load_settings(source=source), lambda: pinned_conninfo(source)):
+        with pytest.raises(ConfigError, match=r"has an @ in its host|has a URI as its dbname") as failure:
+            refuse()
+        assert "hunter2" not in f"{failure.value.message} {failure.value.hint}"
+    if not source.startswith("postgres"):
+        return
+    with pytest.raises(ConfigError, match="has an @ in its host") as failure:
+        load_settings(digest={"to": source})
+    assert "hunter2" not in f"{failure.value.message} {failure.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("postgresql://me:p%40ss%2Fword@db/sh%40p", "user=me dbname=sh@p host=db"),
+        ("postgresql://me:1?2#3@db:5432,[::1]:5433/shop", "user=me dbname=shop host=db,::1 port=5432,5433"),
+        ("postgresql://db/shop?user=me@company.com", "user=me@company.com dbname=shop host=db"),
+        ("postgresql://me@%40socket/shop", "user=me dbname=shop host=@socket"),
+        ("postgresql:///shop?host=/run/a@b", "dbname=shop host=/run/a@b"),
+        ("host=@socket dbname=sh@p user=me@company.com", "user=me@company.com dbname=sh@p host=@socket"),
+    ],
+)
+def test_an_at_sign_in_its_place_is_taken(source: str, parts: str) -> None:
+    """In a user, in the name of a socket, and escaped."""
+    load_settings(source=source)
+    pinned_conninfo(source)
+    assert set(redacted(source).split()) == set(parts.split())
 
 
 def test_asks_for_a_source() -> None:

@@ -113,5 +113,5 @@ def test_a_number_that_python_does_not_print_is_refused(lake: auditlake.Lake, me
 
 def test_a_source_that_is_no_text_of_utf_8_is_no_conninfo(lake: auditlake.Lake) -> None:
     """Python has texts with half a character, libpq none."""
-    with pytest.raises(ConfigError, match="is not a libpq URI or conninfo"):
+    with pytest.raises(ConfigError, match="is neither a libpq URI"):
         lake.status("host=\ud83d")
