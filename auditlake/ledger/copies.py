@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -173,17 +174,26 @@ def row_entries(table: HistoryTable, lsn: Lsn, kind: Kind, rows: pa.Table) -> li
     ]
 
 
-def find_copied(table: HistoryTable, lsn: Lsn, key: Sequence[str]) -> Iterator[Entry]:
-    """Yield the entries of a copy that concern the row with a key, given as texts of the table's key columns."""
-    shown = {*(column.stored for column in (*committed_columns(table, lsn), *table.key)), *_PERIOD}
+def find_copied(table: HistoryTable, lsn: Lsn, key: Sequence[tuple[Sequence[Column], str]]) -> Iterator[Entry]:
+    """Yield the entries of a copy that concern the row with a key: of each part the physical columns, and the text."""
+    typed = chain.from_iterable(columns for columns, _ in key)
+    shown = {*(each.stored for each in (*committed_columns(table, lsn), *typed)), *_PERIOD}
     for _, rows in _batches(_files(table), shown):
         here = pa.array([True] * rows.num_rows)
-        for column, text in zip(table.key, key, strict=True):
-            here = pc.and_(here, pc.fill_null(pc.equal(text_column(rows, column), text), fill_value=False))
+        for columns, text in key:
+            here = pc.and_(here, _has_text(rows, columns, text))
         chosen = rows.filter(here)
         for kind, condition in _PARTS.items():
             part = chosen.filter(pc.fill_null(condition(chosen, lsn), fill_value=False))
             yield from row_entries(table, lsn, kind, part) if part.num_rows else ()
+
+
+def _has_text(rows: pa.Table, columns: Sequence[Column], text: str) -> pa.Array:
+    found = pa.array([False] * rows.num_rows)
+    for column in columns:
+        if column.stored in rows.column_names:
+            found = pc.or_(found, pc.fill_null(pc.equal(text_column(rows, column), text), fill_value=False))
+    return found
 
 
 def text_column(rows: pa.Table, column: Column) -> pa.Array:

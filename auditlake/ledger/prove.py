@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from auditlake.audit.changes import in_changes
+from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.audit.transaction_contents import find_transaction
@@ -84,11 +85,12 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
     keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
     copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", RESYNC}}
+    typed = [types_over_time(life.table, column) for column in life.table.key]
     for lsn in sorted(copied):
         table = _as_read(reader, life.table)
         yield _copy(reader.lake, table, lsn)
         for key in sorted(keys):
-            yield from find_copied(table, lsn, key)
+            yield from find_copied(table, lsn, list(zip(typed, key, strict=True)))
     lsns: list[int] = sorted({event.mark.lsn for event in life.events} - copied)
     if lsns:
         concerned = f"({in_changes(life.table, reader.relations_of(life.table), keys)} or op = 'truncate')"

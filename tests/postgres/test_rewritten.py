@@ -21,6 +21,8 @@ from auditlake.mcp_server import AnswerLimits, Tools
 from tests import oracle
 from tests.command import Done, capture_here, run_here
 from tests.page import Page
+from tests.proof_verifier import verify
+from tests.s3_server import copy_lake
 from tests.server import Server, execute
 
 pytestmark = pytest.mark.pg
@@ -221,6 +223,18 @@ def test_show_has_every_change_of_every_transaction(site: Site) -> None:
         done = site.run("show", str(Lsn(int(lsn))), "--json")
         assert (done.code, done.stdout.count('"ordinal"')) == (0, count), (lsn, done)
         assert site.run("show", str(Lsn(int(lsn)))).code == 0
+
+
+def test_a_row_with_a_rewritten_key_is_proved_in_each_copy(site: Site, tmp_path: Path) -> None:
+    """Its versions of the first copy are under the former type of the key, those of the new snapshot under this one."""
+    lake = copy_lake(site.lake, tmp_path / "sealed")
+    assert run_here(["seal", "--lake", lake.root]).code == 0
+    expected = {1: (2, 1, 1), 7: (2, 1, 0), 38: (2, 1, 1), 39: (1, 1, 0), 40: (1, 0, 1)}
+    for key, counts in expected.items():
+        done = run_here(["prove", "keyed", str(key), "--lake", lake.root])
+        assert done.code == 0, done
+        found = Counter(record[1] for record in verify(json.loads(done.stdout), None))
+        assert (found["row"], found["ended"], found["change"]) == counts, key
 
 
 def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
