@@ -206,14 +206,40 @@ class TableShapes:
         return replace(version.relation, columns=tuple(owned))
 
     def _stored(self, version: RelationVersion, lsn: Lsn) -> Iterator[str]:
-        """Yield the stored name of each column of a version at an LSN; its name if the history cannot follow it."""
+        """Yield the stored name of each column of a version at an LSN; its name if the history cannot follow it.
+
+        A column with a number is no other one of its name, which it may have had before in the same transaction.
+        """
         lsn = max(lsn, self.table.first_snapshot_lsn)
         had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
         by_number = {column.attnum: column.stored for column in had if column.attnum is not None}
         by_name = {column.name: column.stored for column in had}
+        if version.attnums is not None and version.lsn > self._source_since:
+            by_number = self._numbered_before(lsn) | by_number
+            by_name = {c.name: self._apart(c.name) for c in version.relation.columns if c.name in self._taken}
+            by_name |= {column.name: column.stored for column in had if column.attnum is None}
         for column in version.relation.columns:
             numbered = None if column.attnum is None else by_number.get(column.attnum)
             yield numbered or by_name.get(column.name) or column.name
+
+    @cached_property
+    def _source_since(self) -> int:
+        """The LSN up to which the table was of an earlier source, which had other numbers; -1 if it never was."""
+        return max((upto for upto, _ in self.table.former_oids), default=-1)
+
+    def _numbered_before(self, lsn: Lsn) -> dict[int, str]:
+        """Return the last physical column up to an LSN that had each number in this source, whether it exists then."""
+        begun = [c for c in self.followed.physical if (c.since or 0) <= lsn and (c.until or lsn) > self._source_since]
+        return {c.attnum: c.stored for c in sorted(begun, key=lambda c: c.since or 0) if c.attnum is not None}
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        """The own names and the stored names of the columns that the history can follow."""
+        return frozenset((*self.own_names, *self.own_names.values()))
+
+    def _apart(self, name: str) -> str:
+        """Return a name for a column that the history cannot follow, beside another one of its name."""
+        return next(each for each in (f"{name}~{number}" for number in count(2)) if each not in self._taken)
 
     def columns_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that the table had at `lsn`: of the relation version in force, else of the snapshot."""

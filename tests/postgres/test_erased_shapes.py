@@ -18,6 +18,7 @@ from tests.command import Done, run_here
 from tests.erasure_lake import apply, found_in, require_sound
 from tests.ledger_lake import compared, sealed
 from tests.read_lake import history_of
+from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -188,3 +189,23 @@ def test_a_key_without_room_for_a_token_goes_with_its_row_once_another_row_stand
     assert found_in(source.lake, ("4711081547110815",)) == {}
     now = auditlake.Lake(source.lake.root).as_of().table("account").texts()
     assert {(row["iban"], row["name"]) for row in now} == {("12", "Adam Example"), ("13", "Eve Example")}
+
+
+def test_a_column_that_another_replaced_in_the_transaction_of_its_last_change_is_erased(source: _Source) -> None:
+    """By its own name; the values of the other column of its name stay, and nothing is shown as a change of that one."""
+    install_trigger(source.dsn)
+    source.execute("create table t (id int primary key, v text, w text)", "insert into t values (1, 'a', 'first')")
+    source.bootstrap()
+    source.execute(
+        "begin; alter table t add c int; update t set w = 'secret NEW' where id = 1;"
+        "alter table t drop w; alter table t add w text default 'q'; commit",
+        "update t set w = 'other' where id = 1",
+    )
+    source.follow()
+    shown = [
+        json.loads(line)
+        for line in run_here(["row", "t", "1", "--json", "--lake", source.lake.root]).stdout.splitlines()
+    ]
+    assert [each["changed"].get("w") for each in shown] == [{"old": "q", "new": "other"}, None, None]
+    source.forget("t", "1", "--columns", "w~2")
+    assert _found(source, "first", "secret NEW", "other") == {"other"}
