@@ -168,11 +168,11 @@ def file_statistics(footer: pq.FileMetaData, columns: Iterable[str]) -> dict[str
 
 
 def _chunks(footer: pq.FileMetaData, columns: Iterable[str]) -> dict[str, list[pq.ColumnChunkMetaData]]:
-    """Find the chunks of top-level columns, which have the same place in every row group."""
+    """Find the chunks of those of the columns that a file has; they have the same place in every row group."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     leaves = ((place, footer.schema.column(place)) for place in range(footer.num_columns))
     places = {leaf.path: place for place, leaf in leaves if leaf.max_definition_level <= 1}
-    return {name: [group.column(places[name]) for group in groups] for name in columns}
+    return {name: [group.column(places[name]) for group in groups] for name in columns if name in places}
 
 
 def statistics_json(statistics: Mapping[str, Any]) -> str:

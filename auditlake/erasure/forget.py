@@ -33,7 +33,7 @@ from auditlake.delta.row_groups import read_batches
 from auditlake.erasure.contexts import Contexts
 from auditlake.erasure.holding import require_not_held
 from auditlake.erasure.in_ledger import destroy_secrets, numbers_of_copies
-from auditlake.erasure.matching import InChanges, InHistory, InTransactions, Matcher
+from auditlake.erasure.matching import InChanges, InHistory, InTransactions, Matcher, physical_key
 from auditlake.erasure.scope import Wanted, find_scope, found_by, places_of
 from auditlake.errors import ConfigError, LakeUnusable, Unsupported
 from auditlake.failpoints import After, reach
@@ -157,7 +157,7 @@ class _Run:
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]
         places = places_of(reader, inner, erasure)
-        history = InHistory(found_by(table, erasure.where).key, matcher)
+        history = InHistory(physical_key(table, inner), matcher)
         return cls(lake, erasure, table, reader.own_names(table), history, InChanges(places, matcher, Contexts()))
 
     def erase(self) -> None:
@@ -187,7 +187,7 @@ class _Run:
         kinds = f"kind in ('{Kind.CHANGE}', '{Kind.TRANSACTION}')"
         rows = read_entries(self.lake, f"{kinds} and {in_lsns(sorted({lsn for _, lsn, _ in entries}))}")
         found = [row["number"] for row in rows.to_pylist() if (row["kind"], row["lsn"], row["ordinal"]) in entries]
-        return [*found, *numbers_of_copies(self.lake, self.table, self.history.erased)]
+        return [*found, *numbers_of_copies(self.lake, self.table, self.history.of_key, self.history.erased)]
 
     def _entries(self, changes: InChanges, transactions: InTransactions) -> dict[tuple[str, int, int], Entry]:
         """Return the entries, as they are still, of the changes and transactions that lose something."""
@@ -212,7 +212,7 @@ class _Run:
 
     def _present(self) -> dict[tuple[int, str], frozenset[str]]:
         """Return the texts that PostgreSQL has in each erased column, by the LSN of the commit that they came with."""
-        keys, lsns = {column.stored for column in self.history.key}, [lsn for lsn, _ in self.erasure.kept]
+        keys, lsns = self.history.of_key, [lsn for lsn, _ in self.erasure.kept]
         columns = [
             each for each in self.table.columns if each.stored in self.erasure.stored and each.stored not in keys
         ]

@@ -16,7 +16,7 @@ All that is durable is sealed before, so a block is never erased from while it i
 """
 
 import secrets as random_bytes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,10 @@ def _copies_in(lake: Lake, block: Block) -> Iterator[tuple[HistoryTable, Lsn]]:
             yield tables[row["name"]], Lsn(row["lsn"])
 
 
-def numbers_of_copies(lake: Lake, table: HistoryTable, concerns: Callable[[pa.Table], np.ndarray]) -> Iterator[int]:
-    """Yield the numbers of the entries of those rows of a table's copies that are concerned."""
+def numbers_of_copies(
+    lake: Lake, table: HistoryTable, needed: Collection[str], concerns: Callable[[pa.Table], np.ndarray]
+) -> Iterator[int]:
+    """Yield the numbers of the entries of those rows of a table's copies that are concerned, by `needed` columns."""
     blocks = {block.number: block for block in read_blocks(lake)}
     condition = f"kind = '{Kind.COPY}'"
     for row in read_entries(lake, condition, ("name", "lsn", "block")).to_pylist():
@@ -127,7 +129,7 @@ def numbers_of_copies(lake: Lake, table: HistoryTable, concerns: Callable[[pa.Ta
         numbers: dict[bytes, list[int]] = {}
         for number, hashed in zip(rows["number"].to_pylist(), rows["hash"].to_pylist(), strict=True):
             numbers.setdefault(hashed, []).append(number)
-        for part in copied_rows(table, lsn, secrets_in(block, rows)):
+        for part in copied_rows(table, lsn, secrets_in(block, rows), needed):
             mask = concerns(part.rows)
             for hashed, concerned in zip(part.hashes, mask, strict=True):
                 if concerned and numbers.get(hashed):

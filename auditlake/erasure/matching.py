@@ -21,13 +21,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.audit.history_conditions import types_over_time
 from auditlake.erasure.contexts import Contexts
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
+from auditlake.lake.history import HistoryTable
 from auditlake.ledger.copies import text_column
 from auditlake.relation import Column
 
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
+
+
+PhysicalKey = tuple[tuple[Column, ...], ...]
+"""Of each column of a key, the physical columns in the history: one for each type that it has had."""
+
+
+def physical_key(table: HistoryTable, keyed: HistoryTable) -> PhysicalKey:
+    """Return the key of `keyed`, a table with own names, as the columns of the same table as it is read."""
+    stored = {column.stored: column for column in table.columns}
+    of_types = (types_over_time(keyed, column) for column in keyed.key)
+    return tuple(tuple(stored[each.stored] for each in columns) for columns in of_types)
+
+
+def keys_in(key: PhysicalKey, rows: pa.Table) -> Iterator[tuple[str | None, ...]]:
+    """Return the keys of rows, as texts; a row has a part in the column of one type, which a file may lack."""
+    return zip(*(_texts(rows, columns) for columns in key), strict=True)
+
+
+def _texts(rows: pa.Table, columns: Sequence[Column]) -> list[str | None]:
+    found = [text_column(rows, column) for column in columns if column.stored in rows.column_names]
+    return pc.coalesce(*found).to_pylist() if found else [None] * rows.num_rows
 
 
 @dataclass(slots=True)
@@ -61,22 +84,27 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class InHistory:
-    """The rows of a history that are concerned; `key` are the columns by which they are found."""
+    """The rows of a history that are concerned; `key` has the columns by which they are found, as `PhysicalKey`."""
 
-    key: tuple[Column, ...]
+    key: PhysicalKey
     matcher: Matcher
 
     @property
     def needed(self) -> list[str]:
         """Return the columns by which rows are found."""
-        return [*(column.stored for column in self.key), "_raw"]
+        return [*self.of_key, "_raw"]
+
+    @property
+    def of_key(self) -> frozenset[str]:
+        """Return the stored names of the key's columns."""
+        return frozenset(column.stored for columns in self.key for column in columns)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """Return which rows have a key of the erasure."""
         return np.fromiter(map(self.matcher.matches, self._keys(rows)), bool, rows.num_rows)
 
     def _keys(self, rows: pa.Table) -> Iterator[tuple[str | None, ...]]:
-        return zip(*(text_column(rows, column).to_pylist() for column in self.key), strict=True)
+        return keys_in(self.key, rows)
 
     def erased(self, rows: pa.Table) -> np.ndarray:
         """Return which rows go, or lose values: versions that PostgreSQL has no more."""
@@ -92,7 +120,7 @@ class InHistory:
             return rows.filter(pc.invert(here))
         if not pc.any(here).as_py():
             return rows
-        of_key, keys = {column.stored for column in self.key}, [*self._keys(rows)]
+        of_key, keys = self.of_key, [*self._keys(rows)]
         for name in (name for name in erasure.stored if name in rows.column_names):
             values = rows[name].combine_chunks()
             rows = _with(
@@ -111,7 +139,10 @@ class InHistory:
     def _replaced(self, values: pa.Array, here: pa.Array, keys: Sequence[Sequence[str | None]]) -> pa.Array:
         """Return the values of a column of the key, replaced where a row is concerned and its key is gone."""
         rows = zip(values.to_pylist(), here.to_pylist(), keys, strict=True)
-        found = [(concerned and self.matcher.replacement(key)) or value for value, concerned, key in rows]
+        found = [
+            (value is not None and concerned and self.matcher.replacement(key)) or value
+            for value, concerned, key in rows
+        ]
         return pa.array(found, values.type)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.erasing import all_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
-from auditlake.erasure.matching import InHistory, Matcher, keys_of
+from auditlake.erasure.matching import InHistory, Matcher, PhysicalKey, keys_in, keys_of, physical_key
 from auditlake.erasure.scope import found_by, places_of
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
 from auditlake.lake.duckdb_rows import apart, is_float
@@ -36,7 +36,6 @@ from auditlake.lake.erasures import (
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.key_tokens import read_secret
 from auditlake.lake.layout import Lake
-from auditlake.ledger.copies import text_column
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, FailureReports, Notice, Say
 from auditlake.relation import TableName
@@ -108,23 +107,28 @@ def _require_newer(reader: Reader, erasures: Sequence[Erasure], secret: bytes | 
         of_table = [each for each in erasures if each.name == name and each.upto_lsn >= table.first_snapshot_lsn]
         made = made_in(of_table, table.erased, attrgetter("after"))
         missing = [each for each in of_table if each.done_us is not None and each not in made]
-        if left := [each for each in missing if secret is None or _has_erased(table, each, secret)]:
+        if left := [each for each in missing if secret is None or _has_erased(reader, table, each, secret)]:
             erased = "; ".join(f"{each.what}, at {format_us(each.time_us)} by {each.by}" for each in left)
             raise LakeUnusable(
                 f"{table.path} was put back: it is from before the erasure of {erased}", "Erase all of that once more."
             )
 
 
-def _has_erased(table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
+def _has_erased(reader: Reader, table: HistoryTable, erasure: Erasure, secret: bytes) -> bool:
     """Return whether a history has erased values, or ends before changes whose values were erased."""
     if table.position < erasure.upto_lsn:
         return True
-    history = InHistory(found_by(table, erasure.where).key, Matcher(erasure, secret))
+    history = InHistory(_key(reader, table, erasure.where), Matcher(erasure, secret))
     for rows in all_rows(table.path):
         begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
         if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
             return True
     return False
+
+
+def _key(reader: Reader, table: HistoryTable, where: Sequence[str]) -> PhysicalKey:
+    keyed = reader.keyed_at(reader.known.tables[table.name], reader.known.last_lsn)
+    return physical_key(table, found_by(keyed, where))
 
 
 def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> list[Returned]:
@@ -142,7 +146,9 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
     by_token = {each: erasure for erasure in erasures for each in erasure.gone_tokens}
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
-    for lsn, key in chain(_begun(found_by(table, where), since), _changed(reader, known, erasures[0], since)):
+    for lsn, key in chain(
+        _begun(table, _key(reader, table, where), since), _changed(reader, known, erasures[0], since)
+    ):
         of_key = erasures[0].token(secret, key)
         erasure = by_token.get(of_key)
         if erasure is not None and lsn > erasure.upto_lsn and (key not in first or lsn < first[key].lsn):
@@ -150,15 +156,18 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
     return sorted(first.values(), key=lambda found: (found.lsn, found.key))
 
 
-def _begun(table: HistoryTable, since: int) -> Iterator[_Found]:
+def _begun(table: HistoryTable, key: PhysicalKey, since: int) -> Iterator[_Found]:
     """Yield the keys of rows with a version that began after an LSN, each with the first such version in a file."""
-    shown = ", ".join(standard_identifier(column.stored) for column in table.key)
-    shown += "".join(f", {apart(each, standard_identifier(each.stored))}" for each in table.key if is_float(each))
+    columns = [*chain.from_iterable(key)]
+    shown = ", ".join(standard_identifier(column.stored) for column in columns)
+    shown += "".join(f", {apart(each, standard_identifier(each.stored))}" for each in columns if is_float(each))
     sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
     for file in _each_file(read_newest(table.path), "_from_lsn", since):
         rows = select(sql, t=replace(file, gains_columns=True))
-        keys = zip(*(text_column(rows, column).to_pylist() for column in table.key), strict=True)
-        yield from ((lsn, key) for lsn, key in zip(rows["lsn"].to_pylist(), keys, strict=True) if None not in key)
+        pairs = zip(rows["lsn"].to_pylist(), keys_in(key, rows), strict=True)
+        for lsn, texts in pairs:
+            if (found := tuple(text for text in texts if text is not None)) and len(found) == len(texts):
+                yield lsn, found
 
 
 def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) -> Iterator[_Found]:

@@ -21,7 +21,7 @@ from datetime import datetime
 
 from auditlake.audit.changes import RowChange, change_of, changes_of, in_changes, key_places, linked_changes
 from auditlake.audit.columns_over_time import with_key
-from auditlake.audit.history_conditions import in_history
+from auditlake.audit.history_conditions import in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
@@ -216,7 +216,8 @@ def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tu
 
 
 def _stored(reader: Reader, table: HistoryTable, columns: Sequence[str], upto: Lsn) -> tuple[str, ...]:
-    keys = {column.stored for column in table.key if column.type_oid not in _TEXTS}
+    typed = (each for column in table.key for each in types_over_time(table, column))
+    keys = {column.stored for column in typed if column.type_oid not in _TEXTS}
     found: set[str] = set()
     for name in columns:
         physical = reader.physical_columns(table, name, upto)

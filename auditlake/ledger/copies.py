@@ -112,13 +112,17 @@ def lookup(key: bytes, identity: Identity, values: bytes) -> bytes:
     return hmac.digest(key, canonical_text(identity).encode() + values, "sha256")[:SECRET_BYTES]
 
 
-def copied_rows(table: HistoryTable, lsn: Lsn, secrets: SecretOfRow) -> Iterator[CopiedRows]:
+def copied_rows(
+    table: HistoryTable, lsn: Lsn, secrets: SecretOfRow, besides: Collection[str] = ()
+) -> Iterator[CopiedRows]:
     """Hash the rows of a copy, file by file, with these secrets; a row without a secret has no hash.
+
+    The rows also have the columns `besides`, by stored name, that their file has.
 
     Raises NotCanonical if a value has the byte 0, Unsupported if the history has foreign table features.
     """
     columns = committed_columns(table, lsn)
-    shown = [*(column.stored for column in columns), *_PERIOD]
+    shown = {*(column.stored for column in columns), *_PERIOD, *besides}
     for file, rows in _batches(_files(table), shown):
         for kind, condition in _PARTS.items():
             chosen = rows.filter(pc.fill_null(condition(rows, lsn), fill_value=False))
