@@ -18,10 +18,10 @@ characters. Text with bytes that are invalid in the encoding has no literal, so 
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
-from itertools import count, islice
+from itertools import count
 
 from auditlake.audit.changes import Values
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, DifferingRow
 from auditlake.errors import NotAnswerable
 from auditlake.relation import Column
 from auditlake.sql_names import postgres_literal
@@ -47,7 +47,9 @@ _BEGIN = (
     ),
     "create temporary table auditlake_rows (t int, n bigint, was text[], becomes text[]) on commit drop",
 )
-_ROWS_IN_STATEMENT = 200
+_ROWS_IN_STATEMENT, _BYTES_IN_STATEMENT = 200, 64 << 20
+_LARGEST_ROW_BYTES = 500_000_000
+"""PostgreSQL takes no statement of 1 GiB; a literal may be twice as long as its text."""
 _KEYS_IN_COMMENT = 10
 _VERBS = ((REMOVED, "delete"), (MODIFIED, "update"), (ADDED, "insert"))
 
@@ -56,11 +58,11 @@ def patch(tables: Sequence[Compared]) -> Iterator[str]:
     """Yield the statements of the script.
 
     Raises NotAnswerable, before the first statement, if a table's columns differ between the two moments, if one is
-    masked, or if a row has text that no literal can hold.
+    masked, or if a row has text that no literal can hold, or more than a statement can.
     """
     for table in tables:
         _check_expressible(table)
-    yield from _summary(tables)
+    yield from [*_summary(tables)]
     yield from (f"{statement};" for statement in _BEGIN)
     numbers = count(1)
     for place, table in enumerate(tables, 1):
@@ -103,12 +105,28 @@ def _summary_of(table: Compared) -> Iterator[str]:
         rows, keys = 0, []
         for entry in table.entries(kind):
             rows += 1
+            _check_size(table, entry)
             if table.key and rows <= _KEYS_IN_COMMENT:
                 keys.append(" ".join(f"{name}={value}" for name, value in entry.key.items()))
         if rows:
             more = [f"{rows - _KEYS_IN_COMMENT:,} more"] if rows > _KEYS_IN_COMMENT and keys else []
             listed = f": {', '.join([*keys, *more])}" if keys else ""
             yield f"{table.last_name}: {verb} {rows:,} row{'s' * (rows > 1)}{listed}"
+
+
+def _check_size(table: Compared, entry: DifferingRow) -> None:
+    sides = (side.values() for side in (entry.before, entry.after) if side is not None)
+    size_bytes = sum(_size_bytes(text) for texts in sides for text in texts if text is not None)
+    if size_bytes > _LARGEST_ROW_BYTES:
+        raise NotAnswerable(
+            f"{table.name}: a row that differs has {size_bytes:,} bytes at the two moments, and a script can have "
+            f"{_LARGEST_ROW_BYTES:,}",
+            "Leave the table out and restore the row by hand; auditlake diff shows which it is.",
+        )
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _shape(table: Compared, columns: Sequence[Column]) -> set[tuple[str, str, int]]:
@@ -125,11 +143,24 @@ def _staged(place: int, table: Compared, numbers: Iterator[int]) -> Iterator[str
     )
     described = (*map(postgres_literal, table.last_name), _array(names), _array(table.key))
     staged = f"insert into pg_temp.auditlake_tables values ({place:d}, {', '.join(described)});"
-    while batch := list(islice(rows, _ROWS_IN_STATEMENT)):
+    for batch in _batches(rows):
         if staged:
             yield staged
             staged = ""
         yield "insert into pg_temp.auditlake_rows values\n" + ",\n".join(batch) + ";"
+
+
+def _batches(rows: Iterator[str]) -> Iterator[list[str]]:
+    """Yield the rows of one statement each, by number and size."""
+    batch, size_bytes = list[str](), 0
+    for row in rows:
+        if batch and (len(batch) == _ROWS_IN_STATEMENT or size_bytes + _size_bytes(row) > _BYTES_IN_STATEMENT):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(row)
+        size_bytes += _size_bytes(row)
+    if batch:
+        yield batch
 
 
 def _row(values: Values | None, names: Sequence[str]) -> str:

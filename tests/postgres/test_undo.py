@@ -13,8 +13,10 @@ from typing import cast
 import psycopg
 import pytest
 
+from auditlake.audit import undo_script
 from auditlake.audit.diff import Compared
 from auditlake.audit.undo_script import patch
+from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.source.connection import Row, connect
 from tests import command
@@ -317,6 +319,28 @@ def test_side_effects_can_be_accepted(conn: psycopg.Connection[Row]) -> None:
     assert _run(conn, read_rows(conn, _ID), earlier) is None
     conn.execute("reset auditlake.other_tables")
     assert read_rows(conn, _ID) == earlier
+
+
+def test_a_statement_holds_no_more_than_a_server_takes(
+    conn: psycopg.Connection[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By bytes, whatever the number of rows; a row that no statement can hold is refused before the first one."""
+    monkeypatch.setattr(undo_script, "_BYTES_IN_STATEMENT", 10_000)
+    conn.execute("create table t (id int primary key, x text)")
+    conn.execute("insert into t select n, repeat('é', n) from generate_series(1, 400, 7) n")
+    earlier = read_rows(conn, _ID)
+    conn.execute("update t set x = x || 'e' where id % 2 = 0; delete from t where id % 2 = 1")
+    later = read_rows(conn, _ID)
+    sizes = [
+        len(each.encode()) for each in _script(later, earlier) if each.startswith("insert into pg_temp.auditlake_rows")
+    ]
+    assert len(sizes) > 2
+    assert max(sizes) < 11_000
+    assert _run(conn, later, earlier) is None
+    assert read_rows(conn, _ID) == earlier
+    monkeypatch.setattr(undo_script, "_LARGEST_ROW_BYTES", 1_300)
+    with pytest.raises(NotAnswerable, match=r"a row that differs has 1,[0-9]{3} bytes at the two moments"):
+        next(_script(later, earlier))
 
 
 def test_psql_in_a_latin1_session_restores_text_exactly(conn: psycopg.Connection[Row], server: Server) -> None:
