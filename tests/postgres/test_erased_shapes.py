@@ -222,7 +222,7 @@ def test_versions_under_another_type_of_the_key_are_erased(source: _Source) -> N
     source.follow()
     sealed(source.lake)
     source.execute("alter table t alter id type bigint", "update t set v = 'third 1' where id = 1")
-    settings = ["--source", source.dsn, "--engine", "duckdb", "--lake", source.lake.root]
+    settings: list[str | Path] = ["--source", source.dsn, "--engine", "duckdb", "--lake", source.lake.root]
     assert run_here(["follow", "--until-current", *settings]).code == 0
     source.execute("update t set v = 'last ' || id", "delete from t where id = 3")
     assert run_here(["follow", "--until-current", *settings]).code == 0

@@ -521,8 +521,8 @@ _FEWER = "Ask for fewer columns, or for parts of the rows with LIMIT."
 _FORMS = "Intervals are read as '1 day 02:30:00', times with exactly the digits of their format."
 _REASONS: Mapping[str, tuple[str, str]] = {
     MIXED: (
-        "numbers that are equal have different texts here, such as 1.0 and 1.00",
-        "Cast them to a scale, numeric(12,2), or to text.",
+        "numbers that are equal may have different texts here, such as 1.0 and 1.00, or -0 and 0",
+        "Cast them to a scale, numeric(12,2), or to text; add 0 to a float.",
     ),
     BOTH_WAYS: (
         "generate_series by an interval with parts of both signs is not translated",
