@@ -28,7 +28,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Say
-from auditlake.store.files import copy_file, existing_files, make_folder, put_if_absent, remove_folder
+from auditlake.store.files import copy_file, existing_files, make_folder, put_if_absent, read_file, remove_folder
 from auditlake.store.place import Place
 
 _ATTEMPTS = 5
@@ -112,7 +112,7 @@ def _log_of(folder: Folder, pin: Pin, last: Backup | None) -> int | None:
     log: Place = folder.logs(stored.log).root / pin.name / "_delta_log"
     if pin.version in pin.listing.checkpoints and not checkpoint_file(log, pin.version).exists():
         return None
-    return stored.log if (log / entry_name(pin.version)).read_bytes() == pin.id else None
+    return stored.log if read_file(log / entry_name(pin.version)) == pin.id else None
 
 
 def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:
@@ -131,7 +131,7 @@ def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:
     names = [checkpoint_file(target, begin).name] if begin is not None else []
     for name in (*names, *(entry_name(number) for number in entries)):
         _copied(log / name, target / name)
-    if (target / entry_name(pin.version)).read_bytes() != pin.id:
+    if read_file(target / entry_name(pin.version)) != pin.id:
         raise _Gone  # the table was dropped and created again
 
 

@@ -29,7 +29,7 @@ from auditlake.delta.log_reader import Listing, entry, list_newest, list_with
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.stage_lock import FOLDER
-from auditlake.store.files import UNFINISHED, list_written, local_path
+from auditlake.store.files import UNFINISHED, list_written, local_path, read_file
 from auditlake.store.place import Place
 
 MANIFEST = "lake.json"
@@ -118,7 +118,7 @@ def _walk_folder(folder: Path, name: str) -> Iterator[tuple[str, bool]]:
 
 
 def _read(root: Place, names: list[str]) -> dict[str, bytes]:
-    return {name: (root / name).read_bytes() for name in names}
+    return {name: read_file(root / name) for name in names}
 
 
 def _pin_in_order(lake: Lake, tables: list[str]) -> Iterator[Pin]:
@@ -150,7 +150,7 @@ def _pin(table: Place, name: str, version: int | None) -> Pin | None:
     listing = list_with(table, chosen, newest.entries.get(chosen))
     if listing is None or chosen not in listing.entries:
         raise LakeUnusable(f"the log of {table} has no entry of version {chosen}", "Restore the folder.")
-    content = (table / _LOG / entry_name(chosen)).read_bytes()
+    content = read_file(table / _LOG / entry_name(chosen))
     return Pin(name, chosen, content, listing)
 
 

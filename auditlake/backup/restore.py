@@ -29,6 +29,7 @@ from auditlake.store.files import (
     ensure_folder,
     existing_files,
     make_folder,
+    read_file,
     size_bytes,
     write_new,
 )
@@ -76,7 +77,7 @@ def _chosen(folder: Folder, number: int | None) -> int:
 def _require_manifest(folder: Folder, backup: Backup) -> None:
     """Require the manifest of the backup's lake, which is copied last: without it there would be none."""
     place = folder.own(folder.record(backup.number, MANIFEST))
-    found = require_record(place, lambda _: manifest_id({MANIFEST: place.read_bytes()}), _ANOTHER)
+    found = require_record(place, lambda _: manifest_id({MANIFEST: read_file(place)}), _ANOTHER)
     if found != backup.lake:
         raise LakeUnusable(f"{place} is of the lake {found}, need {backup.lake}", _ANOTHER)
 
@@ -90,7 +91,7 @@ def _require_ours(lake: Lake, mark: bytes) -> None:
         return
     except NotADirectoryError:
         raise LakeUnusable(f"{root} is not a folder", "Use another one.") from None
-    if _MARK in names and (root / _MARK).read_bytes() == mark:
+    if _MARK in names and read_file(root / _MARK) == mark:
         return
     if names:
         raise LakeUnusable(

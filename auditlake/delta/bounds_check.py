@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from auditlake.delta.page_index import NOT_PARQUET, ColumnPages, DataPage, PageIndexes
 from auditlake.instants import to_us
-from auditlake.store.files import parquet
+from auditlake.store.files import open_file, parquet
 from auditlake.store.place import Place
 
 _ROUNDED_US = 1_000
@@ -69,7 +69,7 @@ def wrong_bounds(file: Place, recorded: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults in the bounds of a file; `recorded` are its statistics in the log."""
     opened = pq.ParquetFile(parquet(file), pre_buffer=False, coerce_int96_timestamp_unit="us")
     footer, fields = opened.metadata, {field.name: field for field in opened.schema_arrow}
-    with file.open("rb") as content:
+    with open_file(file) as content:
         try:
             indexes = PageIndexes(content)
         except NOT_PARQUET as exc:

@@ -49,7 +49,9 @@ from auditlake.store.files import (
     make_folder,
     move,
     new_file,
+    open_file,
     parquet,
+    read_file,
     relative_name,
     size_bytes,
 )
@@ -222,7 +224,7 @@ def join_intact(table: Place, adds: Sequence[Add]) -> tuple[list[Action], list[L
     intact, sources, damaged = list[Add](), list[pq.ParquetFile](), list[LakeUnusable]()
     for add in adds:
         file = file_path(table, add)
-        content = file.read_bytes()
+        content = read_file(file)
         if problem := _wrong_checksum(add, partial(zlib.crc32, content)):
             damaged.append(_damaged(file, problem))
         else:
@@ -405,13 +407,13 @@ def _matches_checksums(file: Place) -> bool:
     if by_requests(file):
         return True
     try:
-        content = file.with_name(f".{file.name}.crc").read_bytes()
+        content = read_file(file.with_name(f".{file.name}.crc"))
     except FileNotFoundError:
         return True
     if content[: len(_CHECKSUMS)] != _CHECKSUMS:
         return True  # Hadoop ignores it, too
     size, sums = int.from_bytes(content[4:8]), memoryview(content)[8:]
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         chunks = iter(lambda: opened.read(size), b"")
         found = b"".join(zlib.crc32(chunk).to_bytes(4) for chunk in chunks)
     return found == sums

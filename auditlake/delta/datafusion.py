@@ -11,6 +11,7 @@ import pyarrow as pa
 from auditlake.delta.append_table import open_delta
 from auditlake.errors import TableUnreadable
 from auditlake.store.failures import as_lake_error
+from auditlake.store.files import local_path, require_files
 from auditlake.store.place import Place
 
 
@@ -22,6 +23,8 @@ def hashed(place: Place, sql: str) -> pa.Table | None:
     table = open_delta(place)
     if table is None:
         return None
+    if (folder := local_path(place)) is not None:
+        require_files(folder.iterdir())
     try:
         return pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
     except (DeltaError, OSError) as exc:  # its text may quote values

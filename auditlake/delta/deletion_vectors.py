@@ -11,7 +11,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from auditlake.store.files import write_new
+from auditlake.store.files import open_file, write_new
 from auditlake.store.place import Place
 
 Descriptor = Mapping[str, Any]
@@ -71,7 +71,7 @@ def _file(table: Place, place: str) -> Place:
 
 
 def _stored(path: Place, descriptor: Descriptor) -> bytes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         if (version := file.read(len(_FORMAT_VERSION))) != _FORMAT_VERSION:
             raise ValueError(f"{path} has format version {version.hex()}, need {_FORMAT_VERSION.hex()}")
         file.seek(descriptor.get("offset") or len(_FORMAT_VERSION))

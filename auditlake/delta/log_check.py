@@ -23,7 +23,8 @@ from auditlake.delta.data_files import FileProblem
 from auditlake.delta.log_entry import entry_name, parsed_entry
 from auditlake.delta.log_reader import Listing, checkpoint_file, identity, list_all, statistics
 from auditlake.errors import LakeUnusable
-from auditlake.store.files import parquet, read_each
+from auditlake.store.failures import NotAFile
+from auditlake.store.files import parquet, read_each, read_file
 from auditlake.store.place import Place
 
 Action = Mapping[str, Any]
@@ -62,7 +63,7 @@ def _may_begin(begin: int, checkpoints: list[int]) -> bool:
 def _hint_problems(log: Place, listing: Listing) -> Iterator[FileProblem]:
     """Check the file with the version of the last checkpoint, if there is one."""
     try:
-        hint = json.loads((log / _HINT).read_text())
+        hint = json.loads(read_file(log / _HINT))
         if "parts" not in hint and "v2Checkpoint" not in hint and hint["version"] not in listing.checkpoints:
             yield FileProblem("missing checkpoint", _name(hint["version"]), f"{_HINT} names it")
     except FileNotFoundError:
@@ -102,13 +103,13 @@ def _entry(log: Place, listing: Listing, version: int) -> tuple[list[Action], Fi
     try:
         if version not in listing.entries:
             return [], _missing(version)
-        actions = parsed_entry(place, place.read_bytes())
+        actions = parsed_entry(place, read_file(place))
         _State().apply(actions)
     except FileNotFoundError:
         return [], _missing(version)
     except LakeUnusable as exc:
         return [], problem(exc.message.removeprefix(f"{place} "))
-    except _NO_ACTION as exc:
+    except (NotAFile, *_NO_ACTION) as exc:
         return [], problem(f"an action cannot be read: {type(exc).__name__}")
     if not any("commitInfo" in action for action in actions):
         return [], problem("it has no commitInfo")

@@ -27,7 +27,15 @@ from urllib.parse import unquote
 
 from auditlake.delta.log_entry import entry_name, lost, parsed_entry, require_intact
 from auditlake.errors import LakeUnusable
-from auditlake.store.files import AtOnce, list_versioned, parquet_listed, read_each, read_listed
+from auditlake.store.files import (
+    AtOnce,
+    list_versioned,
+    parquet_listed,
+    read_each,
+    read_file,
+    read_listed,
+    require_files,
+)
 from auditlake.store.place import Place, by_requests, session_of
 from auditlake.store.session import Kept
 
@@ -249,19 +257,20 @@ def require_entries(table: Path) -> None:
 
     To deltalake, an empty entry is a commit without actions, and it knows no checksum of an entry.
 
-    Raises LakeUnusable.
+    Raises LakeUnusable, NotAFile.
     """
     log = table / "_delta_log"
     try:
         names = os.listdir(log)  # noqa: PTH208 - a third of the time, with thousands of entries
     except (FileNotFoundError, NotADirectoryError):
         return
+    require_files(log / name for name in names if "checkpoint" in name)
     begin = max((name[:20] for name in names if ".checkpoint." in name and name[:20].isdigit()), default="")
     since = {int(name[:20]) for name in names if name[:20] > begin and _ENTRY.fullmatch(name)}
     for version in range(int(begin) + 1 if begin else 0, max(since, default=-1) + 1):
         path = log / entry_name(version)
         try:
-            require_intact(path, path.read_bytes())
+            require_intact(path, read_file(path))
         except FileNotFoundError:
             if path.name not in names:  # else the folder of a history was deleted by a copy that starts again
                 raise lost(path, "is missing") from None
@@ -419,7 +428,7 @@ def _listing(since: int, names: Iterable[tuple[str, str | None]]) -> Listing:
 def _hinted(log: Place) -> int:
     """Return the version of the last checkpoint in an object store, where a listing of the whole log is slow."""
     try:
-        return int(json.loads((log / "_last_checkpoint").read_text())["version"])
+        return int(json.loads(read_file(log / "_last_checkpoint"))["version"])
     except (FileNotFoundError, ValueError, KeyError):
         return 0
 

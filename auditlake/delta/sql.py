@@ -33,7 +33,7 @@ from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, 
 from auditlake.delta.row_groups import read_kept
 from auditlake.errors import TableUnreadable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.store.files import parquet, read_each
+from auditlake.store.files import parquet, read_each, require_files
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place, by_requests, session_of
 from auditlake.store.process_folder import process_folder, remove_own
@@ -288,8 +288,11 @@ def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, b
     """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have.
 
     The statistics of a file may leave out NaN, which PostgreSQL and DuckDB take for the greatest number.
+
+    Raises NotAFile.
     """
     open_stores(connection, paths[0])
+    require_files(paths)
     listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
     options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}, can_have_nan = true"
     return f"read_parquet([{listed}], {options})"

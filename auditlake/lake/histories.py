@@ -41,7 +41,7 @@ from auditlake.lake.layout import (
 )
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.store.files import AtOnce, is_settled, replace_file
+from auditlake.store.files import AtOnce, is_settled, read_file, replace_file
 from auditlake.store.place import by_requests
 
 _SAVED_AFTER = 32
@@ -138,7 +138,7 @@ class Histories:
     def _load(self) -> None:
         self._loaded = True
         try:
-            form, *lines, rest = self._lake.known_histories.read_text().split("\n")
+            form, *lines, rest = read_file(self._lake.known_histories).decode().split("\n")
             if form == _FORM and not rest:  # else it is cut off: it was not synced
                 self._read = {read.table.name: read for read in (_parsed(self._lake, line) for line in lines)}
         except (OSError, ValueError, TypeError, KeyError):

@@ -18,7 +18,7 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import writing_files
 from auditlake.relation import TableName
-from auditlake.store.files import put_if_absent
+from auditlake.store.files import put_if_absent, read_file
 
 _BYTES = 32
 
@@ -32,7 +32,7 @@ def token(secret: bytes, table: TableName, key: Sequence[str]) -> str:
 def read_secret(lake: Lake) -> bytes | None:
     """Read the secret of a lake; None if no token was ever needed. Raises LakeUnusable."""
     try:
-        secret = bytes.fromhex(lake.token_key.read_text())
+        secret = bytes.fromhex(read_file(lake.token_key).decode())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:

@@ -45,7 +45,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.publication_membership import Member, Membership
 from auditlake.store import files
 from auditlake.store.attempts import attempts
-from auditlake.store.failures import as_disk_error, as_lake_error, remedy_of
+from auditlake.store.failures import NotAFile, as_disk_error, as_lake_error, remedy_of
 from auditlake.store.place import Place
 
 _RUNNING = frozenset({"running", "trying again"})
@@ -74,6 +74,8 @@ def writing_files(folder: Place) -> Iterator[None]:
             f"{exc.filename} is gone: another process changed {folder} while this one wrote to it",
             "Run it again when no other process works there.",
         ) from exc
+    except NotAFile as exc:
+        raise as_lake_error(exc) or exc from exc
     except OSError as exc:
         raise LakeUnusable(f"{exc.filename or folder} cannot be written: {exc.strerror}", remedy_of(exc)) from exc
 
@@ -103,7 +105,7 @@ def update_record(
 def read_record(place: Place, read: Callable[[Any], _Content], remedy: str) -> _Content | None:
     """Return what `read` makes of the content of a file; None if it is absent. An error has the remedy."""
     try:
-        return read(json.loads(place.read_text()))
+        return read(json.loads(files.read_file(place)))
     except FileNotFoundError:
         return None
     except BROKEN as exc:

@@ -38,7 +38,7 @@ from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.lease import Lease, Taken, lives, read_holder, this_process
 from auditlake.store.failures import is_full, remedy_of
-from auditlake.store.files import local_path
+from auditlake.store.files import local_path, read_file
 from auditlake.store.place import Place, by_requests
 
 FOLDER = "locks"
@@ -179,7 +179,7 @@ class FileLock:
 def _written(path: Path) -> Mapping[str, Any]:
     """Read the holder from its file; nothing if it has not written it yet, or just ended."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(read_file(path)))
     except (OSError, ValueError):
         return {}
 
@@ -240,7 +240,7 @@ def holder_lives(lake: Lake, stage: Stage) -> bool | None:
     """
     place: Place = lock_of(lake, stage)
     try:
-        held = read_holder(place) if by_requests(place) else json.loads(place.read_text())
+        held = read_holder(place) if by_requests(place) else json.loads(read_file(place))
         return False if held is None else lives(held)
     except FileNotFoundError:
         return False

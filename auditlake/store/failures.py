@@ -12,7 +12,7 @@ Authority: errno(3); Hadoop's `S3AUtils.translateException`; obstore.exceptions;
 
 import os
 import re
-from errno import EACCES, EDQUOT, EFBIG, EIO, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
+from errno import EACCES, EDQUOT, EFBIG, EINVAL, EIO, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOSPC, EPERM, EROFS, ESTALE
 
 from auditlake.errors import LakeUnusable
 from auditlake.jvm_trace import trace_of
@@ -35,6 +35,7 @@ _FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded")
 """In the errors of deltalake, which have no number."""
 AGAIN = "run this again"
 """The remedy in these hints: the command that failed."""
+_NOT_OURS = "auditlake did not put it there: remove it, and restore the file."
 _HINT = f"Nothing was lost. Check credentials, rights and the store, then {AGAIN}: it continues from there."
 
 
@@ -42,6 +43,13 @@ def code_or_kind(exc: BaseException) -> str:
     """Return the store's code, or the kind of failure, of an exception of obstore or deltalake."""
     found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
     return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
+
+
+class NotAFile(OSError):
+    """What has the name of a file is a named pipe, a socket or a device; reading it might never end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(EINVAL, "it is not a file", name)
 
 
 def as_disk_error(exc: BaseException) -> LakeUnusable | None:
@@ -65,7 +73,9 @@ def is_full(exc: BaseException) -> bool:
 
 
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:
-    """Return the error to report if `exc` is a failure of the store; None if it is not."""
+    """Return the error to report if `exc` is a failure of the store, or of a file that is none; else None."""
+    if isinstance(exc, NotAFile):
+        return LakeUnusable(f"{exc.filename} is not a file", _NOT_OURS)
     if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
         return LakeUnusable(f"{exc.filename}: {exc.strerror}", _HINT)
     reason = _failure(exc)

@@ -10,16 +10,19 @@ import fcntl
 import io
 import os
 import shutil
+import stat
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from errno import ENODEV, ENXIO
 from pathlib import Path, PurePosixPath
-from typing import IO, ParamSpec, Self, TypeVar
+from typing import IO, Literal, ParamSpec, Self, TypeVar
 
 from auditlake.store import objects
+from auditlake.store.failures import NotAFile
 from auditlake.store.place import Place, Remote
 
 UNFINISHED = ".unfinished"
@@ -27,12 +30,56 @@ UNFINISHED = ".unfinished"
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
 _SUMMED_BYTES = _COPIED_BYTES = 8 << 20
+_NO_FILE = frozenset({ENODEV, ENXIO})
+"""Errors of opening a socket, or a device that the system does not have."""
 _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
 _REQUESTS_AT_ONCE = 32
 _Item = TypeVar("_Item")
 _Content = TypeVar("_Content")
 _Given = ParamSpec("_Given")
+
+
+def open_file(place: Place, mode: Literal["rb", "r+b"] = "rb") -> IO[bytes]:
+    """Open a file that exists; raises OSError, FileNotFoundError without one, NotAFile for a pipe or a device.
+
+    Others may have put one there: opening a pipe waits for a writer, and a device may have no end.
+    """
+    return place.open() if isinstance(place, Remote) else open(place, mode, opener=_opened)
+
+
+def _opened(name: str, flags: int) -> int:
+    try:
+        descriptor = os.open(name, flags | os.O_NONBLOCK)
+    except OSError as exc:
+        if exc.errno in _NO_FILE:
+            raise NotAFile(name) from exc
+        raise
+    if not _is_file(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise NotAFile(name)
+    return descriptor
+
+
+def _is_file(found: os.stat_result) -> bool:
+    """Return whether it can be opened as a file; a folder cannot be, without waiting."""
+    return stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+
+
+def read_file(place: Place) -> bytes:
+    """Return the content of a file; raises as `open_file`."""
+    if isinstance(place, Remote):
+        return place.read_bytes()
+    with open_file(place) as file:
+        return file.read()
+
+
+def require_files(places: Iterable[Place]) -> None:
+    """Require of what others open that nothing is a pipe or a device; raises NotAFile. It may be missing."""
+    for place in places:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if isinstance(place, Path) and not _is_file(os.stat(place)):  # noqa: PTH116 - a Path costs more
+                raise NotAFile(str(place))
 
 
 def put_if_absent(place: Place, content: bytes, *, locked: bool = False) -> None:
@@ -58,7 +105,7 @@ def _link(unfinished: Path, place: Path, content: bytes) -> None:
         os.link(unfinished, place)
     except OSError:
         try:
-            recorded = place.read_bytes()
+            recorded = read_file(place)
         except FileNotFoundError:
             recorded = None
         if recorded != content:
@@ -112,7 +159,7 @@ def read_versioned(place: Place) -> tuple[bytes, str | None]:
     if isinstance(place, Remote):
         got = objects.get(place.bucket, place.key)
         return got.content, got.etag
-    return place.read_bytes(), None
+    return read_file(place), None
 
 
 def replace_version(place: Place, content: str, version: str | None) -> str | None:
@@ -157,7 +204,7 @@ def _is_updated(place: Place, change: Callable[[bytes | None], str | None]) -> b
 
 def _is_updated_alone(place: Path, change: Callable[[bytes | None], str | None]) -> bool:
     """The same on a disk: the lock of a file that was replaced while this one waited for it is worth nothing."""
-    with place.open("r+b") as file:
+    with open_file(place, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not os.path.samestat(place.stat(), os.fstat(file.fileno())):
             return False
@@ -207,7 +254,7 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
 def crc32(place: Place) -> int:
     """Return the CRC-32 of a file's content."""
     found = 0
-    with place.open("rb") as file:
+    with open_file(place) as file:
         while content := file.read(_SUMMED_BYTES):
             found = zlib.crc32(content, found)
     return found
@@ -249,7 +296,8 @@ class AtOnce:
 
 
 def parquet(place: Place) -> Path | IO[bytes]:
-    """Return what pyarrow's Parquet reader takes."""
+    """Return what pyarrow's Parquet reader takes; raises NotAFile."""
+    require_files([place])
     return place if isinstance(place, Path) else place.open()
 
 
@@ -273,13 +321,13 @@ def read_listed(place: Place, etag: str | None) -> bytes:
     return (
         objects.get_listed(place.session, place.bucket, place.key, etag)
         if isinstance(place, Remote)
-        else place.read_bytes()
+        else read_file(place)
     )
 
 
 def parquet_listed(place: Place, etag: str | None) -> Path | IO[bytes]:
     """Return what pyarrow's Parquet reader takes, of a file that a listing showed (`read_listed`)."""
-    return place if isinstance(place, Path) else io.BytesIO(read_listed(place, etag))
+    return parquet(place) if isinstance(place, Path) else io.BytesIO(read_listed(place, etag))
 
 
 def list_versioned(folder: Place, name: str) -> Iterator[tuple[str, str | None]]:
@@ -449,7 +497,7 @@ def sync(*places: Place) -> None:
 
 def copy_file(source: Place, target: Place) -> int:
     """Copy a file into an existing folder; return its bytes. Raises OSError, FileNotFoundError without a source."""
-    with source.open("rb") as reading:
+    with open_file(source) as reading:
         if not isinstance(target, Path):
             upload = objects.Upload(target.session, target.bucket, target.key)
             shutil.copyfileobj(reading, upload, _COPIED_BYTES)

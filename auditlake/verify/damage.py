@@ -16,6 +16,7 @@ from auditlake.delta.log_reader import Add, list_newest, live_files
 from auditlake.errors import AuditlakeError, LakeConflict, LakeUnusable, TableUnreadable
 from auditlake.lake.history_files import READ_AGAIN
 from auditlake.lake.layout import Lake
+from auditlake.store.failures import NotAFile, as_lake_error
 from auditlake.store.place import Place
 from auditlake.verify.lake_files import tables_of
 
@@ -45,8 +46,10 @@ def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | LakeConflict
 
 
 def _unreadable(exc: BaseException, lake: Lake) -> LakeUnusable | None:
-    """Return the error for a place of the lake that is of another kind: a pipe for a folder, a loop of links."""
+    """Return the error for a place that is of another kind: a pipe for a file or a folder, a loop of links."""
     for each in _chain(exc):
+        if isinstance(each, NotAFile):
+            return as_lake_error(each)
         if isinstance(each, OSError) and each.errno in _OTHER_KIND and str(each.filename).startswith(f"{lake.root}/"):
             return LakeUnusable(f"{each.filename} cannot be read: {each.strerror}", RESTORE)
     return None

@@ -21,6 +21,7 @@ from tests.command import Done, run, run_here
 from tests.damaged_questions import damaged_lake, damages_of, wrong_answers
 from tests.erasure_lake import OF_ONE, write_lake
 from tests.s3_server import on_disk
+from tests.small_lake import write_lake_with_manifest
 
 pytestmark = on_disk("files are damaged in place")
 
@@ -99,6 +100,50 @@ def test_a_folder_that_is_none_is_named(folder: str, planted: Callable[[Path], N
     for question in (["log"], ["sql", "select count(*) from orders"]):
         done = run_here([*question, "--lake", lake.root])
         assert (done.code, f"{lake.root / folder}" in done.stderr) == (6, True), done.stderr
+
+
+@on_disk("a bucket has no pipes")
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        ("lake.json", "status"),
+        ("capture.json", "status"),
+        ("changes/_delta_log/*.json", "log"),
+        ("changes/*.parquet", "seal"),
+        ("transactions/*.parquet", "log"),
+        ("transactions/*.parquet", "seal"),
+        ("history/public/orders/**/*.parquet", "row orders 1"),
+        ("changes/*.parquet", "backup BACKUPS"),
+        ("changes/_delta_log/*.json", "backup BACKUPS"),
+    ],
+)
+def test_a_file_that_is_a_pipe_is_named(pattern: str, command: str, tmp_path: Path) -> None:
+    """Whether we open it or a library would: no command waits for a writer."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    (lake.root / "capture.json").touch()
+    found = sorted(lake.root.glob(pattern))
+    for file in found:
+        file.unlink()
+        os.mkfifo(file)
+    done = run_here([*command.replace("BACKUPS", str(tmp_path / "backups")).split(), "--lake", lake.root])
+    assert (done.code, any(file.name in done.stderr for file in found)) == (6, True), done.stderr
+
+
+@on_disk("a bucket has no pipes")
+@pytest.mark.parametrize(
+    "pattern",
+    ["*/backup.json", "*/records/lake.json", "*/logs/changes/_delta_log/*.json", "files/changes/*.parquet"],
+)
+def test_a_pipe_in_a_folder_of_backups_is_refused(pattern: str, tmp_path: Path) -> None:
+    """The disk of a backup may have been in other hands."""
+    lake, backups = write_lake_with_manifest(tmp_path / "lake"), tmp_path / "backups"
+    assert run_here(["backup", backups, "--lake", lake.root]).code == 0
+    file = max(backups.glob(pattern))
+    file.unlink()
+    os.mkfifo(file)
+    done = run_here(["restore", backups, "--lake", tmp_path / "restored"])
+    assert done.code == 6, done.stderr
+    assert "is not a file" in done.stderr or "NotAFile" in done.stderr
 
 
 def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path) -> None:
