@@ -23,7 +23,8 @@ catalog is compared before every batch and every idle stretch becomes durable:
    since. Rows in the stream show that.
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
    its changes there are missing: it is parked, whatever the DDL trigger has reported. So is a table that may have been
-   a partition meanwhile: if its root was published, its changes came under the root's name.
+   a partition meanwhile: if its root was published, its changes came under the root's name. For one that is a partition
+   now, the publication is compared at once, as for a renamed one: no entry of it shows that.
 
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
@@ -113,6 +114,8 @@ class _Watched:
     shape: Shape
     digest: str | None = None
     unsettled: _Unsettled | None = None
+    attached: HeldUpTo | None = None
+    """Up to when the table was known to be no partition, while it is one."""
     left_at: Lsn | None = None
     """The end of the log when the table was found to be dropped, with a difference that an earlier capture saw."""
 
@@ -135,8 +138,8 @@ def _is_unlimited(before: Shape, unsettled: _Unsettled) -> bool:
 class ShapeWatch:
     """Compares the shapes of one lake's tables with the record.
 
-    `dropped` has the tables that no longer exist. `moved` is set when a table was dropped or renamed: then the
-    publication must be compared, too.
+    `dropped` has the tables that no longer exist. `moved` is set when a table was dropped or renamed, or became a
+    partition: then the publication must be compared, too.
     """
 
     lake: Lake
@@ -248,8 +251,8 @@ class ShapeWatch:
         entries, unsettled = self.recorder.entries, _Unsettled(shape, changed_by, read_at, since or held, found)
         if found.renamed and entries.schemas and watched.oid not in entries.tables:
             self._park_changed(name, _LEFT, unsettled)
-        if found.detached and entries.via_root:
-            self._park_changed(name, _DETACHED, unsettled)
+        if entries.via_root:
+            self._follow_partition(name, watched, unsettled)
         if not found and not found.touched:
             if since is not None and (watched.unsettled is None or watched.unsettled.is_difference):
                 self._record_return(name, since, read_at)
@@ -261,6 +264,20 @@ class ShapeWatch:
         self.moved |= shape.relation.name != watched.shape.relation.name
         watched.unsettled = unsettled
         self._park(Cause.PENDING, name, _PENDING, watched.unsettled)
+
+    def _follow_partition(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> None:
+        """Have the publication compared if a table is a partition now or was one; park it if that shows nothing.
+
+        It may have been detached again when the publication is compared, which the end of being one then shows.
+        """
+        found = unsettled.found
+        if found.attached:
+            watched.attached = unsettled.held
+        self.moved |= found.attached or found.detached
+        if found.detached and find_parked(self.lake, name, Cause.PUBLICATION) is None:
+            self._park_changed(name, _DETACHED, replace(unsettled, held=watched.attached or unsettled.held))
+        if not unsettled.shape.partition:
+            watched.attached = None
 
     def _drop(self, name: TableName, watched: _Watched, read_at: WalEnd) -> None:
         self.dropped.add(name)

@@ -431,4 +431,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         compared=content["compared"],
         toast=content["toast"],
         inherited=content.get("inherited", False),  # a lake of before has it when capture starts
+        partition=content.get("partition", False),  # as above
     )

@@ -177,6 +177,7 @@ def parse_shape(entry: Mapping[str, Any], files: Mapping[int, int]) -> Shape:
         generated={int(each[0]): "g" in each[4] for each in columns if set("gv") & set(each[4])},
         missing={int(each[0]): str(each[6]) for each in columns if each[6] is not None},
         key=tuple(int(each[0]) for each in columns if "k" in each[4]),
+        partition=bool(entry.get("partition")),
     )
 
 

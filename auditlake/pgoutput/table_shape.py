@@ -55,6 +55,7 @@ class Shape:
     stamps              xmin and other fields of each column's entry by attnum, of its row type's by 0, of its
                         schema's by -1
     toast               OID of its TOAST table, 0 without one
+    partition           whether it is a partition of another table
     inherited           whether another table inherits from it, which is no partition, or did before
     compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
                         (`values.equality`), by attnum and type; entries of former types are kept
@@ -74,6 +75,7 @@ class Shape:
     compared: Mapping[str, Sequence[str]] = field(default_factory=dict)
     toast: int = 0
     inherited: bool = False
+    partition: bool = False
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -129,8 +131,8 @@ class ShapeDifference:
     """Differences between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
 
     `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
-    may have had another name or schema; `detached`: those of all columns that are the same were written again, and one
-    at least is touched, as by DETACH PARTITION, so it may have been a partition.
+    may have had another name or schema; `attached`: it is a partition now; `detached`: it was one, or may have been,
+    as those of all columns that are the same were written again, and one at least is touched, as by DETACH PARTITION.
     """
 
     definition: tuple[str, ...] = ()
@@ -139,6 +141,7 @@ class ShapeDifference:
     touched: bool = False
     renamed: bool = False
     detached: bool = False
+    attached: bool = False
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -163,8 +166,9 @@ def compare_shapes(before: Shape, now: Shape) -> ShapeDifference:
     )
     alone = rewritten and not rows and now.kind != PARTITIONED
     unexplained = frozenset(_unexplained(before, now))
-    detached = _may_have_been_partition(before, now, unexplained)
-    return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained, detached)
+    detached = (before.partition and not now.partition) or _may_have_been_partition(before, now, unexplained)
+    attached = now.partition and not before.partition
+    return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained, detached, attached)
 
 
 def _may_have_been_partition(before: Shape, now: Shape, unexplained: Collection[int]) -> bool:

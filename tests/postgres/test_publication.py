@@ -240,6 +240,35 @@ def test_a_table_that_becomes_a_partition_ends(database: str, lake: Lake) -> Non
     assert (parked.lsn, parked.is_renewed) == (ended.lsn, True)
 
 
+@pytest.mark.parametrize("with_trigger", [False, True])
+def test_a_table_that_is_seen_as_a_partition_is_not_known_meanwhile(
+    database: str, tmp_path: Path, *, with_trigger: bool
+) -> None:
+    """No entry of the publication shows it, and its changes come under the name of the root."""
+    execute(database, "create table t (id int primary key, v text)")
+    execute(database, "create table root (id int primary key, v text) partition by range (id)")
+    if with_trigger:
+        install_trigger(database)
+    lake, moments = make_lake(database, tmp_path / "lake"), []
+    with Running(database, lake) as running:
+        for statement in (
+            "insert into t values (1, 'own')",
+            "alter table root attach partition t for values from (0) to (9)",
+            "insert into root values (2, 'of the root')",
+            "insert into t values (3, 'of the root, too')",
+            "alter table root detach partition t",
+            "insert into t values (4, 'own again')",
+        ):
+            execute(database, statement)
+            running.await_passed(end := wal_end(database))
+            moments.append(Lsn(end - 1))
+    known = read_known(lake)
+    timeline = known.timeline(known.tables[TableName("public", "t")])
+    for moment in moments[2:]:
+        with pytest.raises(NotAnswerable, match="partition of"):
+            timeline.require((moment, AtNow()))
+
+
 def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: Lake) -> None:
     """Another owner, one more table, the same list again, a new name; a dropped table of the lake is reported."""
     execute(
