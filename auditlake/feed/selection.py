@@ -32,7 +32,7 @@ from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store.files import fingerprint
-from auditlake.values.equality import number
+from auditlake.values.equality import common_value
 from auditlake.values.types import is_widened
 
 
@@ -47,7 +47,7 @@ class KeyFilter:
     def has(self, key: Sequence[str | None]) -> bool:
         """Return whether a row's key has these texts, or an equal number instead of one."""
         return all(
-            text is not None and number(column.type_oid, text) == number(column.type_oid, wanted)
+            text is not None and common_value(column.type_oid, text) == common_value(column.type_oid, wanted)
             for column, text, wanted in zip(self.columns, key, self.texts, strict=True)
         )
 

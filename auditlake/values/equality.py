@@ -93,11 +93,11 @@ def has_equality(type_oid: int, typmod: int) -> bool:
 
 
 def has_number(type_oid: int) -> bool:
-    """Return whether values of a type are numbers with several texts, which `number` compares."""
+    """Return whether values of a type are numbers with several texts, which `common_value` compares."""
     return type_oid in _NUMBERS
 
 
-def number(type_oid: int, text: str) -> Decimal | str:
+def common_value(type_oid: int, text: str) -> Decimal | str:
     """Return what equal values of a type of `has_number` have in common; the text of others, of NaN, of infinities."""
     return Decimal(text) if type_oid in _NUMBERS and not text[-1:].isalpha() else text
 
