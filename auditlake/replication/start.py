@@ -26,7 +26,7 @@ from psycopg.pq.abc import PGresult
 from auditlake.errors import AuditlakeError, LakeConflict, SourceAway, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.settings.streaming_mode import NotStreamed, Streaming
-from auditlake.source.connection import Row, fetch, fetch_one, unreachable
+from auditlake.source.connection import FINAL_STATES, PASSING_STATES, Row, fetch, fetch_one, unreachable
 
 UNDECODABLE = ("42704", "55000")
 """undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
@@ -36,8 +36,8 @@ _DATA_EXCEPTION = "22"
 """Class of errors that a value causes, and may be quoted in: of a function in a row filter."""
 _LIMIT_EXCEEDED, _TOO_MUCH_MEMORY = "54", "invalid memory alloc request size"
 """Class of limits of the server, and its internal error, which is not translated, for more than 1 GB of memory."""
-_PASSING = ("08", "53", "57", "58")
-"""Classes of errors that pass: connection, lack of resources, intervention of an operator, system error."""
+_PASSING = (*PASSING_STATES, "57014")
+"""States of errors that pass: query_canceled, which an operator may send to a walsender, too."""
 _OBJECT_IN_USE = "55006"
 ENDED = "the server ended the replication stream"
 
@@ -105,6 +105,8 @@ def _unexplained(message: str, sqlstate: str | None, *, is_streaming: bool) -> A
         return unreachable(message, sqlstate)
     if is_streaming:
         return NotStreamed(f"the server failed to stream its log: {message}")
+    if sqlstate.startswith(FINAL_STATES):
+        return unreachable(message, sqlstate)
     return SourceAway(
         f"the server failed to decode its log: {message}",
         "Look into the server's log. If this stays, drop the slot with pg_drop_replication_slot: the change stays in "

@@ -68,7 +68,7 @@ _CONNECTING = "connection to server "
 _ANSWERED = re.compile(r"failed: \w+:  ")
 # Refused: authorisation (28), catalog name (3D), privilege and undefined objects (42). Passing: broken connections
 # (08), resources and too many connections (53), shutdown, crash, recovery (57P), the system's own errors (58).
-_FINAL_STATES = ("28", "3D", "42")
+FINAL_STATES = ("28", "3D", "42")
 PASSING_STATES = ("08", "53", "57P", "58")
 # Of a name that a trigger of ours uses, but of another kind.
 _IN_THE_WAY = (
@@ -148,7 +148,7 @@ def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
             f"the source has no room for so many locks: {line}",
             "Raise max_locks_per_transaction and restart PostgreSQL, or leave tables out with the setting tables.",
         )
-    if sqlstate.startswith(_FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
+    if sqlstate.startswith(FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
         return SourceUnreachable(f"the source refuses the connection: {line}", _LOGIN)
     if sqlstate is None and _ANSWERED.search(message) and not any(word in line for word in _PASSING):
         return SourceRefuses(f"the source refuses the connection: {line}", _LOGIN)
