@@ -58,7 +58,7 @@ from auditlake.audit.bounds import first_fitting
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
-from auditlake.audit.row_key import is_value
+from auditlake.audit.row_key import by_column, is_value, key_of
 from auditlake.audit.transactions import Transaction
 from auditlake.cancellation import Cancellation
 from auditlake.errors import BadUsage, ConfigError
@@ -196,11 +196,12 @@ class Tools:
 
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
         """
+        of_row = None if key is None or table is None else self._key(table, key, until)
 
         def question() -> Iterable[Transaction]:
             return self._lake.log(
                 table=table,
-                key=key,
+                key=key if of_row is None else of_row,
                 column=column,
                 actor=actor,
                 reason=reason,
@@ -211,26 +212,21 @@ class Tools:
 
         if table is None:
             return self._limits.cut(map(objects.transaction_json, question()))
-        key = None if key is None else self._key(table, key)
-        asked = [*self._key_columns(table, key), *([column] if column else [])]
+        asked = [*(of_row or ()), *([column] if column else [])]
         found, _ = self._asked(table, asked, question)
         return self._limits.cut(map(objects.transaction_json, found))
 
     def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> RowAnswer:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
-        key = self._key(table, key)
-        found, masked = self._asked(
-            table, self._key_columns(table, key), lambda: self._lake.row(table, key, since=since, until=until)
-        )
+        of_row = self._key(table, key, until)
+        found, masked = self._asked(table, of_row, lambda: self._lake.row(table, of_row, since=since, until=until))
         answer = self._limits.cut(objects.event_json(each, masked) for each in found)
         return {**answer, "gaps": list(map(objects.gap_json, found.gaps))}
 
     def blame(self, table: str, key: Key, as_of: str | None = None) -> Bounded[objects.BlameJson]:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
-        key = self._key(table, key)
-        found, masked = self._asked(
-            table, self._key_columns(table, key), lambda: self._lake.blame(table, key, as_of=as_of)
-        )
+        of_row = self._key(table, key, as_of)
+        found, masked = self._asked(table, of_row, lambda: self._lake.blame(table, of_row, as_of=as_of))
         return self._limits.cut(objects.blame_json(each, masked) for each in found)
 
     def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Bounded[objects.DeletedJson]:
@@ -308,25 +304,21 @@ class Tools:
             "tables": len(status.tables),
         }
 
-    def _key(self, table: str, key: Key) -> Key:
-        """Return a key; raises BadUsage if a text may be a value of it, or a list or an object sent as a text."""
+    def _key(self, table: str, key: Key, when: str | None) -> dict[str, str]:
+        """Return a key by the columns that it has at a moment: the question depends on these, and on no others.
+
+        Raises BadUsage if it has others, or if a text may be a value of it, or a list or an object sent as a text.
+        """
+        reader = Reader(opened(self._lake), datetime.now(UTC))
+        keyed = reader.keyed_table(table, reader.moment(when))
+        columns = keyed.key
         parsed = _sent_as_text(key) if isinstance(key, str) else None
-        if parsed is None:
-            return key
-        columns = Reader(opened(self._lake), datetime.now(UTC)).table(table).key
-        if len(columns) == 1 and is_value(columns[0], str(key)):
+        if parsed is not None and len(columns) == 1 and is_value(columns[0], str(key)):
             raise BadUsage(
                 f"the key is a text that may be one value of {table}.{columns[0].name}, or a list or object of values",
                 'Send one value as a list of one text, ["…"], or, if it is no JSON, alone.',
             )
-        return parsed
-
-    def _key_columns(self, table: str, key: Key | None) -> list[str]:
-        """Return the columns on which a question about a key depends."""
-        if key is None or isinstance(key, dict):
-            return list(key or {})
-        reader = Reader(opened(self._lake), datetime.now(UTC))
-        return [column.name for column in reader.table(table).key]
+        return by_column(keyed, key_of(key if parsed is None else parsed))
 
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""

@@ -32,12 +32,13 @@ from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableI
 from auditlake.audit.answers import BlamedColumn, DeletedRow, RowDifference, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import DiffQuestion, LogQuestion, RowQuestion, blame_of, deleted_of, life_of, log_of
+from auditlake.audit.row_key import key_of
 from auditlake.audit.state import Page, StateRequest, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.delta.sql import open_duckdb
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
-from auditlake.feed.request import FeedRequest, key_arguments
+from auditlake.feed.request import FeedRequest
 from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
@@ -138,11 +139,10 @@ class Lake:
         require_flags(unattributed=unattributed)
         if table is None and key is not None:
             raise BadUsage("a key needs a table", "Give table, too.")
-        reader = self._reader()
-        keys = () if key is None or table is None else key_arguments(reader.table(table), key)
+        keys = () if key is None else key_of(key)
         span = written(since), written(until)
         question = LogQuestion(table, keys, column, actor, reason, unattributed, *span, limit)
-        return Found(tuple(log_of(reader, question)), results.TRANSACTIONS)
+        return Found(tuple(log_of(self._reader(), question)), results.TRANSACTIONS)
 
     @_question
     def row(self, table: str, key: object, *, since: When | None = None, until: When | None = None) -> RowHistory:
@@ -154,8 +154,7 @@ class Lake:
         """
         require_texts(table=table)
         reader = self._reader(table)
-        keys = key_arguments(reader.table(table), key)
-        life = life_of(reader, RowQuestion(table, keys, written(since), written(until)))
+        life = life_of(reader, RowQuestion(table, key_of(key), written(since), written(until)))
         entries = list(life.entries())
         gaps = tuple(each for each in entries if isinstance(each, Gap))
         return RowHistory(tuple(each for each in entries if not isinstance(each, Gap)), results.EVENTS, gaps)
@@ -168,7 +167,7 @@ class Lake:
         """
         require_texts(table=table)
         reader = self._reader(table)
-        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, written(as_of)))
+        blamed = blame_of(reader, RowQuestion(table, key_of(key), None, written(as_of)))
         return Found(tuple(blamed.columns), results.BLAMED)
 
     @_question

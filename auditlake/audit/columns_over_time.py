@@ -20,7 +20,7 @@ from itertools import chain, count
 from auditlake.lake.column_identity import possible, source_columns
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, Shapes, follow_versions
 from auditlake.schema.missing_values import Added, Answers, Existing
@@ -122,6 +122,11 @@ class TableShapes:
     def rekeyed_at(self, lsn: Lsn) -> Lsn | None:
         """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
         return next((moment for moment in reversed(self.rekeyed) if moment <= lsn), None)
+
+    def of_one_key(self, lsn: Lsn) -> tuple[Lsn, Lsn]:
+        """Return the first and the last LSN around `lsn` at which the same columns identify a row."""
+        ends = (Lsn(moment - 1) for moment in self.rekeyed if moment > lsn)
+        return self.rekeyed_at(lsn) or Lsn(0), next(ends, LAST_LSN)
 
     def key_of(self, number: int, lsn: Lsn) -> list[tuple[Column, str]]:
         """Return the columns of a relation version that identify a row at `lsn`, each with its own name."""

@@ -227,6 +227,10 @@ class Reader:
         called = [(since, each) for each in had if (since := each.called_since(name_found, lsn)) is not None]
         return max(called, key=lambda pair: pair[0])[1] if called else self._nearest(had, lsn)
 
+    def keyed_table(self, name: str, upto: Lsn) -> HistoryTable:
+        """Find a table as `table` does, with the key that it had at `upto`."""
+        return self.keyed_at(self.table(name, upto), upto)
+
     def named(self, name: str) -> TableName:
         """Find the name, of one or several tables, that a text on the command line means; raises BadUsage."""
         found = find_table(split_name(name), self.known.names, self.known.in_doubt)

@@ -14,7 +14,7 @@ from auditlake.audit.diff import Compared, compared_rows
 from auditlake.audit.equal_keys import equal_keys
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Blame, Book, RowEffect, blame, deleted_rows, last_version
-from auditlake.audit.row_key import GivenKey, Key, parse_key
+from auditlake.audit.row_key import GivenKey, Key, Written, parse_key
 from auditlake.audit.state import with_comparisons
 from auditlake.audit.touched_rows import lsns_of_table, touches_key
 from auditlake.audit.transactions import OfTable, Transaction, TransactionFilters, find, transactions_at
@@ -37,10 +37,10 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LogQuestion:
-    """Arguments of `auditlake log`, unparsed. `limit` None is no limit."""
+    """Arguments of `auditlake log`, unparsed. `keys` () is no key, `limit` None is no limit."""
 
     table: str | None
-    keys: tuple[str, ...]
+    keys: Written
     column: str | None
     actor: str | None
     reason: str | None
@@ -57,11 +57,11 @@ class LogQuestion:
     def wanted(self, reader: Reader, span: Span) -> TransactionFilters:
         """Return the filters for the transactions of a span; raises BadUsage."""
         if self.table is None:
-            if self.keys or self.column:
+            if self.keys != () or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
             return TransactionFilters(actor=self.actor, reason=self.reason, unattributed=self.unattributed)
-        table = reader.keyed_at(reader.table(self.table, span.upto), span.upto)
-        given = parse_key(table, self.keys) if self.keys else None
+        table = reader.keyed_table(self.table, span.upto)
+        given = parse_key(table, self.keys) if self.keys != () else None
         span = _of_one_key(reader, table, span) if given or self.column else span
         keys = [None] if given is None else _equal_keys(reader, table, given, span.upto)
         found = [lsns_of_table(reader, table, span, key, self.column) for key in keys]
@@ -163,7 +163,7 @@ class RowQuestion:
     """Arguments that choose a row and a span, unparsed."""
 
     table: str
-    key: tuple[str, ...]
+    key: Written
     since: str | None
     until: str | None
 
@@ -208,7 +208,7 @@ class Life:
 def life_of(reader: Reader, question: RowQuestion) -> Life:
     """Return the history of a row; it has no events if no row ever had the key; raises BadUsage, NotAnswerable."""
     span = reader.span(question.since, question.until)
-    table = reader.keyed_at(reader.table(question.table, span.upto), span.upto)
+    table = reader.keyed_table(question.table, span.upto)
     given = parse_key(table, question.key)
     reader.check(table, span.upto, question.until)
     _say_other(reader, table, question.table, span)
@@ -333,7 +333,7 @@ def deleted_of(
 ) -> tuple[HistoryTable, list[DeletedRow]]:
     """Return the deleted rows of a table, newest deletion first; raises BadUsage, NotAnswerable."""
     span = reader.span(since, until)
-    table = reader.keyed_at(reader.table(name, span.upto), span.upto)
+    table = reader.keyed_table(name, span.upto)
     reader.check(table, span.upto, until)
     _say_other(reader, table, name, span)
     span = _of_one_key(reader, table, span)

@@ -1,11 +1,14 @@
-"""Key of one row, as a person writes it, in PostgreSQL's text. Pure.
+"""Key of one row, as a person or a program writes it, in PostgreSQL's text. Pure.
+
+A key is given without its table: which columns its values belong to depends on the table that a question means, and on
+the key that this table has at the moment of the question.
 
 A key is a tuple of texts in the order of the table's key columns. Input is converted to the text that PostgreSQL prints
 (`values.input_syntax`), so `007` finds 7. If equal values of a type can have several texts, or its input rules are not
 implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Number
 
@@ -15,6 +18,20 @@ from auditlake.relation import Column, TableName
 from auditlake.values.input_syntax import Spelling, spelling, type_name
 
 Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """The values of a key in the order of its columns: none of them is `column=value`, whatever it looks like."""
+
+    values: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+Written = tuple[str, ...] | InOrder | Mapping[str, str]
+"""A key as a person types it, `id=7 line=2` in any order or the values in that of the key; its values; or by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +62,52 @@ def in_doubt(columns: Iterable[Column]) -> str:
     return ", ".join(f"{each.name} of {type_name(*each.type)}" for each in columns)
 
 
-def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
-    """Parse a key, `id=7 line=2` in any order or the values in that of the key; raises BadUsage."""
-    names = [column.name for column in table.key]
-    if not names:
-        raise BadUsage(f"{table.label} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
-    form = " ".join(f"{name}=…" for name in names)
-    pairs = [value.partition("=") for value in given]
-    if given and all(head in names and equals for head, equals, _ in pairs):
-        values = {head: value for head, _, value in pairs}
-    else:
-        values = dict(zip(names, given, strict=False))
-    others = {column.name for column in table.current} - set(names)
-    if wrong := [head for head, equals, _ in pairs if equals and head in others]:
-        raise BadUsage(f"the key of {table.label} is {', '.join(names)}, not {wrong[0]}", f"Write {form}.")
-    if len(values) != len(names) or len(given) != len(names):
-        raise BadUsage(f"the key of {table.label} is {', '.join(names)}, not {len(given)} values", f"Write {form}.")
+def parse_key(table: HistoryTable, given: Written) -> GivenKey:
+    """Parse a key of a table; raises BadUsage."""
+    values = by_column(table, given)
     read = [(column, read_value(column, values[column.name])) for column in table.key]
     unsure = tuple(column for column, value in read if not value.exact)
     return GivenKey(table.name, tuple(value.text for _, value in read), unsure)
 
 
-def named_key(table: HistoryTable, values: Sequence[str]) -> tuple[str, ...]:
-    """Name the values of a key for `parse_key`, so that a value with an equals sign is not taken for a name."""
+def by_column(table: HistoryTable, given: Written) -> dict[str, str]:
+    """Return the values of a key by the columns of the table's key; raises BadUsage for others, or another number."""
     names = [column.name for column in table.key]
-    if len(names) != len(values) or any("=" in name for name in names):
-        return tuple(values)
-    return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
+    if not names:
+        raise BadUsage(f"{table.label} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
+    read = _typed(table, given) if isinstance(given, tuple) else given
+    if isinstance(read, Mapping) and (wrong := [name for name in read if name not in names]):
+        raise _not_the_key(table, wrong[0])
+    if len(read) != len(names):
+        raise _not_the_key(table, f"{len(read)} values")
+    return dict(read if isinstance(read, Mapping) else zip(names, read.values, strict=True))
+
+
+def _typed(table: HistoryTable, given: tuple[str, ...]) -> InOrder | Mapping[str, str]:
+    """Tell names from values in a key that a person typed; raises BadUsage."""
+    names = {column.name for column in table.key}
+    pairs = [(head, value) for head, equals, value in (each.partition("=") for each in given) if equals]
+    if len(pairs) == len(given) and all(head in names for head, _ in pairs):
+        if len(dict(pairs)) != len(pairs):
+            raise _not_the_key(table, f"{len(pairs)} values")
+        return dict(pairs)
+    others = {column.name for column in table.current} - names
+    if wrong := [head for head, _ in pairs if head in others]:
+        raise _not_the_key(table, wrong[0])
+    return InOrder(given)
+
+
+def _not_the_key(table: HistoryTable, given: str) -> BadUsage:
+    names = [column.name for column in table.key]
+    form = " ".join(f"{name}=…" for name in names)
+    return BadUsage(f"the key of {table.label} is {', '.join(names)}, not {given}", f"Write {form}.")
+
+
+def key_of(value: object) -> Written:
+    """Return a key that Python has: a value, a sequence in the order of the key, or a mapping; raises BadUsage."""
+    if isinstance(value, Mapping):
+        return {str(name): input_text(each) for name, each in value.items()}
+    return InOrder(tuple(map(input_text, value if isinstance(value, list | tuple) else (value,))))
 
 
 def input_text(value: object) -> str:

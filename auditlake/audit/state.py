@@ -142,9 +142,11 @@ def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, ...]:
-    """Return the columns of a table at an LSN, with their stored names."""
-    stored = {column.stored: column for column in table.columns}
-    return tuple(_named_as(stored.get(column.stored, column), column) for column in reader.columns_at(table, lsn))
+    """Return the columns of a table at an LSN, with their stored names, and the key that it had then."""
+    stored, key = {column.stored: column for column in table.columns}, reader.keyed_at(table, lsn).key
+    keyed = {column.stored for column in key}
+    found = (_named_as(stored.get(column.stored, column), column) for column in reader.columns_at(table, lsn))
+    return tuple(replace(column, key=column.stored in keyed) for column in found)
 
 
 def with_comparisons(reader: Reader, table: HistoryTable, columns: Sequence[Column]) -> tuple[Column, ...]:

@@ -6,14 +6,13 @@ not have is refused, because a misspelt name would select nothing for ever.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import with_doubts
-from auditlake.audit.row_key import in_doubt, input_text, named_key, parse_key
+from auditlake.audit.row_key import in_doubt, key_of, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
@@ -100,18 +99,10 @@ class FeedRequest:
         return ColumnFilter(table.name, name, reader.physical_columns(table, name, lsn))
 
     def _key(self, reader: Reader, table: HistoryTable) -> KeyFilter:
-        given = with_doubts(reader, table, parse_key(table, self.key or key_arguments(table, self.key_value)))
+        given = with_doubts(reader, table, parse_key(table, self.key or key_of(self.key_value)))
         if doubted := [c for c in given.other_texts if c.compared != ENUM and not has_number(c.type_oid)]:
             say(f"equal values can have another text ({in_doubt(doubted)}): rows under another one are not selected")
         return KeyFilter(table.name, table.key, given.key)
-
-
-def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
-    """Return a key as on the command line, of a value, a sequence or a mapping; raises BadUsage."""
-    if isinstance(key, Mapping):
-        return tuple(f"{name}={input_text(value)}" for name, value in key.items())
-    values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)
-    return named_key(table, [*map(input_text, values)])
 
 
 def _table(known: Known, name: str) -> TableName:

@@ -29,6 +29,7 @@ from auditlake.audit.changes import in_changes
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
+from auditlake.audit.row_key import Written
 from auditlake.audit.transaction_contents import find_transaction
 from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
@@ -55,10 +56,10 @@ _SEAL_FIRST = "auditlake seal seals it; then make a new digest."
 
 @dataclass(frozen=True, slots=True)
 class ProofTarget:
-    """What to prove: a transaction, or a table and the key of a row, as they were typed."""
+    """What to prove: a transaction, or a table and the key of a row, as it was written."""
 
     what: str
-    key: tuple[str, ...]
+    key: Written
 
 
 def proofs_of(lake: Lake, target: ProofTarget, note: str | None) -> dict[str, object]:

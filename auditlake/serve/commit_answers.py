@@ -15,7 +15,7 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.overlay import overlaid
 from auditlake.audit.queries import Life, RowQuestion, blame_in, life_of, table_of_both
-from auditlake.audit.row_key import named_key, parse_key
+from auditlake.audit.row_key import InOrder, parse_key
 from auditlake.audit.touched_rows import lsns_of_changes, lsns_of_table
 from auditlake.audit.transaction_contents import Message, ShownChange, contents, find_transaction
 from auditlake.audit.transactions import CHANGED_BY, MOST_LISTED, OfTable, Transaction, TransactionFilters, find
@@ -190,12 +190,7 @@ def _neighbours(
     before, after = (found and found[0] for found in (commits.commit(number - 1), commits.commit(number + 1)))
     yield models.NeighboursJson(by="transaction", before=_text(before), after=_text(after))
     if asked.table and asked.key:
-        table = reader.table(asked.table, found.lsn)
-        key = parse_key(table, named_key(table, asked.key)).key
-        lsns = lsns_of_table(reader, table, Span(reader.expired, reader.watermark), key, None) or ()
-        earlier = max((lsn for lsn in lsns if lsn < found.lsn), default=None)
-        later = min((lsn for lsn in lsns if lsn > found.lsn), default=None)
-        yield models.NeighboursJson(by="row", before=_text(earlier), after=_text(later))
+        yield _by_row(reader, found.lsn, asked.table, asked.key)
     for name in found.tables[:10]:
         yield _by_table(reader, found.lsn, name)
     if found.context.actor is not None:
@@ -207,6 +202,18 @@ def _neighbours(
             before=_text(None if last is None else last.lsn),
             after=_text(None if following is None else following.lsn),
         )
+
+
+def _by_row(reader: Reader, lsn: Lsn, name: str, values: list[str]) -> models.NeighboursJson:
+    """Return the neighbours of a row, by the columns that are its key at an LSN: by others it has no link here."""
+    table = reader.keyed_table(name, lsn)
+    key = parse_key(table, InOrder(tuple(values))).key
+    first, last = reader.shapes_of(table).of_one_key(lsn)
+    span = Span(Lsn(max(reader.expired, first - 1)), Lsn(min(reader.watermark, last)))
+    lsns = lsns_of_table(reader, table, span, key, None) or ()
+    earlier = max((each for each in lsns if each < lsn), default=None)
+    later = min((each for each in lsns if each > lsn), default=None)
+    return models.NeighboursJson(by="row", before=_text(earlier), after=_text(later))
 
 
 def _text(stored: int | None) -> str | None:
@@ -242,10 +249,8 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     """Return the life of a row up to a moment; raises BadUsage, NotAnswerable."""
     reader = resources.reader(asked.at)
     lsn, at = moment(resources, reader, asked.at)
-    table = reader.table(asked.table, lsn)
-    question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     with noted() as notes:
-        life = life_of(reader, question)
+        life = life_of(reader, RowQuestion(asked.table, InOrder(tuple(asked.key)), None, asked.at))
         blamed = blame_in(life)
         entries = list(life.entries())
     room = Room()
@@ -257,13 +262,16 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     room.require(events, "the row", "auditlake row shows it.")
     return models.RowHistoryJson(
         at=at,
-        table=str(table.name_at(lsn)),
-        key_columns=[column.name for column in table.key],
-        key=list(parse_key(table, question.key).key),
+        table=str(life.table.name_at(lsn)),
+        key_columns=[column.name for column in life.table.key],
+        key=list(life.keys[0]),
         exists=blamed.exists,
         notes=notes,
         events=events,
-        gaps=[*_parked(reader, table, lsn), *(objects.gap_json(entry) for entry in entries if isinstance(entry, Gap))],
+        gaps=[
+            *_parked(reader, life.table, lsn),
+            *(objects.gap_json(entry) for entry in entries if isinstance(entry, Gap)),
+        ],
         blame=blame,
         before=str(listed[len(events)].at.lsn) if len(events) < len(listed) else None,
         difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),

@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from auditlake.audit.filters import OPERATIONS
 from auditlake.audit.json_output import EventJson, GapJson, changed_json
-from auditlake.audit.row_key import named_key
+from auditlake.audit.row_key import InOrder
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.history import RESYNC
 from auditlake.lake.manifest import require_manifest
@@ -237,13 +237,14 @@ class Pages:
                 return ProofTarget(str(answer.transaction["lsn"]), ())
             case models.RowHistoryJson(), OfRow():
                 reader = self._resources.reader()
-                now, then = reader.table(asked.table), reader.table(asked.table, Lsn.parse(answer.at.lsn))
-                is_same = now.name == then.name
-                return (
-                    ProofTarget(asked.table, named_key(now, asked.key))
-                    if is_same
-                    else "none: the table is another one now"
+                now, then = (
+                    reader.keyed_table(asked.table, lsn) for lsn in (reader.moment(None), Lsn.parse(answer.at.lsn))
                 )
+                if now.name != then.name:
+                    return "none: the table is another one now"
+                if now.key != then.key:
+                    return "none: the key of the table is another one now"
+                return ProofTarget(asked.table, InOrder(tuple(asked.key)))
             case _:
                 return "none: of rows and transactions alone"
 

@@ -104,7 +104,7 @@ def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableStat
     """Return a table at a moment; raises BadUsage, NotAnswerable."""
     reader = resources.reader(at)
     lsn, shown = moment(resources, reader, at)
-    table = reader.table(name, lsn)  # another one may have had the name at another time
+    table = reader.keyed_table(name, lsn)  # another one may have had the name at another time
     reader.check(table, lsn, at)
     return TableState(reader, table, lsn), shown
 
