@@ -183,6 +183,11 @@ class Life:
     events: list[RowEffect]
     span: Span
 
+    @property
+    def exists(self) -> bool:
+        """Whether a row has the key at the end of the span."""
+        return bool(self.events) and last_version(self.events, *self.keys)[1] is None
+
     def entries(self) -> Iterator[RowEvent | Gap]:
         """Yield events and gaps, newest first."""
         events = [event for event in self.events if event.mark.lsn in self.span]
@@ -246,11 +251,6 @@ class Blamed:
     columns: list[BlamedColumn]
     table: HistoryTable
     upto: Lsn
-
-    @property
-    def exists(self) -> bool:
-        """Whether the row exists at `upto`."""
-        return bool(self.columns) and self.columns[0].deleted is None
 
 
 def blame_of(reader: Reader, question: RowQuestion) -> Blamed:

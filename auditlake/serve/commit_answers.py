@@ -1,6 +1,6 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from auditlake.audit import json_output as objects
-from auditlake.audit.answers import RowEvent, Texts, differences
+from auditlake.audit.answers import BlamedColumn, RowEvent, Texts, differences
 from auditlake.audit.bounds import Room
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, compared_rows
@@ -21,11 +21,11 @@ from auditlake.audit.transaction_contents import Message, ShownChange, contents,
 from auditlake.audit.transactions import CHANGED_BY, MOST_LISTED, OfTable, Transaction, TransactionFilters, find
 from auditlake.audit.undo_script import patch
 from auditlake.delta.sql import select
-from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
-from auditlake.messages import noted
+from auditlake.messages import noted, say
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
@@ -251,10 +251,10 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
     lsn, at = moment(resources, reader, asked.at)
     with noted() as notes:
         life = life_of(reader, RowQuestion(asked.table, InOrder(tuple(asked.key)), None, asked.at))
-        blamed = blame_in(life)
+        blamed = _blamed(life)
         entries = list(life.entries())
     room = Room()
-    blame = room.fitting(map(objects.blame_json, blamed.columns))
+    blame = room.fitting(map(objects.blame_json, blamed))
     only = None if asked.column is None else _Column.of(reader, life.table, asked.column, lsn)
     chosen = (entry for entry in entries if isinstance(entry, RowEvent))
     listed = [entry for entry in chosen if only is None or only.is_changed(entry)]
@@ -265,7 +265,7 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         table=str(life.table.name_at(lsn)),
         key_columns=[column.name for column in life.table.key],
         key=list(life.keys[0]),
-        exists=blamed.exists,
+        exists=life.exists,
         notes=notes,
         events=events,
         gaps=[
@@ -276,6 +276,15 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistoryJson:
         before=str(listed[len(events)].at.lsn) if len(events) < len(listed) else None,
         difference=None if asked.versus is None else _versus(resources, life, asked.versus, lsn),
     )
+
+
+def _blamed(life: Life) -> Sequence[BlamedColumn]:
+    """Return who set each value of a row; if that is not known, say so: the rest of the page is."""
+    try:
+        return blame_in(life).columns
+    except NotAnswerable as exc:
+        say(f"who set each value is not known: {exc.message}")
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +332,11 @@ def _versus(resources: Resources, life: Life, when: str, lsn: Lsn) -> models.Row
     if other > lsn:
         raise BadUsage(f"{other} is after {lsn}", "Ask as of the later moment, versus the earlier one.")
     life.reader.check(life.table, other, when)
+    if (rekeyed := life.reader.rekeyed_at(life.table, lsn)) is not None and other < rekeyed:
+        raise NotAnswerable(
+            f"the key of {life.table.last_name} changed at {rekeyed}, after {other}",
+            "Compare with a moment after the change.",
+        )
     before, after = (_state(life, each) for each in (other, lsn))
     changed = objects.changed_json(before, after)
     return models.RowDifferenceJson(

@@ -105,3 +105,19 @@ def test_the_page_names_a_key_of_now_by_the_columns_of_now(lake: Lake) -> None:
     assert page.json("row", table="moved", key="30")["key_columns"] == ["id"]
     assert page.json("neighbour", table="moved", key="10")["key"] == ["30"]
     assert page.json("neighbour", table="moved", key="a", at=_BEFORE)["key"] is None
+
+
+def test_the_page_shows_a_row_that_was_not_written_since_its_key_changed(lake: Lake) -> None:
+    """Only who set its values before is not known by this key; a moment before the change is none to compare with."""
+    page = Page(lake)
+    found = page.json("row", table="moved", key="10")
+    assert (found["key_columns"], found["exists"], found["events"], found["blame"]) == (["id"], True, [], [])
+    changed = "the key of public.moved changed at 0/600"
+    unknown = f"who set each value is not known: {changed}, and values of this row were set before"
+    assert found["notes"] == [f"{changed}: the answer starts there", unknown]
+    html = page.get("/row", table="moved", key="10", column="v").text
+    assert ("exists</span>" in html, "no row had this key" in html, "<option selected>v" in html) == (True, False, True)
+    assert len(page.json("row", table="moved", key="30")["blame"]) == 3
+    assert page.json("row", table="moved", key="10", versus="0/680")["difference"]["changed"] == {}
+    refused = page.get("/api/v1/row", table="moved", key="10", versus=_BEFORE)
+    assert (refused.status_code, "changed at 0/600, after 0/580" in refused.json()["error"]) == (422, True)
