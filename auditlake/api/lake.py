@@ -40,6 +40,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import FeedRequest
 from auditlake.lake import layout
+from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
 from auditlake.lake.histories import ALL
@@ -47,6 +48,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.messages import noted
+from auditlake.query.exported_names import names_of_views
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
@@ -338,16 +340,20 @@ class Moment:
     def to_duckdb(self) -> "DuckDBPyConnection":
         """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.
 
-        A table that the lake does not know at the moment has no view. DuckDB's SQL is not PostgreSQL's: `auditlake sql`
-        and `auditlake.sql` are the reference.
+        A table that the lake does not know at the moment has no view. DuckDB does not tell `Name` from `name`, and has
+        names of its own: views and their columns are called as in `auditlake views` (docs/asking.md), `Orders@16455`,
+        `temp_.orders`, `~4eame`. DuckDB's SQL is not PostgreSQL's: `auditlake sql` and `auditlake.sql` are the
+        reference.
         """
         connection = open_duckdb()
-        for name, table in self._reader.known.tables_at(self.lsn).items():
-            if not self._is_known(table):
-                continue
+        present = self._reader.known.tables_at(self.lsn)
+        known = {name: table for name, table in present.items() if self._is_known(table)}
+        for name, table in names_of_views(known, plain=False).items():
             columns = columns_of(self._reader, table, self.lsn)
+            names = shown_in_state(columns, raw=False)
             inner = state_query(connection, self._reader, StateRequest(table, self.lsn, columns)).sql
-            shown = ", ".join(f"{bare(each, quoted(each))} as {standard_identifier(each.name)}" for each in columns)
+            cells = (f"{bare(each, quoted(each))} as {standard_identifier(names[each.stored])}" for each in columns)
+            shown = ", ".join(cells)
             schema = standard_identifier(name.schema)
             connection.execute(f"create schema if not exists {schema}")
             view = f"{schema}.{standard_identifier(name.table)}"
@@ -413,6 +419,12 @@ class Rows(Exportable):
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
         return self.batches().read_all()
+
+    def _for_duckdb(self) -> pa.Table:
+        columns = columns_of(self._reader, self._table, self._lsn)
+        shown = shown_in_state(columns, raw=self._raw)
+        names, rows = {column.name: shown[column.stored] for column in columns}, self.to_arrow()
+        return rows.rename_columns([names.get(name, name) for name in rows.column_names])
 
     def count(self) -> int:
         """Return the number of rows, without reading their values.

@@ -62,8 +62,12 @@ class Exportable(ABC):
         if connection is not None and not hasattr(connection, "from_arrow"):
             raise wrong_type("connection", connection, "one of DuckDB or None")
         opened = duckdb.connect() if connection is None else connection
-        relation: DuckDBPyRelation = opened.from_arrow(self.to_arrow())
+        relation: DuckDBPyRelation = opened.from_arrow(self._for_duckdb())
         return relation
+
+    def _for_duckdb(self) -> pa.Table:
+        """Return the result with names of columns that DuckDB tells apart."""
+        return self.to_arrow()
 
     def _first(self, rows: int) -> tuple[pa.Table, int | None]:
         """Return the first rows, and how many there are in all; None: not known, but more."""

@@ -17,8 +17,8 @@ Named = Mapping[TableName, HistoryTable]
 
 LSN_AT = ("auditlake", "lsn_at")
 """The function from a time to its LSN; `exported_views` adds `_at` to a table's name for another function."""
-_RESERVED = frozenset({"global_temp", "information_schema", "pg_catalog", "spark_catalog", "system", "temp"})
-"""Schemas in which DuckDB or Spark creates no views."""
+_RESERVED = frozenset({"global_temp", "information_schema", "memory", "pg_catalog", "spark_catalog", "system", "temp"})
+"""Schemas in which DuckDB or Spark creates no views, or that have the name of a catalog."""
 _OTHER = re.compile("[^A-Za-z0-9_]")
 
 

@@ -19,12 +19,23 @@ import auditlake
 from auditlake.api.lake import Dialect
 from auditlake.errors import BadUsage, LakeConflict, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
+from auditlake.lake.column_names import as_stored
 from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
 from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
 from tests import erasure_lake
 from tests.command import run_here
 from tests.s3_server import on_disk
-from tests.small_lake import ORDERS, T0, write_lake_with_manifest
+from tests.small_lake import (
+    ORDERS,
+    T0,
+    T0_US,
+    version,
+    write_history,
+    write_lake_with_manifest,
+    write_strange_lake,
+)
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 _ROW = {"id": 1, "note": "c", "price": Decimal("3.00"), "at": _AT}
@@ -196,6 +207,32 @@ def test_duckdb_sees_the_whole_database_as_of_a_moment(lake: auditlake.Lake) -> 
     assert lake.as_of().to_duckdb().execute(question).fetchall() == [(1, "Anne")]
     early = lake.as_of("0/150").to_duckdb().execute("select table_name from information_schema.tables").fetchall()
     assert early == [("orders",)]
+
+
+def test_duckdb_has_the_names_of_exported_views(tmp_path: Path) -> None:
+    """Of tables, schemas and columns that DuckDB does not tell apart, or has for itself; each shows its own values."""
+    made = write_strange_lake(tmp_path / "lake")
+    columns = as_stored(Column(name, 25, -1, key=name == "id") for name in ("id", "Name", "name"))
+    values = {column.stored: column.name for column in columns}
+    positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    for oid, name in enumerate((TableName("memory", "cased"), TableName("system", "cased")), 200):
+        write_history(made, name, columns, [version(0x100, None, "snapshot", None) | values], positions, oid)
+    moment = auditlake.Lake(made.root).as_of("0/150")
+    connection = moment.to_duckdb()
+    listed = connection.execute("select table_schema || '.' || table_name from information_schema.tables").fetchall()
+    assert {"public.lines", "public.Lines@101", "temp_.lines", "memory_.cased"} < {name for (name,) in listed}
+    assert len(listed) == len(moment.tables())
+    for view, number in (
+        ("public.lines", 2),
+        ('public."Lines@101"', 1),
+        ("temp_.lines", 7),
+        ('"Public"."lines@105"', 5),
+    ):
+        assert connection.execute(f"select id from {view}").fetchall() == [(number,)]
+    for schema in ("memory_", "system_"):
+        found = connection.execute(f'select "~4eame", name from {schema}.cased').fetchall()
+        assert found == [("Name", "name")]
+    assert moment.table("memory.cased").to_duckdb().columns == ["id", "~4eame", "name"]
 
 
 @pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=5, minutes=45))], ids=["UTC", "Kathmandu"])
