@@ -179,7 +179,8 @@ class RowEvent:
 class BlamedColumn:
     """The commit that set the value of a column; `deleted` is the one that deleted the row by `deleted_by`, if any.
 
-    The value may have been set, or set again, in the last `gap` that is not before it; then no commit is named.
+    The value may have been set, or set again, in the last `gap` that is not before it; then no commit is named. Nor is
+    one if `has_expired`: the versions that would tell it are not kept.
     """
 
     column: str
@@ -188,6 +189,7 @@ class BlamedColumn:
     deleted: Commit | None
     deleted_by: str | None
     gap: Gap | None
+    has_expired: bool
     _column: Column = field(repr=False, compare=False)
 
     @classmethod
@@ -201,12 +203,13 @@ class BlamedColumn:
     ) -> "BlamedColumn":
         """Return the record of a column; `ended` is the commit that deleted the row, and by which operation."""
         commit, (deleted, op) = Commit() if gap else Commit.of(found.mark, by), ended or (None, None)
-        return cls(found.column, found.value, commit, deleted, op, gap, columns[found.column])
+        column = columns[found.column]
+        return cls(found.column, found.value, commit, deleted, op, gap, found.has_expired and not gap, column)
 
     @property
     def is_before_capture(self) -> bool:
         """Whether the value was there before the lake begins, and has not been set since."""
-        return self.commit.lsn is None and self.gap is None
+        return self.commit.lsn is None and self.gap is None and not self.has_expired
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - of the column's type

@@ -205,7 +205,9 @@ class States:
         row = self.rows.pop(key, None)
         if row is None and self.known:
             raise InvariantBroken(f"the {change.op} at ordinal {change.ordinal} touches a row that does not exist")
-        return change.before if row is None else {**row, **_sent(change.before)}
+        if row is None:  # without an old row, the key is the same
+            return change.before or (None if UNKNOWN in key else dict(zip(self.key, key, strict=True)))
+        return {**row, **_sent(change.before)}
 
 
 def _sent(old: Values | None) -> Values:

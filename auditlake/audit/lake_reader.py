@@ -7,7 +7,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from operator import attrgetter
@@ -35,17 +35,21 @@ from auditlake.temporal.when import AtLsn, AtTime, When, format_us, parse_when
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Commits after `after` (exclusive) up to `upto` (inclusive)."""
+    """Commits after `after` (exclusive) up to `upto` (inclusive).
+
+    `is_open`: no beginning was asked for, so an answer may begin later, and say so.
+    """
 
     after: Lsn
     upto: Lsn
+    is_open: bool = field(default=False, compare=False)
 
     def __contains__(self, lsn: Lsn) -> bool:
         return self.after < lsn <= self.upto
 
     def until(self, lsn: Lsn) -> "Span":
         """Return the part of the span up to an LSN."""
-        return Span(self.after, Lsn(min(self.upto, lsn)))
+        return replace(self, upto=Lsn(min(self.upto, lsn)))
 
     @property
     def bounds(self) -> Bound:
@@ -185,6 +189,16 @@ class Reader:
         """
         return _kept("changes", self.expired, span, asked)
 
+    def with_versions(self, table: HistoryTable, span: Span, asked: str) -> Span:
+        """Return the same for a table's versions: before a commit up to the horizon, its rows are not known."""
+        rows = f"versions of {table.label} that ended"
+        return _kept(rows, table.horizon, span, asked) if table.has_expired else span
+
+    def say_expired(self, table: HistoryTable, span: Span, unknown: str) -> None:
+        """Report what is not known of a span if it begins before the horizon of a table whose versions expire."""
+        if table.has_expired and span.after < table.horizon:
+            say(f"the versions of {table.label} that ended up to {table.horizon} have expired: {unknown}")
+
     def with_transactions(self, span: Span) -> Span:
         """Return the same for transactions."""
         return _kept("transactions", self.known.expired_transactions, span, "transactions")
@@ -260,11 +274,11 @@ class Reader:
         """
         upto = self.moment(until)
         if since is None:
-            return Span(Lsn(0), upto)
+            return Span(Lsn(0), upto, is_open=True)
         when = parse_when(since, self.now)
         if (begins := self._begins_after(when)) is not None:
             say(f"--since {since} is before this lake begins: the answer starts at {begins}")
-            return Span(Lsn(0), upto)
+            return Span(Lsn(0), upto, is_open=True)
         first, after = resolve(self.known, when), just_before(self.known, when)
         if after > upto and has_commits(self.known, upto, first):
             raise BadUsage(f"the period begins at {since}, after its end at {until}", "Exchange the two moments.")
@@ -400,9 +414,10 @@ class Reader:
 def _kept(rows: str, expired: Lsn, span: Span, asked: str) -> Span:
     if span.after >= expired:
         return span
-    require_kept(rows, expired, Lsn(span.after + 1 if span.after else span.upto), asked)
+    is_open = span.is_open or not span.after
+    require_kept(rows, expired, Lsn(span.upto if is_open else span.after + 1), asked)
     say(f"the {rows} up to {expired} have expired: the answer starts there")
-    return Span(expired, span.upto)
+    return Span(expired, span.upto, is_open=is_open)
 
 
 def about(table: TableName) -> str:

@@ -76,7 +76,7 @@ def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
     if changed is None or changed <= span.after + 1:
         return span
     say(f"the key of {table.last_name} changed at {Lsn(changed)}: the answer starts there")
-    return Span(Lsn(changed - 1), span.upto)
+    return replace(span, after=Lsn(changed - 1))
 
 
 def with_doubts(reader: Reader, table: HistoryTable, given: GivenKey) -> GivenKey:
@@ -190,6 +190,7 @@ class Life:
 
     def entries(self) -> Iterator[RowEvent | Gap]:
         """Yield events and gaps, newest first."""
+        self.say_expired()
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
         gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
@@ -201,6 +202,10 @@ class Life:
                 yield entry
             else:
                 yield RowEvent.of(self.reader, self.table, self._as_shown(entry), transactions.get(lsn))
+
+    def say_expired(self) -> None:
+        """Report that versions of the row may have expired."""
+        self.reader.say_expired(self.table, self.span, "if the row had earlier ones, they are not known")
 
     def _as_shown(self, event: RowEffect) -> RowEffect:
         sides = (event.before, event.after)
@@ -263,6 +268,7 @@ def blame_in(life: Life) -> Blamed:
     reader = life.reader
     if not life.events:
         reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
+        life.say_expired()
         return Blamed([], life.table, life.span.upto)
     last, mark = last_version(life.events, *life.keys)
     if mark is not None and mark.op == "update":
@@ -282,6 +288,8 @@ def blame_in(life: Life) -> Blamed:
     crossed = [(each, each.crossed(gaps, at)) for each in columns]
     by = [transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None for each in columns]
     blamed = [BlamedColumn.of(each, gap, who, ended, types) for (each, gap), who in zip(crossed, by, strict=True)]
+    if lost := [each.column for each in blamed if each.has_expired]:
+        reader.say_expired(life.table, life.span, f"who set {', '.join(lost)} is not known")
     return Blamed(blamed, life.table, life.span.upto)
 
 
@@ -320,12 +328,13 @@ def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) 
     added = transactions_at(reader, (each.since for each in later.values()))
     for each in columns:
         column = later.get(each.column)
-        if column is None or (each.mark is not None and each.mark.lsn >= column.since):
+        is_set = each.mark is not None or each.has_expired
+        if column is None or (is_set and each.since >= column.since):
             yield each
             continue
         by = added.get(column.since)
         time_us, xid = (by.time_us, by.xid if column.exact else None) if by is not None and by.xid else (None, None)
-        yield replace(each, mark=CommitMark(column.since, time_us, "add column", xid))
+        yield replace(each, mark=CommitMark(column.since, time_us, "add column", xid), has_expired=False)
 
 
 def deleted_of(

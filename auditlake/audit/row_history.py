@@ -126,8 +126,7 @@ class Book:
         """Return whether the version before one has expired, or may have been under another key."""
         if not self._has_changes(version.begin.lsn):
             return True
-        turns = self._reads.turns(version.key, version.begin.lsn)
-        return version.begin.lsn <= self._expired and not any(self._bears(change, version.key) for change in turns)
+        return version.begin.lsn <= self._expired and self._key_before(version) is not None
 
     def _has_changes(self, lsn: Lsn) -> bool:
         """Return whether the changes of a transaction have not expired."""
@@ -151,17 +150,27 @@ class Book:
         if not self._has_changes(version.begin.lsn):
             ends = (v for v in self._reads.versions(version.key) if v.end and v.end.lsn == version.begin.lsn)
             return next((v for v in ends if _may_continue(v, version)), None)
-        key: Key | None = version.key
-        ordinal: float = float("inf")
-        while key is not None:
+        key = self._key_before(version)
+        versions = () if key is None else self._reads.versions(key)
+        return next((v for v in versions if v.end and v.end.lsn == version.begin.lsn), None)
+
+    def _key_before(self, version: Version) -> Key | None:
+        """Return the row's key before the transaction that began a version, None if that inserted the row.
+
+        It is None, too, before the last change of the columns that identify rows: they are not followed to there.
+        """
+        if version.begin.lsn < self._rekeyed:
+            return None
+        key, ordinal = version.key, float("inf")
+        while True:
             births = [
                 c for c in self._reads.turns(key, version.begin.lsn) if c.ordinal < ordinal and self._bears(c, key)
             ]
             if not births:
-                return next((v for v in self._reads.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
-            ordinal = births[-1].ordinal
-            key = births[-1].key_before(self._names) if births[-1].op == "update" else None
-        return None
+                return key
+            if births[-1].op != "update":
+                return None
+            key, ordinal = births[-1].key_before(self._names), births[-1].ordinal
 
     def _after(self, version: Version) -> tuple[Version | None, str]:
         """Return the row's version after this one, None if the row ended, and the operation that ended this one.
@@ -208,13 +217,15 @@ def _place(version: Version) -> tuple[Key, int]:
 class Blame:
     """Value of one column and the commit that set it; `mark` is None if that was before the snapshot.
 
-    `since` is the LSN of that commit, or of the first known version with the value.
+    `since` is the LSN of that commit, or of the first known version with the value. `has_expired`: without a mark, the
+    versions that would tell the commit have expired.
     """
 
     column: str
     value: str | None
     mark: CommitMark | None
     since: Lsn
+    has_expired: bool = False
 
     def crossed(self, gaps: Iterable[Gap], upto: Lsn) -> Gap | None:
         """Return the last gap in which the value may have been set, or set again, up to an LSN; None if there is none.
@@ -232,16 +243,19 @@ def blame(events: list[RowEffect], last: Version) -> list[Blame]:
     begins = {_place(event.after): event for event in events if event.after is not None}
     marks: dict[str, CommitMark] = {}
     version: Version | None = last
-    first = last.begin.lsn
+    first, has_expired = last.begin.lsn, False
     while version is not None:
         event, first = begins[_place(version)], version.begin.lsn
-        if event.mark.op == "snapshot" or (event.mark.op == "update" and event.before is None):  # or it has expired
+        has_expired = event.mark.op == "update" and event.before is None
+        if event.mark.op == "snapshot" or has_expired:
             break
         for name in event.changed():
             marks.setdefault(name, event.mark)
         version = event.before
     found = ((name, value, marks.get(name)) for name, value in last.values.items())
-    return [Blame(name, value, mark, mark.lsn if mark else first) for name, value, mark in found]
+    return [
+        Blame(name, value, mark, mark.lsn if mark else first, has_expired and not mark) for name, value, mark in found
+    ]
 
 
 def last_version(events: list[RowEffect], *keys: Key) -> tuple[Version, CommitMark | None]:
@@ -268,14 +282,15 @@ class Deleted:
 def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Deleted]:
     """Return the rows deleted in a span whose key has no row at its end, newest deletion first.
 
-    Raises BadUsage if the table has no key, NotAnswerable if changes of the span have expired.
+    Raises BadUsage if the table has no key, NotAnswerable if changes or versions of the span have expired.
     """
     if not table.key:
         raise BadUsage(
             f"{table.name} has no key, so its rows cannot be identified",
             "auditlake diff counts added and removed rows.",
         )
-    span = reader.with_changes(span, f"the deleted rows of {table.label}")
+    asked = f"the deleted rows of {table.label}"
+    span = reader.with_versions(table, reader.with_changes(span, asked), asked)
     overlay = overlaid(reader, table, span.upto)
     ended = {version.key: version for version in _ended(reader, overlay, span)}
     book = Book(reader, table, span.upto)

@@ -193,8 +193,8 @@ def show_gap(gap: Gap) -> None:
     _lines().print(Text(f"gap {gap.lsn_from} to {gap.lsn_to}: {visible(gap.reason)}", "bold red"))
 
 
-def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> None:
-    """Print who set each column."""
+def show_blame(columns: Iterable[BlamedColumn], first: Lsn, now: datetime) -> None:
+    """Print who set each column; `first` is the LSN of the table's first snapshot."""
     to = console_for()
     table = plain_table("column", "value", "who", "time", "lsn", "why")
     for each in columns:
@@ -203,7 +203,8 @@ def show_blame(columns: Iterable[BlamedColumn], horizon: Lsn, now: datetime) -> 
             table.add_row(*cells, f"unknown: set or kept in the gap {each.gap.lsn_from} to {each.gap.lsn_to}")
             continue
         if commit.lsn is None:
-            table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
+            expired = "unknown: the versions of then have expired"
+            table.add_row(*cells, expired if each.has_expired else f"{BEFORE_CAPTURE} (≤ {first})")
             continue
         time = "" if commit.time_us is None else _time(commit.time_us, now, to)
         table.add_row(*cells, who(commit), time, str(commit.lsn), visible(commit.reason or ""))

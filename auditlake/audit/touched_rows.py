@@ -5,6 +5,7 @@ within the transaction does not count, nor does the first value of a new row.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, groupby
 
 from auditlake.apply.tails import FOLDED_OPS_SQL
@@ -19,6 +20,7 @@ from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import apart
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.messages import say
 
 
 def lsns_of_table(
@@ -26,17 +28,40 @@ def lsns_of_table(
 ) -> frozenset[int] | None:
     """Return the transactions of a span that touched the key and changed the column; None without a filter.
 
-    Raises BadUsage if the table has no such column, NotAnswerable if changes of the span have expired.
+    Raises BadUsage if the table has no such column, NotAnswerable if changes of the span have expired, or the versions
+    with the values before them.
     """
     lsns: frozenset[int] | None = None
+    asked = f"the changes of {table.label}"
     if key is not None or column is not None:
-        span = reader.with_changes(span, f"the changes of {table.label}")
+        span = reader.with_changes(span, asked)
     if key is not None:
         lsns = frozenset(_of_key(reader, table, span, key))
+        _say_emptied(reader, table, span)
     if column is not None:
+        span = _with_values(reader, table, reader.with_versions(table, span, asked))
         changed = lsns_of_columns(reader, table, span, reader.physical_columns(table, column, span.upto))
         lsns = changed if lsns is None else lsns & changed
     return lsns
+
+
+def _say_emptied(reader: Reader, table: HistoryTable, span: Span) -> None:
+    """Report each TRUNCATE up to a table's horizon: only the versions that have expired tell which rows it ended."""
+    if not table.has_expired or span.after >= table.horizon:
+        return
+    truncates = lsns_of_changes(reader, [table], span.until(table.horizon), "op = 'truncate'")
+    if truncates:
+        at = ", ".join(str(Lsn(lsn)) for lsn in sorted(truncates))
+        reader.say_expired(table, span, f"whether the row was there at the TRUNCATE of {at} is not known")
+
+
+def _with_values(reader: Reader, table: HistoryTable, span: Span) -> Span:
+    """Return the part of a span after the table's horizon; report changes before it, of which no values are known."""
+    if span.after >= table.horizon:
+        return span
+    if lsns_of_changes(reader, [table], span.until(table.horizon)):
+        say(f"the history of {table.label} begins at {table.horizon}: the answer starts there")
+    return replace(span, after=table.horizon)
 
 
 def touches_key(reader: Reader, table: HistoryTable, key: Key) -> bool:
@@ -67,6 +92,8 @@ def lsns_of_changes(reader: Reader, tables: Iterable[HistoryTable], span: Span, 
 
 def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Iterable[str]) -> frozenset[int]:
     """Return the transactions of a span that changed one of these physical columns while the table had it.
+
+    The span begins at the horizon of the table, or later.
 
     Raises BadUsage if the table has no key, NotAnswerable if the history cannot follow a schema change of the span.
     """
@@ -132,7 +159,7 @@ def _replayed(reader: Reader, overlay: Overlay, lsns: Collection[int], column: s
         rows.setdefault(row["_to_lsn"], {})[tuple(str(values[name]) for name in key)] = values
     span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
     for lsn, transaction in groupby(changes_of(reader, table.name, span, f"lsn {listed}"), key=lambda each: each.lsn):
-        states = States(key, rows.get(lsn, {}), known=lsn > table.horizon)
+        states = States(key, rows.get(lsn, {}))
         first: dict[Key, Values | None] = {}
         for change in transaction:
             _record_first(states.apply(change), first)

@@ -1,15 +1,15 @@
 """One transaction in detail: every change in order, with the row before and after it, and the logical messages.
 
 The rows before it are read from the history and the tail, once per table, and the changes are applied to them, so a row
-that was changed twice shows both steps. If a table has no history yet at that LSN, or the missing value of a column is
-unknown, only the values in the change itself are known.
+that was changed twice shows both steps. If a table has no history at that LSN, not yet or because its versions have
+expired, or the missing value of a column is unknown, only the values in the change itself are known.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from auditlake.audit.changes import States, Step, changes_of
+from auditlake.audit.changes import RowChange, States, Step, changes_of
 from auditlake.audit.diff import read_sides
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.transactions import Transaction, lsns_of_xid, transactions_at
@@ -19,7 +19,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.attribution import Context, ContextInForce, context_text, read_context
-from auditlake.relation import Relation, TableName
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.temporal.knowledge import require_kept, say_erased
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
@@ -135,9 +135,10 @@ def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
     span = _of_commit(lsn)
     condition = f"relation in ({', '.join(map(str, sorted(reader.numbers_of(relation.oid))))})"
     changes = changes_of(reader, name if table is None else table.name, span, condition)
-    states = states_before(reader, table, span)
+    states, needs_versions = states_before(reader, table, span), False
     for change in changes:
         step = states.apply(change)
+        needs_versions |= _needs_versions(change, relation)
         if table is None:
             yield name, states.key, step
         else:
@@ -145,6 +146,14 @@ def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
             own = reader.own_names(table)
             shown = {own.get(column.stored, column.stored): column.name for column in columns}
             yield name, tuple(shown.get(key, key) for key in states.key), _as_shown(reader, table, step)
+    if table is not None and needs_versions:
+        reader.say_expired(table, span, f"what its rows were before {lsn} is not known")
+
+
+def _needs_versions(change: RowChange, relation: Relation) -> bool:
+    """Return whether a change does not tell itself what the rows before it were."""
+    is_whole = relation.replica_identity == ReplicaIdentity.FULL and change.op != "truncate"
+    return change.op != "insert" and not is_whole
 
 
 def _as_shown(reader: Reader, table: HistoryTable, step: Step) -> Step:

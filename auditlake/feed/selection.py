@@ -298,9 +298,9 @@ def _lsns_of_column(
     if not stored or not touching:
         return frozenset()
     if touching[0] <= table.horizon and lsns_of_changes(reader, [table], Span(span.after, table.horizon)):
+        why = "the versions that ended by then have expired" if table.has_expired else "its first snapshot is later"
         raise NotAnswerable(
-            f"which transactions up to {table.horizon} changed {wanted.name} of {table.last_name} is not known: "
-            "its first snapshot is later",
+            f"which transactions up to {table.horizon} changed {wanted.name} of {table.last_name} is not known: {why}",
             f"Start after {table.horizon}, or receive all changes of the table.",
         )
     reader.check(table, last, str(last))

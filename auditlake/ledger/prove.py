@@ -84,6 +84,7 @@ def _of_row(reader: Reader, target: ProofTarget) -> Iterator[Entry]:
     if not life.events:
         raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")
     reader.say_missing(Span(life.table.horizon, life.span.upto), [life.table])
+    life.say_expired()
     keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
     copied = {Lsn(event.mark.lsn) for event in life.events if event.mark.op in {"snapshot", RESYNC}}
     typed = [types_over_time(life.table, column) for column in life.table.key]

@@ -154,19 +154,20 @@ def _backwards(reader: Reader, span: Span, wanted: TransactionFilters, limit: in
 def transaction(resources: Resources, asked: OfTransaction) -> models.TransactionDetailJson:
     """Return a transaction with all its changes, in order; raises BadUsage, NotAnswerable."""
     reader = resources.reader(asked.transaction if asked.at is None else asked.at)
-    found, _ = find_transaction(reader, asked.transaction)
-    total = found.inserts + found.updates + found.deletes + found.truncates
-    changes = iter(()) if total > _MOST_CHANGES else map(_change, contents(reader, found))
     room = Room()
-    described = room.fitting([objects.transaction_json(found)])
-    room.require(described, "the context of the transaction", "auditlake show shows it.")
-    shown = room.fitting(islice(changes, asked.limit))
+    with noted() as notes:
+        found, _ = find_transaction(reader, asked.transaction)
+        described = room.fitting([objects.transaction_json(found)])
+        room.require(described, "the context of the transaction", "auditlake show shows it.")
+        changes = iter(()) if found.count > _MOST_CHANGES else map(_change, contents(reader, found))
+        shown = room.fitting(islice(changes, asked.limit))
     return models.TransactionDetailJson(
         at=moment_at(resources, reader, found.lsn),
         transaction=described[0],
         neighbours=list(_neighbours(resources, reader, found, asked)),
         changes=shown,
-        more=room.is_cut or next(changes, None) is not None or total > _MOST_CHANGES,
+        more=room.is_cut or next(changes, None) is not None or found.count > _MOST_CHANGES,
+        notes=notes,
     )
 
 

@@ -199,13 +199,17 @@ class NeighboursJson(Model):
 
 
 class TransactionDetailJson(Model):
-    """A transaction with its changes; `more` if there are others than the first `limit`, or than have room."""
+    """A transaction with its changes; `more` if there are others than the first `limit`, or than have room.
+
+    `notes` say what is not known of the rows before them, because it has expired or was erased.
+    """
 
     at: MomentJson
     transaction: objects.TransactionJson
     neighbours: list[NeighboursJson]
     changes: list[objects.ContentJson]
     more: bool
+    notes: list[str] = []
 
 
 class RowDifferenceJson(Model):

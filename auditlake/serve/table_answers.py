@@ -30,6 +30,7 @@ from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.comparison_keys import is_grouped_by_key
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
+from auditlake.messages import noted
 from auditlake.relation import Column
 from auditlake.sandbox.failures import failure
 from auditlake.serve import models
@@ -285,13 +286,16 @@ def find_rows(resources: Resources, asked: OfFind) -> models.FindsJson:
     room = Room()
     fitting = room.fitting(found[: asked.limit])
     room.require(fitting, "the first row", "auditlake sql shows it, FOR SYSTEM_TIME ALL.")
+    with noted() as notes:
+        everything = Span(Lsn(0), state.lsn)
+        state.reader.say_expired(state.table, everything, "values that only these had are not found")
     return models.FindsJson(
         at=at,
         table=state.name,
         columns=[column_model(column) for column in shown.values()],
         found=fitting,
         more=len(found) > len(fitting),
-        notes=state.reader.known.missing(state.table.horizon, state.lsn, [state.table]),
+        notes=[*notes, *state.reader.known.missing(state.table.horizon, state.lsn, [state.table])],
     )
 
 

@@ -275,7 +275,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
         at = format_us(deleted.time_us or 0, reader.zone)
         how = f"not in the snapshot of {at}" if op == RESYNC else f"{op} by {who(deleted)} at {at}"
         say(f"the row is gone: {how}; its last {'known ' if op == RESYNC else ''}state is")
-    show_blame(found.columns, found.table.horizon, reader.now)
+    show_blame(found.columns, found.table.first_snapshot_lsn, reader.now)
 
 
 @click.command()
