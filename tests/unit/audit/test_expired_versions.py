@@ -1,10 +1,11 @@
 """Once versions have expired, and their changes have not: what is not known any more is refused or named.
 
     0x100  snapshot of keyed (a, b, v; key a, b): (x, 1, 1), (y, 2, 2); of items (id, v, w): 1 to 3; of emptied (id): 1
+           emptied has REPLICA IDENTITY FULL
     0x150  xid 10  keyed (x, 1): v = 2                             T0 + 6 s
     0x160  xid 15  truncate emptied                                T0 + 7 s
-    0x180  xid 11  items 1: v = n1                                 T0 + 8 s
-    0x200  xid 12  keyed (x, 1) gets the key (x, 10)               T0 + 10 s
+    0x180  xid 11  items 1: v = n1; insert emptied 2               T0 + 8 s
+    0x200  xid 12  keyed (x, 1) gets the key (x, 10); delete emptied 2   T0 + 10 s
     0x250  xid 13  delete items 2; insert keyed (z, 5), which gets the key (z, 6)   T0 + 12 s
     0x300  xid 14  items 1: v = n2; delete items 3; keyed (x, 10): v = 3   T0 + 30 s   watermark
 
@@ -42,18 +43,18 @@ _XIDS = {0x150: 10, 0x160: 15, 0x180: 11, 0x200: 12, 0x250: 13, 0x300: 14}
 _COUNTS = {
     0x150: (0, 1, 0, 0),
     0x160: (0, 0, 0, 1),
-    0x180: (0, 1, 0, 0),
-    0x200: (0, 1, 0, 0),
+    0x180: (1, 1, 0, 0),
+    0x200: (0, 1, 1, 0),
     0x250: (1, 1, 1, 0),
     0x300: (0, 2, 1, 0),
 }
 
 
 class _UpTo(RetentionPeriod):
-    """A period that ended 20 s after the beginning of the lake."""
+    """A period that ended so many seconds after the beginning of the lake."""
 
     def before(self, _: int) -> int | None:
-        return T0_US + 20_000_000
+        return T0_US + self.days * 1_000_000
 
 
 def _version(start: int, end: int | None, op: str, end_op: str | None) -> dict[str, Any]:
@@ -118,7 +119,10 @@ def _write(root: Path) -> Lake:
     ]
     write_history(lake, KEYED, _KEYED, keyed, positions, 1)
     write_history(lake, ITEMS, _ITEMS, items, positions, 2)
-    emptied = [{"id": 1} | _version(0x100, 0x160, "snapshot", "truncate")]
+    emptied = [
+        {"id": 1} | _version(0x100, 0x160, "snapshot", "truncate"),
+        {"id": 2} | _version(0x180, 0x200, "insert", "delete"),
+    ]
     write_history(lake, EMPTIED, _EMPTIED, emptied, positions, 3)
     _log(lake)
     return lake
@@ -128,13 +132,15 @@ def _log(lake: Lake) -> None:
     relations = RelationsLog(lake)
     k = relations.register(Relation(1, KEYED, ReplicaIdentity.DEFAULT, _KEYED), Lsn(0x150))
     t = relations.register(Relation(2, ITEMS, ReplicaIdentity.DEFAULT, _ITEMS), Lsn(0x180))
-    e = relations.register(Relation(3, EMPTIED, ReplicaIdentity.DEFAULT, _EMPTIED), Lsn(0x160))
+    e = relations.register(Relation(3, EMPTIED, ReplicaIdentity.FULL, _EMPTIED), Lsn(0x160))
     relations.flush()
     assert (k, t, e) == (1, 2, 3)
     changes = [
         _change(0x150, 0, "update", k, None, ["x", "1", "2"]),
         _change(0x160, 0, "truncate", e, None, None),
         _change(0x180, 0, "update", t, None, ["1", "n1", "w"]),
+        _change(0x180, 1, "insert", e, None, ["2"]),
+        _change(0x200, 1, "delete", e, ["2"], None),
         _change(0x200, 0, "update", k, ["x", "1", None], ["x", "10", "2"]),
         _change(0x250, 0, "delete", t, ["2", None, None], None),
         _change(0x250, 1, "insert", k, None, ["z", "5", "5"]),
@@ -143,7 +149,7 @@ def _log(lake: Lake) -> None:
         _change(0x300, 1, "delete", t, ["3", None, None], None),
         _change(0x300, 2, "update", k, None, ["x", "10", "3"]),
     ]
-    tables = [(KEYED,), (EMPTIED,), (ITEMS,), (KEYED,), (ITEMS, KEYED), (ITEMS, KEYED)]
+    tables = [(KEYED,), (EMPTIED,), (ITEMS, EMPTIED), (KEYED, EMPTIED), (ITEMS, KEYED), (ITEMS, KEYED)]
     transactions = [_transaction(lsn, *names) for lsn, names in zip(_COUNTS, tables, strict=True)]
     write_log(lake, transactions, changes, acknowledged_lsn=0x381, current_us=T0_US + 100_000_000)
 
@@ -154,8 +160,8 @@ def lake(tmp_path: Path) -> Lake:
     return _write(tmp_path / "lake")
 
 
-def _expire(lake: Lake) -> None:
-    retention.expire(lake, RetentionPeriods((("public.*", _UpTo()),)), "tests", lambda _: None)
+def _expire(lake: Lake, changes: RetentionPeriod = RetentionPeriod()) -> None:  # noqa: B008 - frozen
+    retention.expire(lake, RetentionPeriods((("public.*", _UpTo(20)),), changes), "tests", lambda _: None)
 
 
 def _ask(lake: Lake, *line: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -253,6 +259,23 @@ def test_show_says_that_the_rows_before_have_expired(lake: Lake) -> None:
         _gone(table, "what its rows were before 0/250 is not known") for table in ("keyed", "items")
     ]
     assert _ask(lake, "show", "0/300")[1] == []
+
+
+def test_show_of_a_whole_old_row_needs_no_version(lake: Lake) -> None:
+    """REPLICA IDENTITY FULL sends it; but a TRUNCATE sends no row."""
+    _expire(lake)
+    assert _ask(lake, "show", "0/200")[1] == [_gone("keyed", "what its rows were before 0/200 is not known")]
+    assert _ask(lake, "show", "0/160")[1] == [_gone("emptied", "what its rows were before 0/160 is not known")]
+
+
+def test_an_answer_begins_where_both_changes_and_versions_are_known(lake: Lake) -> None:
+    """No beginning was asked for, so it is not refused for the one that expired changes gave it."""
+    _expire(lake, changes=_UpTo(9))
+    both = ["the changes up to 0/180 have expired: the answer starts there", _gone("items", "the answer starts there")]
+    found, said = _ask(lake, "deleted", "items")
+    assert ([each["key"]["id"] for each in found], said) == (["3"], both)
+    found, said = _ask(lake, "log", "--table", "items", "--column", "v")
+    assert ([each["lsn"] for each in found], said) == (["0/300"], both)
 
 
 def test_the_page_says_what_has_expired(lake: Lake) -> None:
