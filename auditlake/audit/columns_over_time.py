@@ -223,9 +223,15 @@ class TableShapes:
             by_number = self._numbered_before(lsn) | by_number
             by_name = {c.name: self._apart(c.name) for c in version.relation.columns if c.name in self._taken}
             by_name |= {column.name: column.stored for column in had if column.attnum is None}
-        for column in version.relation.columns:
+        for column, may_be in zip(version.relation.columns, self.which_may_be(version), strict=True):
             numbered = None if column.attnum is None else by_number.get(column.attnum)
-            yield numbered or by_name.get(column.name) or column.name
+            yield numbered or self._only(may_be, had) or by_name.get(column.name) or column.name
+
+    def _only(self, may_be: Collection[str], had: Iterable[Column]) -> str | None:
+        """Return the stored name of a column that can be no other; None if that is not known."""
+        if len({self.own_names[stored] for stored in may_be}) != 1:
+            return None
+        return next((column.stored for column in had if column.stored in may_be), next(reversed([*may_be])))
 
     @cached_property
     def _source_since(self) -> int:

@@ -49,6 +49,7 @@ from auditlake.ledger.canonical import Kind
 from auditlake.ledger.copies import text_column
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, with_us
 from auditlake.ledger.seal import Sealer
+from auditlake.lsn import Lsn
 from auditlake.messages import as_known
 from auditlake.relation import TableName
 from auditlake.store.failures import AGAIN
@@ -152,7 +153,7 @@ class _Run:
         if secret is None or erasure.name not in tables:
             missing = lake.token_key if secret is None else f"the history of {erasure.name}"
             raise LakeUnusable(f"{missing} is missing, so {erasure.what} cannot be erased", "Restore it.")
-        inner = found_by(reader.keyed_at(reader.known.tables[erasure.name], reader.known.last_lsn), erasure.where)
+        inner = found_by(reader.keyed_at(reader.known.tables[erasure.name], Lsn(erasure.upto_lsn)), erasure.where)
         require_not_held(lake, inner, erasure.tokens)
         matcher = Matcher(erasure, secret)
         table = tables[erasure.name]

@@ -118,7 +118,7 @@ def _has_erased(reader: Reader, table: HistoryTable, erasure: Erasure, secret: b
     """Return whether a history has erased values, or ends before changes whose values were erased."""
     if table.position < erasure.upto_lsn:
         return True
-    history = InHistory(_key(reader, table, erasure.where), Matcher(erasure, secret))
+    history = InHistory(_key(reader, table, Lsn(erasure.upto_lsn), erasure.where), Matcher(erasure, secret))
     for rows in all_rows(table.path):
         begun = pc.less_equal(rows["_from_lsn"], erasure.upto_lsn).to_numpy()
         if history.lost(rows, table.columns) or (not erasure.columns and (history.mask(rows) & begun).any()):
@@ -126,8 +126,8 @@ def _has_erased(reader: Reader, table: HistoryTable, erasure: Erasure, secret: b
     return False
 
 
-def _key(reader: Reader, table: HistoryTable, where: Sequence[str]) -> PhysicalKey:
-    keyed = reader.keyed_at(reader.known.tables[table.name], reader.known.last_lsn)
+def _key(reader: Reader, table: HistoryTable, lsn: Lsn, where: Sequence[str]) -> PhysicalKey:
+    keyed = reader.keyed_at(reader.known.tables[table.name], lsn)
     return physical_key(table, found_by(keyed, where))
 
 
@@ -147,7 +147,8 @@ def _in_table(reader: Reader, erasures: Sequence[Erasure], secret: bytes) -> lis
     since = min(erasure.upto_lsn for erasure in erasures)
     first: dict[tuple[str, ...], Returned] = {}
     for lsn, key in chain(
-        _begun(table, _key(reader, table, where), since), _changed(reader, known, erasures[0], since)
+        _begun(table, _key(reader, table, reader.known.last_lsn, where), since),
+        _changed(reader, known, erasures[0], since),
     ):
         of_key = erasures[0].token(secret, key)
         erasure = by_token.get(of_key)

@@ -15,7 +15,7 @@ from or into others, because the change belongs to both.
 Everything is checked before the first effect.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,6 +25,7 @@ from auditlake.audit.history_conditions import in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
+from auditlake.delta.sql import select
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
@@ -40,6 +41,7 @@ from auditlake.sql_names import standard_identifier
 from auditlake.temporal.table_lookup import split_name
 
 _MOST_KEYS = 1000
+_ROW_OPS = "'insert', 'update', 'delete'"
 _TEXTS = frozenset({25, 1043})
 """text and varchar: their histories have texts of any length."""
 
@@ -67,6 +69,7 @@ def find_scope(lake: Lake, wanted: Wanted, now: datetime, secret: bytes) -> Eras
     table, where = _place(reader, wanted, upto)
     given = parse_key(table, wanted.where or wanted.key)
     stored = _stored(reader, table, wanted.columns, upto)
+    _require_certain(reader, table, stored, upto)
     found = _find(reader, table, given, upto, by_values=bool(where))
     tokens = tuple(sorted(token(secret, table.name, (*where, *key)) for key in found.keys))
     require_not_held(lake, table, tokens)
@@ -184,6 +187,32 @@ def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
             f"the columns that identify a row of {table.label} changed at {changed}",
             "Its rows cannot be found by one key. docs/proof-and-erasure.md, Erasure, has what to do instead.",
         )
+
+
+def _require_certain(reader: Reader, table: HistoryTable, stored: Sequence[str], upto: Lsn) -> None:
+    """Require that each change shows which of its values are the key's, and those to erase; raises Unsupported."""
+    own, shapes = reader.own_names(table), reader.shapes_of(table)
+    concerned = {*(column.name for column in table.key), *(own[name] for name in stored)}
+    doubted = [
+        version
+        for version in shapes.shapes.versions
+        if any(
+            _is_in_doubt({own.get(name, name) for name in names}, concerned) for names in shapes.which_may_be(version)
+        )
+    ]
+    numbers = ", ".join(str(version.number) for version in doubted)
+    condition = f"relation in ({numbers}) and lsn <= {upto:d} and op in ({_ROW_OPS})"
+    if doubted and reader.changes is not None:
+        lsns = select(f"select min(lsn) as lsn from t where {condition}", t=reader.changes)["lsn"].to_pylist()
+        if lsns[0] is not None:
+            raise Unsupported(
+                f"which columns the rows of {table.label} have that changed at {Lsn(lsns[0])} is not known",
+                "Values would stay in them. docs/proof-and-erasure.md, Erasure, has what to do instead.",
+            )
+
+
+def _is_in_doubt(names: Collection[str], concerned: Collection[str]) -> bool:
+    return len(names) > 1 and any(name in concerned for name in names)
 
 
 def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tuple[str, ...]:
