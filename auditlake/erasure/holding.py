@@ -12,6 +12,7 @@ from auditlake.audit.changes import changes_of, in_changes
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book
 from auditlake.audit.row_key import Key, parse_key
+from auditlake.erasure.matching import require_one_text
 from auditlake.errors import BadUsage, ConfigError, NotAnswerable
 from auditlake.failpoints import After, reach
 from auditlake.instants import now_us, to_us
@@ -119,7 +120,8 @@ def _token(lake: Lake, tables: list[HistoryTable], wanted: WantedHold, now: date
     (table,) = tables
     reader = Reader(lake, now)
     upto = reader.known.last_lsn
-    given = parse_key(keyed := reader.keyed_at(reader.known.tables[table.name], upto), wanted.key)
+    require_one_text(keyed := reader.keyed_at(reader.known.tables[table.name], upto))
+    given = parse_key(keyed, wanted.key)
     if not Book(reader, keyed, upto).life(given.key) and not _has_changes(reader, keyed, given.key, upto):
         given.check_absent()
         raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")

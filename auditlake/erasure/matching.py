@@ -23,10 +23,13 @@ import pyarrow.compute as pc
 
 from auditlake.audit.history_conditions import types_over_time
 from auditlake.erasure.contexts import Contexts
+from auditlake.errors import Unsupported
 from auditlake.lake.erasures import ERASED_KEY, ERASED_OP, Erasure
 from auditlake.lake.history import HistoryTable
 from auditlake.ledger.copies import text_column
 from auditlake.relation import Column
+from auditlake.values.input_syntax import type_name
+from auditlake.values.types import is_widened
 
 _TOKEN_CHARS = 32
 """Hexadecimal digits, 128 bits: erased keys still differ."""
@@ -41,6 +44,18 @@ def physical_key(table: HistoryTable, keyed: HistoryTable) -> PhysicalKey:
     stored = {column.stored: column for column in table.columns}
     of_types = (types_over_time(keyed, column) for column in keyed.key)
     return tuple(tuple(stored[each.stored] for each in columns) for columns in of_types)
+
+
+def require_one_text(keyed: HistoryTable) -> None:
+    """Require that a key has one text under each type that its columns have had; raises Unsupported."""
+    for column in keyed.key:
+        for each in types_over_time(keyed, column):
+            if not is_widened(each.type, column.type) and not is_widened(column.type, each.type):
+                raise Unsupported(
+                    f"{column.name}, of the key of {keyed.label}, was of {type_name(*each.type)} before it was of "
+                    f"{type_name(*column.type)}, so a key may have had another text",
+                    "Its rows cannot be found by one key. docs/proof-and-erasure.md, Erasure, has what to do instead.",
+                )
 
 
 def keys_in(key: PhysicalKey, rows: pa.Table) -> Iterator[tuple[str | None, ...]]:

@@ -27,7 +27,7 @@ from auditlake.audit.row_key import GivenKey, Key, parse_key
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
 from auditlake.delta.sql import select
 from auditlake.erasure.holding import require_not_held, require_reason
-from auditlake.erasure.matching import Places
+from auditlake.erasure.matching import Places, require_one_text
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.instants import to_us
 from auditlake.lake.erasures import Erasure, last_in_log
@@ -187,6 +187,7 @@ def _require_plain(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
             f"the columns that identify a row of {table.label} changed at {changed}",
             "Its rows cannot be found by one key. docs/proof-and-erasure.md, Erasure, has what to do instead.",
         )
+    require_one_text(table)
 
 
 def _require_certain(reader: Reader, table: HistoryTable, stored: Sequence[str], upto: Lsn) -> None:

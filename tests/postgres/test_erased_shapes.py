@@ -285,3 +285,16 @@ def test_a_killed_erasure_is_finished_by_the_key_of_its_time(source: _Source) ->
     source.follow()
     assert run_here(["forget", "--resume", "--lake", source.lake.root]).code == 0
     assert _found(source, "Adamsson 1", "code 1", "other") == {"other"}
+
+
+def test_a_key_with_another_text_under_its_former_type_is_refused(source: _Source) -> None:
+    """One key would find a part of the row; a hold would cover a part of it."""
+    source.execute("create table t (k varchar(9) primary key, v text)", "insert into t values ('007', 'first')")
+    source.bootstrap()
+    source.execute("alter table t alter k type int using k::int", "delete from t")
+    settings: list[str | Path] = ["--source", source.dsn, "--engine", "duckdb", "--lake", source.lake.root]
+    assert run_here(["follow", "--until-current", *settings]).code == 0
+    for line in (["forget", "t", "7"], ["hold", "add", "suit", "--table", "t", "--key", "7"]):
+        refused = run_here([*line, *_REASON, "--lake", source.lake.root])
+        assert refused.code == 3
+        assert "k, of the key of public.t, was of character varying(9) before it was of integer" in refused.stderr
