@@ -215,12 +215,14 @@ class TableShapes:
 
         A column with a number is no other one of its name, which it may have had before in the same transaction.
         """
-        lsn = max(lsn, self.table.first_snapshot_lsn)
+        is_earlier = version.lsn <= self._source_since
+        lsn = max(min(lsn, Lsn(self._source_since)) if is_earlier else lsn, self.table.first_snapshot_lsn)
         had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
-        by_number = {column.attnum: column.stored for column in had if column.attnum is not None}
         by_name = {column.name: column.stored for column in had}
-        if version.attnums is not None and version.lsn > self._source_since:
-            by_number = self._numbered_before(lsn) | by_number
+        by_number: dict[int, str] = {}
+        if version.attnums is not None and not is_earlier:  # an earlier source had other numbers
+            by_number = self._numbered_before(lsn)
+            by_number |= {column.attnum: column.stored for column in had if column.attnum is not None}
             by_name = {c.name: self._apart(c.name) for c in version.relation.columns if c.name in self._taken}
             by_name |= {column.name: column.stored for column in had if column.attnum is None}
         for column, may_be in zip(version.relation.columns, self.which_may_be(version), strict=True):
@@ -235,7 +237,7 @@ class TableShapes:
 
     @cached_property
     def _source_since(self) -> int:
-        """The LSN up to which the table was of an earlier source, which had other numbers; -1 if it never was."""
+        """The LSN up to which the table was of an earlier source; -1 if it never was."""
         return max((upto for upto, _ in self.table.former_oids), default=-1)
 
     def _numbered_before(self, lsn: Lsn) -> dict[int, str]:

@@ -88,6 +88,8 @@ def _first(reader: Reader, table: HistoryTable, now: Relation) -> Relation:
     """Return the relation of a table at its snapshot, as far as it can be compared with its first version."""
     lsn = table.first_snapshot_lsn
     columns, was = reader.columns_at(table, lsn), replace(now, oid=table.oid_at(lsn), name=table.name_at(lsn))
+    if table.oid_at(lsn) != table.oid:  # the history has the numbers of a later source
+        return replace(was, columns=tuple(replace(column, attnum=None) for column in columns))
     if attnums_of(now) is None or any(column.attnum is None for column in columns):
         return was
     keys = {column.attnum for column in now.columns if column.key}

@@ -70,3 +70,21 @@ def test_a_column_that_comes_or_goes_changes_no_identity_that_is_full(tmp_path: 
         "public.orders: column at was added, between 0/200 and 0/280",
         "public.orders: column id was dropped, between 0/280 and 0/300",
     ]
+
+
+def test_columns_of_an_earlier_source_are_found_by_their_names(tmp_path: Path) -> None:
+    """A dump numbers columns anew if one was dropped: the number of a column is that of another one now."""
+    lake = write_small_lake(tmp_path / "lake")
+    first, *rest = ORDER_COLUMNS
+    then = (*_numbered(first), *_numbered(*rest, first=3))
+    log = RelationsLog(lake)
+    log.record(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, then), Lsn(0x150))
+    log.flush()
+    known = read_known(lake)
+    table = known.tables[ORDERS]
+    moved = replace(table, oid=9, former_oids=((Lsn(0x260), table.oid),), columns=_numbered(*table.columns))
+    reader = Reader(lake, datetime.now(UTC), replace(known, tables={**known.tables, ORDERS: moved}))
+    found = [[column.name for column in each.columns] for each in reader.relations_of(moved).values()]
+    assert [column.name for column in ORDER_COLUMNS] in found
+    assert all(names == [column.name for column in ORDER_COLUMNS] for names in found)
+    assert read_schema_changes(reader) == []
