@@ -17,6 +17,7 @@ release: setup ## What a release must pass besides `make test`: longer tests, mo
 	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || apt-get install -y -qq --no-install-recommends zsh fish mandoc >&2
 	@bash scripts/postgresql14.sh
 	@[ -x /usr/lib/postgresql/15/bin/postgres ] || apt-get install -y -qq --no-install-recommends postgresql-15 >&2
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || apt-get install -y -qq --no-install-recommends chromium chromium-driver >&2
 	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus >&2
 	@[ -x /usr/sbin/pgbouncer ] || apt-get install -y -qq --no-install-recommends pgbouncer >&2
 	@command -v systemd-analyze >/dev/null || apt-get install -y -qq --no-install-recommends systemd >&2
