@@ -318,7 +318,10 @@ class Tools:
                 f"the key is a text that may be one value of {table}.{columns[0].name}, or a list or object of values",
                 'Send one value as a list of one text, ["…"], or, if it is no JSON, alone.',
             )
-        return by_column(keyed, key_of(key if parsed is None else parsed))
+        given = key if parsed is None else parsed
+        if isinstance(given, dict):
+            _require_shown(table, self._masked(table), list(given))
+        return by_column(keyed, key_of(given))
 
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""
