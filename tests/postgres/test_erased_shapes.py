@@ -279,7 +279,7 @@ def test_a_killed_erasure_is_finished_by_the_key_of_its_time(source: _Source) ->
         "insert into t values (1, 'code 1', 'Adamsson 1'), (2, 'code 2', 'other')", "delete from t where id = 1"
     )
     source.follow()
-    arguments = ["forget", "t", "1", *_REASON, "--lake", source.lake.root]
+    arguments: list[str | Path] = ["forget", "t", "1", *_REASON, "--lake", source.lake.root]
     assert run(arguments, {"AUDITLAKE_FAILPOINT": After.ERASURE_BEGUN.value}).code == -signal.SIGKILL
     source.execute("alter table t drop constraint t_pkey, add primary key (code)", "update t set v = 'new'")
     source.follow()
