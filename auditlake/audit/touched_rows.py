@@ -116,7 +116,9 @@ def _of_own(reader: Reader, overlay: Overlay, span: Span, column: str) -> Iterat
     """Yield the transactions of a span that changed a column: by the versions of a key, and of moved rows by replay."""
     if not any(each.name == column for each in overlay.table.columns):
         return
-    moved = _lsns_of_moves(reader, overlay.table, span)
+    timeline = reader.known.timeline(overlay.table)
+    moves = _lsns_of_moves(reader, overlay.table, span)
+    moved = {lsn for lsn in moves if timeline.at(Lsn(lsn - 1)) is None}  # in a gap, the rows before are not known
     yield from _in_versions(reader, overlay, span, column) - moved
     if moved:
         yield from _replayed(reader, overlay, moved, column)

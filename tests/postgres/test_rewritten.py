@@ -237,6 +237,29 @@ def test_a_row_with_a_rewritten_key_is_proved_in_each_copy(site: Site, tmp_path:
         assert (found["row"], found["ended"], found["change"]) == counts, key
 
 
+def test_log_of_a_column_across_a_gap_with_a_changed_key(database: str, tmp_path: Path) -> None:
+    """The transactions of which the rows before are known, and a notice of the gap."""
+    execute(
+        database, "create table t (id int primary key, n int, v text)", "insert into t values (1, 1, 'a'), (2, 2, 'a')"
+    )
+    both: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake", "--slot", "moved"]
+    assert run_here(["bootstrap", *both]).code == 0
+    execute(database, "update t set v = 'b' where id = 1")
+    assert run_here(["follow", "--until-current", *both]).code == 0
+    execute(
+        database,
+        "alter table t alter n type text using 'n' || n",
+        "update t set id = 101, v = 'c' where id = 1",
+        "update t set id = 102 where id = 2",
+    )
+    assert run_here(["follow", "--until-current", *both]).code == 0
+    execute(database, "update t set id = 1, v = 'd' where id = 101", "update t set v = 'd' where id = 102")
+    assert run_here(["follow", "--until-current", *both]).code == 0
+    done = run_here(["log", "--table", "t", "--column", "v", "--json", "--lake", tmp_path / "lake"])
+    assert (done.code, len(done.stdout.splitlines())) == (0, 3), done
+    assert "public.t is not known between" in done.stderr
+
+
 def test_undo_script_is_refused_across_a_rewritten_column(site: Site) -> None:
     """The target has other columns than the rows to restore."""
     done = site.run("diff", str(site.before.lsn), str(site.after.lsn), "items", "--format", "sql", "-R")
