@@ -58,7 +58,7 @@ from auditlake.audit.bounds import first_fitting
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.queries import DiffQuestion
-from auditlake.audit.row_key import by_column, is_value, key_of
+from auditlake.audit.row_key import as_written, by_column, is_value
 from auditlake.audit.transactions import Transaction
 from auditlake.cancellation import Cancellation
 from auditlake.errors import BadUsage, ConfigError
@@ -321,7 +321,7 @@ class Tools:
         given = key if parsed is None else parsed
         if isinstance(given, dict):
             _require_shown(table, self._masked(table), list(given))
-        return by_column(keyed, key_of(given))
+        return by_column(keyed, as_written(given))
 
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""

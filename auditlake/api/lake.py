@@ -32,7 +32,7 @@ from auditlake.api.results import Exportable, Found, RowHistory, SqlRows, TableI
 from auditlake.audit.answers import BlamedColumn, DeletedRow, RowDifference, differences
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import DiffQuestion, LogQuestion, RowQuestion, blame_of, deleted_of, life_of, log_of
-from auditlake.audit.row_key import key_of
+from auditlake.audit.row_key import as_written
 from auditlake.audit.state import Page, StateRequest, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.delta.sql import open_duckdb
@@ -141,7 +141,7 @@ class Lake:
         require_flags(unattributed=unattributed)
         if table is None and key is not None:
             raise BadUsage("a key needs a table", "Give table, too.")
-        keys = () if key is None else key_of(key)
+        keys = () if key is None else as_written(key)
         span = written(since), written(until)
         question = LogQuestion(table, keys, column, actor, reason, unattributed, *span, limit)
         return Found(tuple(log_of(self._reader(), question)), results.TRANSACTIONS)
@@ -156,7 +156,7 @@ class Lake:
         """
         require_texts(table=table)
         reader = self._reader(table)
-        life = life_of(reader, RowQuestion(table, key_of(key), written(since), written(until)))
+        life = life_of(reader, RowQuestion(table, as_written(key), written(since), written(until)))
         entries = list(life.entries())
         gaps = tuple(each for each in entries if isinstance(each, Gap))
         return RowHistory(tuple(each for each in entries if not isinstance(each, Gap)), results.EVENTS, gaps)
@@ -169,7 +169,7 @@ class Lake:
         """
         require_texts(table=table)
         reader = self._reader(table)
-        blamed = blame_of(reader, RowQuestion(table, key_of(key), None, written(as_of)))
+        blamed = blame_of(reader, RowQuestion(table, as_written(key), None, written(as_of)))
         return Found(tuple(blamed.columns), results.BLAMED)
 
     @_question

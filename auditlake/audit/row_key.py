@@ -103,7 +103,7 @@ def _not_the_key(table: HistoryTable, given: str) -> BadUsage:
     return BadUsage(f"the key of {table.label} is {', '.join(names)}, not {given}", f"Write {form}.")
 
 
-def key_of(value: object) -> Written:
+def as_written(value: object) -> Written:
     """Return a key that Python has: a value, a sequence in the order of the key, or a mapping; raises BadUsage."""
     if isinstance(value, Mapping):
         return {str(name): input_text(each) for name, each in value.items()}

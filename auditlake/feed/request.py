@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from auditlake.apply.tails import FOLDED_OPS
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import with_doubts
-from auditlake.audit.row_key import in_doubt, key_of, parse_key
+from auditlake.audit.row_key import as_written, in_doubt, parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, FeedSelection, KeyFilter
@@ -99,7 +99,7 @@ class FeedRequest:
         return ColumnFilter(table.name, name, reader.physical_columns(table, name, lsn))
 
     def _key(self, reader: Reader, table: HistoryTable) -> KeyFilter:
-        given = with_doubts(reader, table, parse_key(table, self.key or key_of(self.key_value)))
+        given = with_doubts(reader, table, parse_key(table, self.key or as_written(self.key_value)))
         if doubted := [c for c in given.other_texts if c.compared != ENUM and not has_number(c.type_oid)]:
             say(f"equal values can have another text ({in_doubt(doubted)}): rows under another one are not selected")
         return KeyFilter(table.name, table.key, given.key)
