@@ -170,9 +170,11 @@ class TableShapes:
         They follow from order and existence, as for capture (`lake.column_identity`), else it may be any. Columns
         without numbers are compared by name, and none may be another.
         """
-        had = [column for column in self.followed.physical if column.exists_at(Lsn(version.lsn - 1))]
         names = [column.name for column in version.relation.columns]
-        if version.attnums is not None or any(column.attnum is None for column in had):
+        if version.attnums is not None:
+            return [()] * len(names)
+        had = [column for column in self.followed.physical if column.exists_at(Lsn(version.lsn - 1))]
+        if any(column.attnum is None for column in had):
             return [()] * len(names)
         numbers = {column.stored: column.attnum for column in self.followed.physical}
         live = {column.attnum or 0 for column in self.followed.physical if column.until is None}

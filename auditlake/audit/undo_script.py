@@ -154,11 +154,12 @@ def _batches(rows: Iterator[str]) -> Iterator[list[str]]:
     """Yield the rows of one statement each, by number and size."""
     batch, size_bytes = list[str](), 0
     for row in rows:
-        if batch and (len(batch) == _ROWS_IN_STATEMENT or size_bytes + _size_bytes(row) > _BYTES_IN_STATEMENT):
+        added_bytes = _size_bytes(row)
+        if batch and (len(batch) == _ROWS_IN_STATEMENT or size_bytes + added_bytes > _BYTES_IN_STATEMENT):
             yield batch
             batch, size_bytes = [], 0
         batch.append(row)
-        size_bytes += _size_bytes(row)
+        size_bytes += added_bytes
     if batch:
         yield batch
 

@@ -143,7 +143,7 @@ class _Sought:
 
     def _is_in(self, text: str, *, is_cut: bool) -> bool:
         for level, readings in enumerate(_readings(text)):
-            if level == 2 * _MOST_LEVELS or any(self._is_read(each, is_cut=is_cut) for each in readings):
+            if level == _MOST_LEVELS or any(self._is_read(each, is_cut=is_cut) for each in readings):
                 return True
         return False
 
@@ -172,13 +172,13 @@ class _Sought:
 
 def _readings(text: str) -> Iterator[set[str]]:
     """Yield a text as it is, then with its escapes of JSON and of URLs read again and again, until it has none."""
+    yield {text}
     before = None
     while text != before:
-        yield {text}
-        before, text = text, _unescaped(text)
-        if "%" in text or "+" in text:
-            yield {text, unquote(text.replace("+", " "))}
-            text = unquote(text)
+        read = _unescaped(text)
+        before, text = text, unquote(read)
+        if found := {read, text, unquote(read.replace("+", " "))} - {before}:
+            yield found
 
 
 def _unescaped(text: str) -> str:

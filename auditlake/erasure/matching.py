@@ -68,6 +68,12 @@ def _texts(rows: pa.Table, columns: Sequence[Column]) -> list[str | None]:
     return pc.coalesce(*found).to_pylist() if found else [None] * rows.num_rows
 
 
+def whole(key: Sequence[str | None]) -> tuple[str, ...] | None:
+    """Return a key; None if a part of it is NULL, which no row's key has."""
+    texts = tuple(text for text in key if text is not None)
+    return texts if len(texts) == len(key) else None
+
+
 @dataclass(slots=True)
 class Matcher:
     """Recognizes the keys of an erasure by their texts in PostgreSQL."""
@@ -86,8 +92,7 @@ class Matcher:
         return f"[erased {found[:_TOKEN_CHARS]}]" if found in self.erasure.replaced_keys else None
 
     def _token(self, key: Sequence[str | None]) -> str:
-        texts = tuple(text for text in key if text is not None)
-        if len(texts) < len(key):
+        if (texts := whole(key)) is None:
             return ""
         found = self._known.get(texts)
         if found is None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.erasing import all_rows
 from auditlake.delta.sql import TableFiles, read_newest, select
-from auditlake.erasure.matching import InHistory, Matcher, PhysicalKey, keys_in, keys_of, physical_key
+from auditlake.erasure.matching import InHistory, Matcher, PhysicalKey, keys_in, keys_of, physical_key, whole
 from auditlake.erasure.scope import found_by, places_of
 from auditlake.errors import AuditlakeError, LakeUnusable, Unsupported
 from auditlake.lake.duckdb_rows import apart, is_float
@@ -165,10 +165,9 @@ def _begun(table: HistoryTable, key: PhysicalKey, since: int) -> Iterator[_Found
     sql = f"select {shown}, _raw, min(_from_lsn) as lsn from t where _from_lsn > {since:d} group by all"
     for file in _each_file(read_newest(table.path), "_from_lsn", since):
         rows = select(sql, t=replace(file, gains_columns=True))
-        pairs = zip(rows["lsn"].to_pylist(), keys_in(key, rows), strict=True)
-        for lsn, texts in pairs:
-            if (found := tuple(text for text in texts if text is not None)) and len(found) == len(texts):
-                yield lsn, found
+        for lsn, texts in zip(rows["lsn"].to_pylist(), map(whole, keys_in(key, rows)), strict=True):
+            if texts is not None:
+                yield lsn, texts
 
 
 def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) -> Iterator[_Found]:
@@ -179,9 +178,8 @@ def _changed(reader: Reader, table: HistoryTable, erasure: Erasure, since: int) 
     for file in _each_file(reader.changes if places else None, "lsn", since):
         rows = select(f"select lsn, relation, old, new, unchanged from t where {condition}", t=file)
         for row in rows.to_pylist():
-            for key in keys_of(places[row["relation"]], row):
-                texts = tuple(text for text in key if text is not None)
-                if len(texts) == len(key):
+            for texts in map(whole, keys_of(places[row["relation"]], row)):
+                if texts is not None:
                     yield row["lsn"], texts
 
 

@@ -24,8 +24,8 @@ from auditlake.audit.columns_over_time import with_key
 from auditlake.audit.history_conditions import in_history, types_over_time
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import GivenKey, Key, parse_key
+from auditlake.audit.touched_rows import lsns_of_changes
 from auditlake.audit.versions import Version, history_texts, versions_from, versions_of
-from auditlake.delta.sql import select
 from auditlake.erasure.holding import require_not_held, require_reason
 from auditlake.erasure.matching import Places, require_one_text
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
@@ -41,7 +41,6 @@ from auditlake.sql_names import standard_identifier
 from auditlake.temporal.table_lookup import split_name
 
 _MOST_KEYS = 1000
-_ROW_OPS = "'insert', 'update', 'delete'"
 _TEXTS = frozenset({25, 1043})
 """text and varchar: their histories have texts of any length."""
 
@@ -194,26 +193,23 @@ def _require_certain(reader: Reader, table: HistoryTable, stored: Sequence[str],
     """Require that each change shows which of its values are the key's, and those to erase; raises Unsupported."""
     own, shapes = reader.own_names(table), reader.shapes_of(table)
     concerned = {*(column.name for column in table.key), *(own[name] for name in stored)}
-    doubted = [
-        version
+    doubted = ", ".join(
+        str(version.number)
         for version in shapes.shapes.versions
-        if any(
-            _is_in_doubt({own.get(name, name) for name in names}, concerned) for names in shapes.which_may_be(version)
+        if any(_is_in_doubt({own[name] for name in names}, concerned) for names in shapes.which_may_be(version))
+    )
+    if not doubted:
+        return
+    lsns = lsns_of_changes(reader, [table], Span(Lsn(0), upto), f"relation in ({doubted}) and op <> 'truncate'")
+    if lsns:
+        raise Unsupported(
+            f"which columns the rows of {table.label} have that changed at {Lsn(min(lsns))} is not known",
+            "Values would stay in them. docs/proof-and-erasure.md, Erasure, has what to do instead.",
         )
-    ]
-    numbers = ", ".join(str(version.number) for version in doubted)
-    condition = f"relation in ({numbers}) and lsn <= {upto:d} and op in ({_ROW_OPS})"
-    if doubted and reader.changes is not None:
-        lsns = select(f"select min(lsn) as lsn from t where {condition}", t=reader.changes)["lsn"].to_pylist()
-        if lsns[0] is not None:
-            raise Unsupported(
-                f"which columns the rows of {table.label} have that changed at {Lsn(lsns[0])} is not known",
-                "Values would stay in them. docs/proof-and-erasure.md, Erasure, has what to do instead.",
-            )
 
 
-def _is_in_doubt(names: Collection[str], concerned: Collection[str]) -> bool:
-    return len(names) > 1 and any(name in concerned for name in names)
+def _is_in_doubt(names: Collection[str], concerned: set[str]) -> bool:
+    return len(names) > 1 and not concerned.isdisjoint(names)
 
 
 def _where(reader: Reader, table: HistoryTable, wanted: Wanted, upto: Lsn) -> tuple[str, ...]:

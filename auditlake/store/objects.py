@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from auditlake.counters import Counter, count
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.extras import S3
-from auditlake.invisible import escaped
+from auditlake.invisible import INVISIBLE, escaped
 from auditlake.store.failures import code_or_kind
 from auditlake.store.session import Kept, Session
 
@@ -47,6 +47,7 @@ _NO_BUCKET = "NoSuchBucket"
 _RETRIES = 40
 """Pauses between them are random and hardly grow: 40 take at least seven seconds, ten may be over after 1.5."""
 _PAUSE_S = 0.2
+_NOT_SEEN = re.compile(f"[\x00-\x1f{INVISIBLE}]")
 _INVALID_PATH = re.compile(r'[Pp]ath "(.*?)"(?: contained|: )')
 _LOST = re.compile(r"\bkind: (?:Interrupted|Timeout)\b")
 """In an error of obstore: a connection that ended, or no reply in time. The request may have taken effect."""
@@ -180,11 +181,7 @@ def _os_errors(bucket: str, key: str, operation: str) -> Iterator[None]:
 
 def _key_in(exc: Exception) -> str:
     found = _INVALID_PATH.search(str(exc))
-    return "".join(map(_seen, found[1])) if found else "unknown"
-
-
-def _seen(character: str) -> str:
-    return character if character.isprintable() else escaped(character)
+    return _NOT_SEEN.sub(escaped, found[1]) if found else "unknown"
 
 
 def _repeated(request: Callable[[], _Reply]) -> _Reply:
